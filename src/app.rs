@@ -24,7 +24,7 @@ use crate::replicate::{
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
-    AdvertisedResource, Connections, Health, Limits, Resource, Server, VersionInfo,
+    AdvertisedResource, Connections, Health, Limits, Resource, ServerParameters, VersionInfo,
     resource_definitions,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
@@ -208,7 +208,7 @@ impl App {
         access: Access,
         more: Option<Resource>,
         direct: Option<&'static [AdvertisedResource]>,
-    ) -> Server {
+    ) -> ServerParameters {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let covered = ReplicatedReporter::new(reporter, self.replica_status.clone());
         let own = covered.clone();
@@ -217,7 +217,7 @@ impl App {
             resource_definitions::operation_records(self.operations.clone()),
         ];
         resources.extend(more);
-        Server {
+        ServerParameters {
             resources,
             authenticate: access.authenticate,
             authorize: access.authorize,

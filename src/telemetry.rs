@@ -19,7 +19,7 @@ use durations::DurationMetrics;
 pub use log::{ACCESS_LOG, LogFormat, start_log};
 use metrics_macro::metrics;
 pub use persistence::PersistenceMetrics;
-use process::Process;
+use process::ProcessMetricsReader;
 pub use requests::{CountedInGauge, RequestLabels};
 pub use reviews::ReviewKind;
 use reviews::ReviewMetrics;
@@ -193,7 +193,7 @@ pub struct Metrics {
     durations: DurationMetrics,
     reviews: ReviewMetrics,
     persistence: Arc<PersistenceMetrics>,
-    process: Process,
+    process: ProcessMetricsReader,
 }
 
 impl Default for Metrics {
@@ -225,7 +225,7 @@ impl Metrics {
             durations: DurationMetrics::new(&mut registry),
             reviews: ReviewMetrics::register(&mut registry),
             persistence: Arc::new(PersistenceMetrics::new(&mut registry)),
-            process: Process::new(&mut registry),
+            process: ProcessMetricsReader::new(&mut registry),
             registry,
             read_index: OnceLock::new(),
             label_values: Mutex::default(),

@@ -88,7 +88,7 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
 
 /// The result of one reader: a list at a version, and the first changes that a watch from this
 /// version has returned.
-struct Seen {
+struct ReaderResult {
     scope: ListScope,
     rv: Rv,
     listed: Vec<(Key, u64)>,
@@ -128,7 +128,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
             })
             .collect();
         match runtime.block_on(watch(&reader, rv, &scope, want)) {
-            Ok(watched) => seen.push(Seen {
+            Ok(watched) => seen.push(ReaderResult {
                 scope,
                 rv,
                 listed,

@@ -2,7 +2,7 @@
 //! an expression with a very high cost. All rule sets are for the same resource.
 
 use crate::api::RULE_SETS;
-use crate::server::Server;
+use crate::server::MeasuredServer;
 use crate::{Bench, Load};
 use serde_json::json;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn hostile_expressions() -> Vec<String> {
 
 /// Measures the latency of the shipped rule set's operations, with and without the hostile rule
 /// sets.
-pub async fn measure_effect(bench: &Bench, server: &Server) -> anyhow::Result<()> {
+pub async fn measure_effect(bench: &Bench, server: &MeasuredServer) -> anyhow::Result<()> {
     let expressions = hostile_expressions();
     let path = |number: usize| format!("{RULE_SETS}/a-hostile-{number}");
     let (mut without, mut with) = (Duration::MAX, Duration::MAX);

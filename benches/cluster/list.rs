@@ -2,7 +2,7 @@
 //! custom resources from the kube-apiserver's cache.
 
 use crate::api::{Api, LIVE, definition, for_each};
-use crate::server::Server;
+use crate::server::MeasuredServer;
 use anyhow::Context as _;
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -19,7 +19,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const TIMES: usize = 8;
 
 /// Creates a custom resource for each operation, and compares the times of both lists.
-pub async fn compare(api: &Api, server: &Server) -> anyhow::Result<()> {
+pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
     let operations = format!("{LIVE}/inflightoperations");
     create_copies(api, &operations).await?;

@@ -33,7 +33,7 @@ use anyhow::Context as _;
 use api::{Api, MACHINES};
 use bare::BareWatch;
 use latency::Latencies;
-use server::Server;
+use server::MeasuredServer;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl Bench {
         if is_selected("start") {
             let mut best = Duration::MAX;
             for _ in 0..STARTS {
-                best = best.min(Server::start(&self.api).await?.started);
+                best = best.min(MeasuredServer::start(&self.api).await?.started);
             }
             println!("start to serving discovery: {best:.0?}, the quickest of {STARTS}");
         }
@@ -143,7 +143,7 @@ impl Bench {
 
     /// Measures a server without other replicas.
     async fn measure_single_server(&self) -> anyhow::Result<()> {
-        let server = Server::start(&self.api).await?;
+        let server = MeasuredServer::start(&self.api).await?;
         let synced = Instant::now();
         server.register(&self.api).await?;
         println!(
@@ -172,7 +172,7 @@ impl Bench {
     }
 
     /// Measures the processor time for each event, and the latency of operations.
-    async fn measure_loads(&self, server: &Server) -> anyhow::Result<()> {
+    async fn measure_loads(&self, server: &MeasuredServer) -> anyhow::Result<()> {
         let bare = BareWatch::start(&self.api.kubeconfig)?;
         tokio::time::sleep(SETTLE).await;
         let (before, bare_before) = (server.processor()?, bare.processor()?);
@@ -249,7 +249,7 @@ impl Bench {
 
     /// Measures the memory of operations in flight. Afterwards, every subject has an operation in
     /// flight.
-    async fn measure_operations(&self, server: &Server) -> anyhow::Result<()> {
+    async fn measure_operations(&self, server: &MeasuredServer) -> anyhow::Result<()> {
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let none = server.memory()?;

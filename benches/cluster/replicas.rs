@@ -4,7 +4,7 @@
 
 use crate::api::{Api, LIVE};
 use crate::latency::percentile;
-use crate::server::Server;
+use crate::server::MeasuredServer;
 use crate::{Bench, Load, SETTLE};
 use anyhow::Context as _;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
     let leader = start_replica(api, "leader-0").await?;
     leader.register(api).await?;
     wait_for_leader(api, "leader-0").await?;
-    let mut followers: Vec<Server> = Vec::new();
+    let mut followers: Vec<MeasuredServer> = Vec::new();
     loop {
         api.set_all(bench.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
@@ -37,7 +37,7 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
         print_memory("without operations", &leader, &followers)?;
         let replicas = || std::iter::once(&leader).chain(&followers);
         let before: Vec<Duration> = replicas()
-            .map(Server::processor)
+            .map(MeasuredServer::processor)
             .collect::<Result<_, _>>()?;
         let events = bench.load(Load::StatusChange, None).await?;
         tokio::time::sleep(SETTLE).await;
@@ -60,7 +60,11 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
 
 /// Measures reads of one operation: at the leader, at a follower that answers from its own copy,
 /// and at a follower that first sends a state query to the leader.
-async fn measure_reads(api: &Api, leader: &Server, follower: &Server) -> anyhow::Result<()> {
+async fn measure_reads(
+    api: &Api,
+    leader: &MeasuredServer,
+    follower: &MeasuredServer,
+) -> anyhow::Result<()> {
     let list = format!("{LIVE}/inflightoperations?limit=1");
     let list: Value = serde_json::from_slice(&api.get(&list).await?)?;
     let name = list["items"][0]["metadata"]["name"].as_str();
@@ -142,8 +146,8 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
 }
 
 /// Starts a replica, and waits until it is ready.
-async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Server> {
-    let replica = Server::start_replica(api, pod).await?;
+async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<MeasuredServer> {
+    let replica = MeasuredServer::start_replica(api, pod).await?;
     replica
         .direct(api)
         .await?
@@ -171,7 +175,11 @@ async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow:
     }
 }
 
-fn print_memory(when: &str, leader: &Server, followers: &[Server]) -> anyhow::Result<()> {
+fn print_memory(
+    when: &str,
+    leader: &MeasuredServer,
+    followers: &[MeasuredServer],
+) -> anyhow::Result<()> {
     for (index, replica) in std::iter::once(leader).chain(followers).enumerate() {
         println!("{when}, {}: {}", replica_name(index), replica.memory()?);
     }

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A running server. The process is killed when this value is dropped.
-pub struct Server {
+pub struct MeasuredServer {
     child: Child,
     pub port: u16,
     /// Time from the start of the process until it has served its discovery document.
@@ -37,7 +37,7 @@ impl fmt::Display for Memory {
     }
 }
 
-impl Server {
+impl MeasuredServer {
     /// Starts a server without other replicas.
     pub async fn start(api: &Api) -> anyhow::Result<Self> {
         Self::start_with(api, |_| {}).await
@@ -186,7 +186,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for MeasuredServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -4,7 +4,7 @@
 use crate::Bench;
 use crate::api::LIVE;
 use crate::latency::percentile;
-use crate::server::Server;
+use crate::server::MeasuredServer;
 use anyhow::Context as _;
 use http::Request;
 use http_body_util::BodyExt as _;
@@ -28,7 +28,7 @@ const RATE: u32 = 10;
 type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
 
 /// Opens the watches, makes changes, and prints the results.
-pub async fn measure_spread(bench: &Bench, server: &Server) -> anyhow::Result<()> {
+pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::Result<()> {
     let direct = server.direct(&bench.api).await?;
     let sightings = Sightings::default();
     let path = format!(

@@ -8,7 +8,7 @@ use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::ReplicaStatus;
 use ifo::rules::IncompleteRuleSets;
-use ifo::serve::{self, Health, Limits, Server, VersionInfo, resource_definitions};
+use ifo::serve::{self, Health, Limits, ServerParameters, VersionInfo, resource_definitions};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub fn router(reader: IndexReader) -> Router {
         namespace: None,
     };
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
-    serve::router(Server {
+    serve::router(ServerParameters {
         replica_status: ReplicaStatus::alone(reader.clone()),
         coverage: Arc::new(IncompleteRuleSets::default),
         resources: vec![resource_definitions::inflight_operations(reader)],

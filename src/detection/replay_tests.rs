@@ -46,7 +46,7 @@ fn settings() -> TrackerSettings {
 type VisibleChange = (Key, Option<Value>);
 
 /// The events of a cluster, and the rule books for the resources in these events.
-struct Recording {
+struct ClusterRecording {
     books: Vec<Arc<RuleBook>>,
     events: Vec<PlayedEvent>,
 }
@@ -95,7 +95,7 @@ fn make_times_unique(events: &mut [PlayedEvent]) {
 /// A feed that plays the events of a recording, like the watches of a cluster.
 struct PlayedFeed {
     begin: Instant,
-    recording: Arc<Recording>,
+    recording: Arc<ClusterRecording>,
 }
 
 /// The existing objects, by namespace and name.
@@ -229,7 +229,7 @@ fn without_version(json: &[u8]) -> Value {
 
 /// Returns all visible changes that the server commits from `begin` to `end`.
 async fn changes_of_server(
-    recording: Arc<Recording>,
+    recording: Arc<ClusterRecording>,
     begin: Instant,
     end: Instant,
 ) -> Vec<VisibleChange> {
@@ -294,7 +294,11 @@ async fn changes_of_server(
 }
 
 /// Replays the recording with the engine. Returns all visible changes.
-fn replay_recording(recording: &Recording, begin: ClockReading, end: Instant) -> ChangeRecorder {
+fn replay_recording(
+    recording: &ClusterRecording,
+    begin: ClockReading,
+    end: Instant,
+) -> ChangeRecorder {
     let at = |steady: Instant| ClockReading {
         wall: begin.wall + (steady - begin.steady),
         steady,
@@ -323,7 +327,7 @@ fn replay_recording(recording: &Recording, begin: ClockReading, end: Instant) ->
 
 /// Plays a recording through the server and through the replay, and compares the visible changes.
 /// `wall` is the time of day at the start.
-async fn compare(name: &str, recording: Recording, wall: Timestamp) -> ChangeRecorder {
+async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> ChangeRecorder {
     let simulated = clock::simulated::begin(wall);
     // The feeds start 1 ms later than the recording. So no feed evaluates rules again, because of
     // `now`, at the same time as another timer fires.
@@ -407,7 +411,7 @@ fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
 fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
-) -> (Recording, Timestamp) {
+) -> (ClusterRecording, Timestamp) {
     let mut first: BTreeMap<Gvr, RecordedEvent> = BTreeMap::new();
     for event in &events {
         first
@@ -446,7 +450,7 @@ fn recording(
     for event in &mut events {
         set_change_time(event, wall);
     }
-    (Recording { books, events }, wall)
+    (ClusterRecording { books, events }, wall)
 }
 
 /// Sets the time of the last change in the managedFields of the object, in whole seconds.
@@ -519,7 +523,7 @@ fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
 }
 
 /// Returns a recording of half an hour in which random objects are created, changed and deleted.
-fn random_recording(seed: u64, wall: Timestamp) -> Recording {
+fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut events: Vec<PlayedEvent> = Vec::new();
     let mut after = Duration::ZERO;
@@ -571,7 +575,7 @@ fn random_recording(seed: u64, wall: Timestamp) -> Recording {
         random_book("boats", &selector),
         random_book("planes", &json!({"namespaces": ["x", "y"]})),
     ];
-    Recording { books, events }
+    ClusterRecording { books, events }
 }
 
 #[tokio::test(start_paused = true)]

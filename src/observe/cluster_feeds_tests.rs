@@ -13,7 +13,7 @@ use std::{collections::VecDeque, convert::Infallible, sync::Mutex};
 use tower::service_fn;
 
 /// The answer of the server to one request.
-enum Answer {
+enum ScriptedAnswer {
     /// A status code and a complete body.
     Complete(u16, String),
     /// Status 200 and these lines. The connection stays open without further data.
@@ -24,13 +24,13 @@ enum Answer {
     Hangs,
 }
 
-struct Server {
-    script: Mutex<VecDeque<Answer>>,
+struct ScriptedServer {
+    script: Mutex<VecDeque<ScriptedAnswer>>,
     queries: Mutex<Vec<String>>,
 }
 
-impl Server {
-    fn new(script: impl IntoIterator<Item = Answer>) -> Arc<Self> {
+impl ScriptedServer {
+    fn new(script: impl IntoIterator<Item = ScriptedAnswer>) -> Arc<Self> {
         Arc::new(Self {
             script: Mutex::new(script.into_iter().collect()),
             queries: Mutex::default(),
@@ -61,14 +61,14 @@ impl Server {
             .push(request.uri().query().unwrap_or_default().to_owned());
         let answer = self.script.lock().unwrap().pop_front();
         match answer {
-            Some(Answer::Complete(code, text)) => {
+            Some(ScriptedAnswer::Complete(code, text)) => {
                 Ok(Response::builder().status(code).body(whole(text)).unwrap())
             }
-            Some(Answer::Open(lines)) => Ok(Response::new(streamed(lines, None))),
-            Some(Answer::Breaks(lines)) => {
+            Some(ScriptedAnswer::Open(lines)) => Ok(Response::new(streamed(lines, None))),
+            Some(ScriptedAnswer::Breaks(lines)) => {
                 Ok(Response::new(streamed(lines, Some("reset by peer"))))
             }
-            Some(Answer::Hangs) => future::pending().await,
+            Some(ScriptedAnswer::Hangs) => future::pending().await,
             None => Err(std::io::Error::other("connection refused")),
         }
     }
@@ -114,12 +114,12 @@ fn end(version: u32) -> String {
     )
 }
 
-fn page(objects: &[(&str, u32)], version: u32, next: &str) -> Answer {
+fn page(objects: &[(&str, u32)], version: u32, next: &str) -> ScriptedAnswer {
     let items: Vec<_> = objects
         .iter()
         .map(|(name, version)| object(name, *version))
         .collect();
-    Answer::Complete(
+    ScriptedAnswer::Complete(
         200,
         format!(
             r#"{{"metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":[{}]}}"#,
@@ -128,8 +128,8 @@ fn page(objects: &[(&str, u32)], version: u32, next: &str) -> Answer {
     )
 }
 
-fn status(code: u16, reason: &str, message: &str) -> Answer {
-    Answer::Complete(
+fn status(code: u16, reason: &str, message: &str) -> ScriptedAnswer {
+    ScriptedAnswer::Complete(
         code,
         format!(r#"{{"kind":"Status","code":{code},"reason":"{reason}","message":"{message}"}}"#),
     )
@@ -145,7 +145,7 @@ fn state(more: &[String]) -> Vec<String> {
     [&[event("ADDED", "a", 3), end(5)], more].concat()
 }
 
-fn follow(server: &Arc<Server>) -> BoxStream<'static, Raw> {
+fn follow(server: &Arc<ScriptedServer>) -> BoxStream<'static, Raw> {
     cluster(server).follow(source())
 }
 
@@ -160,7 +160,7 @@ fn source() -> Source {
     }
 }
 
-fn cluster(server: &Arc<Server>) -> ClusterFeed {
+fn cluster(server: &Arc<ScriptedServer>) -> ClusterFeed {
     let server = Arc::clone(server);
     let client = kube::Client::new(
         service_fn(move |request| Arc::clone(&server).answer(request)),
@@ -209,7 +209,7 @@ fn watch_from(version: u32) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_yields_the_state_and_then_the_changes() {
-    let server = Server::new([Answer::Open(state(&[
+    let server = ScriptedServer::new([ScriptedAnswer::Open(state(&[
         event("MODIFIED", "a", 6),
         event("DELETED", "a", 7),
     ]))]);
@@ -224,11 +224,11 @@ async fn a_watch_list_yields_the_state_and_then_the_changes() {
 #[tokio::test(start_paused = true)]
 async fn without_watch_list_support_the_state_is_listed_in_pages() {
     for code in [400, 422] {
-        let server = Server::new([
+        let server = ScriptedServer::new([
             status(code, "Invalid", "sendInitialEvents is forbidden for watch"),
             page(&[("a", 1), ("b", 2)], 9, "n+xt"),
             page(&[("c", 3)], 9, ""),
-            Answer::Open(vec![event("DELETED", "a", 10)]),
+            ScriptedAnswer::Open(vec![event("DELETED", "a", 10)]),
         ]);
         let mut feed = follow(&server);
         assert_eq!(
@@ -252,10 +252,10 @@ async fn a_server_that_ignores_send_initial_events_is_listed() {
     // In the first case, the watch sends nothing after the state. In the second case, it sends a
     // periodic bookmark.
     for more in [vec![], vec![bookmark(4)]] {
-        let server = Server::new([
-            Answer::Open([vec![event("ADDED", "a", 3)], more].concat()),
+        let server = ScriptedServer::new([
+            ScriptedAnswer::Open([vec![event("ADDED", "a", 3)], more].concat()),
             page(&[("a", 3)], 9, ""),
-            Answer::Open(vec![event("ADDED", "b", 10)]),
+            ScriptedAnswer::Open(vec![event("ADDED", "b", 10)]),
         ]);
         let mut feed = follow(&server);
         assert_eq!(
@@ -267,12 +267,12 @@ async fn a_server_that_ignores_send_initial_events_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expired_continue_token_restarts_the_list() {
-    let server = Server::new([
+    let server = ScriptedServer::new([
         status(422, "Invalid", "no"),
         page(&[("a", 1)], 9, "next"),
         status(410, "Expired", "The provided continue parameter is too old"),
         page(&[("a", 12)], 12, ""),
-        Answer::Open(vec![]),
+        ScriptedAnswer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
@@ -285,7 +285,7 @@ async fn an_expired_continue_token_restarts_the_list() {
 #[tokio::test(start_paused = true)]
 async fn an_endless_list_is_aborted() {
     let pages = (0..3).map(|_| page(&[("a", 1)], 9, "same"));
-    let server = Server::new([status(422, "Invalid", "no")].into_iter().chain(pages));
+    let server = ScriptedServer::new([status(422, "Invalid", "no")].into_iter().chain(pages));
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 4).await;
     assert_eq!(events[..3], ["reset", "+a1", "+a1"]);
@@ -295,10 +295,10 @@ async fn an_endless_list_is_aborted() {
 #[tokio::test(start_paused = true)]
 async fn after_a_clean_end_the_watch_continues_from_the_last_event_or_bookmark() {
     let first = [event("ADDED", "a", 3), end(5), event("MODIFIED", "a", 6)].concat();
-    let server = Server::new([
-        Answer::Complete(200, first),
-        Answer::Complete(200, bookmark(8)),
-        Answer::Open(vec![event("MODIFIED", "a", 9)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Complete(200, first),
+        ScriptedAnswer::Complete(200, bookmark(8)),
+        ScriptedAnswer::Open(vec![event("MODIFIED", "a", 9)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
@@ -314,9 +314,9 @@ async fn after_a_clean_end_the_watch_continues_from_the_last_event_or_bookmark()
 
 #[tokio::test(start_paused = true)]
 async fn a_truncated_initial_state_is_read_again() {
-    let server = Server::new([
-        Answer::Complete(200, event("ADDED", "a", 30)),
-        Answer::Open(state(&[])),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Complete(200, event("ADDED", "a", 30)),
+        ScriptedAnswer::Open(state(&[])),
     ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 6).await;
@@ -330,13 +330,13 @@ async fn a_truncated_initial_state_is_read_again() {
 async fn an_expired_version_causes_a_relist_that_reveals_missed_deletes() {
     let again = vec![event("ADDED", "b", 20), end(25)];
     for gone in [
-        Answer::Complete(200, expired()),
+        ScriptedAnswer::Complete(200, expired()),
         status(410, "Expired", "too old"),
     ] {
-        let server = Server::new([
-            Answer::Complete(200, state(&[]).concat()),
+        let server = ScriptedServer::new([
+            ScriptedAnswer::Complete(200, state(&[]).concat()),
             gone,
-            Answer::Open(again.clone()),
+            ScriptedAnswer::Open(again.clone()),
         ]);
         let mut feed = follow(&server);
         // `a` was deleted in between, so it is missing in the second state.
@@ -350,10 +350,10 @@ async fn an_expired_version_causes_a_relist_that_reveals_missed_deletes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_interruption_that_a_resumed_watch_closes_ends_with_synced_only() {
-    let quiet = Answer::Open(vec![]);
-    let busy = Answer::Open(vec![event("DELETED", "a", 7)]);
+    let quiet = ScriptedAnswer::Open(vec![]);
+    let busy = ScriptedAnswer::Open(vec![event("DELETED", "a", 7)]);
     for (resumed, more) in [(quiet, None), (busy, Some("-a7"))] {
-        let server = Server::new([Answer::Breaks(state(&[])), resumed]);
+        let server = ScriptedServer::new([ScriptedAnswer::Breaks(state(&[])), resumed]);
         let mut feed = follow(&server);
         let mut expected = vec![
             "reset",
@@ -377,10 +377,10 @@ async fn an_interruption_that_a_resumed_watch_closes_ends_with_synced_only() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_gap_ends_only_after_the_relist() {
-    let server = Server::new([
-        Answer::Breaks(state(&[])),
-        Answer::Open(vec![expired()]),
-        Answer::Open(vec![end(9)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Breaks(state(&[])),
+        ScriptedAnswer::Open(vec![expired()]),
+        ScriptedAnswer::Open(vec![end(9)]),
     ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 6).await;
@@ -396,9 +396,9 @@ async fn invalid_lines_are_skipped_and_the_state_is_relisted_when_the_watch_ends
         event("ADDED", "b", 6),
         "{\"type\":\"ADDED\",\"object\":7}\n".to_owned(),
     ];
-    let server = Server::new([
-        Answer::Complete(200, state(&lines).concat()),
-        Answer::Open(vec![end(9)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Complete(200, state(&lines).concat()),
+        ScriptedAnswer::Open(vec![end(9)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
@@ -410,7 +410,10 @@ async fn invalid_lines_are_skipped_and_the_state_is_relisted_when_the_watch_ends
 #[tokio::test(start_paused = true)]
 async fn too_many_invalid_lines_are_a_gap() {
     let garbage = vec!["nonsense\n".to_owned(); 20];
-    let server = Server::new([Answer::Open(state(&garbage)), Answer::Open(vec![end(9)])]);
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Open(state(&garbage)),
+        ScriptedAnswer::Open(vec![end(9)]),
+    ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 6).await;
     assert!(events[3].starts_with("lost: unintelligible"), "{events:?}");
@@ -423,7 +426,8 @@ async fn an_over_long_line_is_skipped() {
         "{{\"type\":\"ADDED\",\"object\":{{\"x\":\"{}\"}}}}\n",
         "x".repeat(17 << 20)
     );
-    let server = Server::new([Answer::Open(state(&[long, event("ADDED", "b", 6)]))]);
+    let server =
+        ScriptedServer::new([ScriptedAnswer::Open(state(&[long, event("ADDED", "b", 6)]))]);
     let mut feed = follow(&server);
     assert_eq!(
         next_events(&mut feed, 4).await,
@@ -440,9 +444,9 @@ async fn a_too_large_object_is_still_reported_as_existing() {
         ) + "\n"
     };
     let length = large("ADDED", 4).len() - 1;
-    let server = Server::new([
-        Answer::Breaks(vec![large("ADDED", 4), end(5), large("MODIFIED", 6)]),
-        Answer::Open(vec![large("DELETED", 7)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Breaks(vec![large("ADDED", 4), end(5), large("MODIFIED", 6)]),
+        ScriptedAnswer::Open(vec![large("DELETED", 7)]),
     ]);
     let mut feed = follow(&server);
     let seen = format!("!l4 {length}");
@@ -463,10 +467,10 @@ async fn an_initial_state_with_an_unidentifiable_object_is_listed_instead() {
         "x".repeat(17 << 20)
     );
     let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
-    let server = Server::new([
-        Answer::Open(vec![nameless, end(5)]),
-        Answer::Complete(200, listed),
-        Answer::Open(vec![]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Open(vec![nameless, end(5)]),
+        ScriptedAnswer::Complete(200, listed),
+        ScriptedAnswer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     let seen = format!("!l3 {}", item.len());
@@ -479,13 +483,13 @@ async fn an_initial_state_with_an_unidentifiable_object_is_listed_instead() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
     let forbidden = || status(403, "Forbidden", "things is forbidden: User x cannot list");
-    let server = Server::new([
+    let server = ScriptedServer::new([
         forbidden(),
         forbidden(),
         status(401, "Unauthorized", "Unauthorized"),
-        Answer::Complete(404, "404 page not found\n".into()),
+        ScriptedAnswer::Complete(404, "404 page not found\n".into()),
         status(429, "TooManyRequests", "storage is (re)initializing"),
-        Answer::Open(state(&[])),
+        ScriptedAnswer::Open(state(&[])),
     ]);
     let mut feed = follow(&server);
     let expected = [
@@ -503,7 +507,7 @@ async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_server_is_retried_with_back_off() {
-    let server = Server::new([]);
+    let server = ScriptedServer::new([]);
     let mut feed = follow(&server);
     let began = tokio::time::Instant::now();
     for word in next_events(&mut feed, 20).await {
@@ -518,10 +522,10 @@ async fn an_unreachable_server_is_retried_with_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ends_every_watch_at_once_is_retried_with_back_off() {
-    let script = [Answer::Complete(200, state(&[]).concat())]
+    let script = [ScriptedAnswer::Complete(200, state(&[]).concat())]
         .into_iter()
-        .chain((0..50).map(|_| Answer::Complete(200, String::new())));
-    let server = Server::new(script);
+        .chain((0..50).map(|_| ScriptedAnswer::Complete(200, String::new())));
+    let server = ScriptedServer::new(script);
     let mut feed = follow(&server);
     assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);
     let _ = tokio::time::timeout(Duration::from_mins(1), async {
@@ -534,9 +538,9 @@ async fn a_server_that_ends_every_watch_at_once_is_retried_with_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_reopened_without_a_gap() {
-    let server = Server::new([
-        Answer::Open(state(&[event("MODIFIED", "a", 6)])),
-        Answer::Open(vec![event("MODIFIED", "a", 7)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Open(state(&[event("MODIFIED", "a", 6)])),
+        ScriptedAnswer::Open(vec![event("MODIFIED", "a", 7)]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
@@ -550,10 +554,10 @@ async fn a_silent_watch_is_reopened_without_a_gap() {
 async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
     // After etcd was restored from a backup, the version of the feed can be in the future. The
     // server is then silent.
-    let server = Server::new([
-        Answer::Breaks(state(&[])),
-        Answer::Open(vec![]),
-        Answer::Open(vec![end(2)]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Breaks(state(&[])),
+        ScriptedAnswer::Open(vec![]),
+        ScriptedAnswer::Open(vec![end(2)]),
     ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 7).await;
@@ -563,10 +567,10 @@ async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_does_not_open_is_a_gap_before_it_fails() {
-    let server = Server::new([
-        Answer::Complete(200, state(&[]).concat()),
-        Answer::Hangs,
-        Answer::Open(vec![]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Complete(200, state(&[]).concat()),
+        ScriptedAnswer::Hangs,
+        ScriptedAnswer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 6).await;
@@ -581,7 +585,7 @@ async fn a_watch_that_does_not_open_is_a_gap_before_it_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_slows_the_server_and_loses_nothing() {
     let many: Vec<_> = (10..2_010).map(|n| event("MODIFIED", "a", n)).collect();
-    let server = Server::new([Answer::Open(state(&many))]);
+    let server = ScriptedServer::new([ScriptedAnswer::Open(state(&many))]);
     let mut feed = follow(&server);
     assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);
     for n in 10..2_010 {
@@ -593,11 +597,11 @@ async fn a_slow_reader_slows_the_server_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
     let begun = format!(r#"{{"items":[{},"#, object("a", 1));
-    let server = Server::new([
+    let server = ScriptedServer::new([
         status(422, "Invalid", "no"),
-        Answer::Breaks(vec![begun]),
+        ScriptedAnswer::Breaks(vec![begun]),
         page(&[("b", 2)], 9, ""),
-        Answer::Open(vec![]),
+        ScriptedAnswer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     let words = next_events(&mut feed, 6).await;
@@ -609,7 +613,7 @@ async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
 }
 
 /// Returns feeds of one cluster, which share a budget.
-fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
+fn feeds(server: &Arc<ScriptedServer>, number: usize) -> Vec<BoxStream<'static, Raw>> {
     let cluster = cluster(server);
     (0..number).map(|_| cluster.follow(source())).collect()
 }
@@ -617,8 +621,8 @@ fn feeds(server: &Arc<Server>, number: usize) -> Vec<BoxStream<'static, Raw>> {
 #[tokio::test(start_paused = true)]
 async fn concurrent_lists_are_limited_and_each_gets_its_turn_beside_hanging_ones() {
     let refusals = (0..20).map(|_| status(422, "Invalid", "no"));
-    let lists = (0..20).map(|_| Answer::Open(vec![r#"{"items":["#.to_owned()]));
-    let server = Server::new(refusals.chain(lists));
+    let lists = (0..20).map(|_| ScriptedAnswer::Open(vec![r#"{"items":["#.to_owned()]));
+    let server = ScriptedServer::new(refusals.chain(lists));
     let mut feeds = feeds(&server, 20);
     let lists = || {
         let queries = server.queries();
@@ -642,12 +646,12 @@ async fn a_feed_that_waits_for_its_turn_to_list_reports_a_gap() {
     let hanging = (0..8).flat_map(|_| {
         [
             status(422, "Invalid", "no"),
-            Answer::Open(vec![r#"{"items":["#.to_owned()]),
+            ScriptedAnswer::Open(vec![r#"{"items":["#.to_owned()]),
         ]
     });
     let first = [status(422, "Invalid", "no"), page(&[("a", 1)], 9, "")];
-    let expired = [Answer::Open(vec![expired()]), page(&[], 19, "")];
-    let server = Server::new(first.into_iter().chain(hanging).chain(expired));
+    let expired = [ScriptedAnswer::Open(vec![expired()]), page(&[], 19, "")];
+    let server = ScriptedServer::new(first.into_iter().chain(hanging).chain(expired));
     let mut feeds = feeds(&server, 9);
     let mut feed = feeds.remove(0);
     assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a1", "synced"]);
@@ -677,9 +681,9 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
         // The line arrives in two frames.
         let (begin, rest) = lines[0].split_at(80 << 10);
         lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
-        Answer::Open(lines)
+        ScriptedAnswer::Open(lines)
     });
-    let server = Server::new(answers);
+    let server = ScriptedServer::new(answers);
     let mut feeds = feeds(&server, 5);
     let mut held = Vec::new();
     let short = Duration::from_millis(10);
@@ -711,9 +715,9 @@ async fn an_endless_large_object_releases_its_permit() {
             r#"{{"type":"ADDED","object":{{"x":"{}"#,
             "x".repeat(80 << 10)
         );
-        Answer::Open(vec![text])
+        ScriptedAnswer::Open(vec![text])
     };
-    let server = Server::new([begun(), begun(), begun()]);
+    let server = ScriptedServer::new([begun(), begun(), begun()]);
     let mut feeds = feeds(&server, 3);
     for feed in &mut feeds {
         assert_eq!(feed.next().await, Some(Raw::Reset));
@@ -729,9 +733,9 @@ async fn an_endless_large_object_releases_its_permit() {
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_list_is_a_gap() {
     for answer in ["<html>", "{}", r#"{"metadata":{},"items":[]}"#] {
-        let server = Server::new([
+        let server = ScriptedServer::new([
             status(422, "Invalid", "no"),
-            Answer::Complete(200, answer.into()),
+            ScriptedAnswer::Complete(200, answer.into()),
         ]);
         let mut feed = follow(&server);
         let words = next_events(&mut feed, 2).await;
@@ -748,10 +752,10 @@ async fn an_unreadable_list_is_a_gap() {
 async fn an_error_in_the_initial_watch_state_leads_to_a_list() {
     // A kube-apiserver sends this error if its etcd does not support progress notifications.
     let fault = "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"required storage feature RequestWatchProgress is disabled\",\"code\":500}}\n";
-    let server = Server::new([
-        Answer::Open(vec![fault.into()]),
+    let server = ScriptedServer::new([
+        ScriptedAnswer::Open(vec![fault.into()]),
         page(&[("a", 1)], 9, ""),
-        Answer::Open(vec![]),
+        ScriptedAnswer::Open(vec![]),
     ]);
     let mut feed = follow(&server);
     assert_eq!(
@@ -762,7 +766,7 @@ async fn an_error_in_the_initial_watch_state_leads_to_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_a_feed_ends_its_watch_and_releases_its_permit() {
-    let server = Server::new([Answer::Open(state(&[]))]);
+    let server = ScriptedServer::new([ScriptedAnswer::Open(state(&[]))]);
     let mut feed = follow(&server);
     assert_eq!(next_events(&mut feed, 3).await.len(), 3);
     drop(feed);

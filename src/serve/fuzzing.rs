@@ -9,7 +9,7 @@ mod requests;
 mod test_server;
 
 pub(super) use answers::check_error;
-pub(super) use test_server::{Known, World};
+pub(super) use test_server::{FuzzServer, Known};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,7 +30,7 @@ fn text(input: &[u8]) -> Option<&str> {
 pub fn label_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         super::selectors::check_labels(text);
-        World::with(|world| super::selectors::check_selector(world, text, ""));
+        FuzzServer::with(|fuzz_server| super::selectors::check_selector(fuzz_server, text, ""));
     }
 }
 
@@ -40,7 +40,9 @@ pub fn field_selector(input: &[u8]) {
     if let Some(text) = text(input) {
         let (fields, labels) = text.split_once('\n').unwrap_or((text, ""));
         super::selectors::check_fields(fields);
-        World::with(|world| super::selectors::check_selector(world, labels, fields));
+        FuzzServer::with(|fuzz_server| {
+            super::selectors::check_selector(fuzz_server, labels, fields)
+        });
     }
 }
 
@@ -60,7 +62,9 @@ pub fn continue_token(input: &[u8]) {
     } else {
         rest
     };
-    World::with(|world| super::list::check_token(world, token, usize::from(first % 8)));
+    FuzzServer::with(|fuzz_server| {
+        super::list::check_token(fuzz_server, token, usize::from(first % 8))
+    });
 }
 
 /// Checks the query of a URI.
@@ -72,9 +76,9 @@ pub fn query(input: &[u8]) {
         let Ok(uri) = format!("{path}?{text}").parse::<Uri>() else {
             return;
         };
-        World::with(|world| {
-            super::request::check_options(world, &uri);
-            requests::check(world, &Method::GET, &uri, &HeaderMap::new());
+        FuzzServer::with(|fuzz_server| {
+            super::request::check_options(fuzz_server, &uri);
+            requests::check(fuzz_server, &Method::GET, &uri, &HeaderMap::new());
         });
     }
 }
@@ -91,7 +95,7 @@ pub fn accept(input: &[u8]) {
     if let Some(first) = values.first() {
         super::content_negotiation::check(first);
     }
-    World::with(|world| requests::check_discovery(world, &values));
+    FuzzServer::with(|fuzz_server| requests::check_discovery(fuzz_server, &values));
 }
 
 /// Checks a complete request. The first line of the input has the method and the URI. Each further
@@ -102,6 +106,6 @@ pub fn request(input: &[u8]) {
     }
     if let Some((method, uri, headers)) = requests::parse(input) {
         super::request::check(&method, &uri);
-        World::with(|world| requests::check(world, &method, &uri, &headers));
+        FuzzServer::with(|fuzz_server| requests::check(fuzz_server, &method, &uri, &headers));
     }
 }

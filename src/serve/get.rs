@@ -4,7 +4,7 @@ use super::content_negotiation::{ChosenClause, Shape};
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
-use super::request::{Query, Request};
+use super::request::{Query, ResourceRequest};
 use super::resource_definitions::Resource;
 use super::response_syntax;
 use crate::clock;
@@ -17,7 +17,7 @@ use http::HeaderMap;
 /// option `export` is refused with a 400. The other options of lists and watches are ignored.
 pub async fn get(
     resource: &Resource,
-    request: &Request,
+    request: &ResourceRequest,
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {

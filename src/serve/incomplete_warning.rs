@@ -7,7 +7,7 @@
 //! incomplete.
 
 use super::ServerState;
-use super::request::{Query, Request};
+use super::request::{Query, ResourceRequest};
 use super::selectors::Reviewed;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
@@ -20,7 +20,7 @@ use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 /// missing, and `ifo-complete` if no operation is missing.
 pub async fn warn(
     shared: &ServerState,
-    request: &Request,
+    request: &ResourceRequest,
     query: &Query,
     user: Option<&User>,
     response: &mut Response,

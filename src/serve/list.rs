@@ -14,7 +14,7 @@ use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list_options::Options;
-use super::request::{Query, Request};
+use super::request::{Query, ResourceRequest};
 use super::resource_definitions::Resource;
 use super::response_syntax::{self, Indenter};
 use super::selectors::Selector;
@@ -205,7 +205,7 @@ impl ListRange {
 /// Answers a list request.
 pub async fn list(
     resource: &Arc<Resource>,
-    request: &Request,
+    request: &ResourceRequest,
     query: &Query,
     headers: &HeaderMap,
     is_replica: bool,

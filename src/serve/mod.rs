@@ -73,7 +73,7 @@ use concurrency_limit::ConcurrencyLimit;
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
 use middleware::Admitted;
-use request::{Query, Request, RequestTarget};
+use request::{Query, RequestTarget, ResourceRequest};
 use response_syntax::{indent, plain};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +86,7 @@ use tower::util::MapRequest;
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The parameters of [`router`].
-pub struct Server {
+pub struct ServerParameters {
     /// The served resources.
     pub resources: Vec<Resource>,
     /// Authenticates requests.
@@ -186,7 +186,7 @@ pub struct VersionInfo {
 
 /// The state that all requests share.
 struct ServerState {
-    server: Server,
+    server: ServerParameters,
     resources: Vec<Arc<Resource>>,
     /// Limits the concurrent verifications of bearer tokens.
     token_reviews: Semaphore,
@@ -199,7 +199,7 @@ struct ServerState {
 
 impl ServerState {
     /// Returns the resource that the request names. None if this server does not serve it.
-    fn resource(&self, request: &Request) -> Option<&Arc<Resource>> {
+    fn resource(&self, request: &ResourceRequest) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|resource| {
             resource.group == request.group
                 && resource.version == request.version
@@ -210,7 +210,7 @@ impl ServerState {
 
 /// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
 /// before they reach a route.
-pub fn router(server: Server) -> Router {
+pub fn router(server: ServerParameters) -> Router {
     let discovery = discovery::routes(&server.resources, server.direct).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(ServerState {
@@ -280,7 +280,7 @@ async fn answer(
 
 async fn resource(
     shared: &ServerState,
-    request: &Request,
+    request: &ResourceRequest,
     admitted: &Admitted,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
@@ -338,14 +338,14 @@ async fn resource(
 /// Returns true if the request must be answered with the newest state. A follower then asks the
 /// leader for the leader's newest version before it answers. A request with a resourceVersion or a
 /// continue token accepts an older state.
-fn reads_newest(request: &Request, query: &Query) -> bool {
+fn reads_newest(request: &ResourceRequest, query: &Query) -> bool {
     matches!(request.verb, "get" | "list" | "watch")
         && query.text("resourceVersion").is_empty()
         && query.text("continue").is_empty()
 }
 
 /// Returns true if the scope of the path (a namespace or the cluster) is possible for the resource.
-fn has_valid_scope(resource: &Resource, request: &Request) -> bool {
+fn has_valid_scope(resource: &Resource, request: &ResourceRequest) -> bool {
     if resource.namespaced {
         // The deprecated paths with `/watch/` can also watch a name in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch

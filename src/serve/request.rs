@@ -18,14 +18,14 @@ pub use self::fuzzing::{check, check_options};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
     /// A request for a resource: its path is below `/apis/GROUP/VERSION/`.
-    Resource(Request),
+    Resource(ResourceRequest),
     /// A request for any other path. The path is percent-decoded.
     Path(String),
 }
 
 /// A request for a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct ResourceRequest {
     /// The Kubernetes verb. Empty if the HTTP method, such as OPTIONS, has no Kubernetes verb.
     pub verb: &'static str,
     /// The API group.
@@ -217,10 +217,10 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
     else {
         return Ok(RequestTarget::Path(path.into_owned()));
     };
-    let mut request = Request {
+    let mut request = ResourceRequest {
         group: group.to_owned(),
         version: version.to_owned(),
-        ..Request::default()
+        ..ResourceRequest::default()
     };
     let mut next = Some(first);
     if next == Some("watch") {
@@ -261,7 +261,7 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
 }
 
 /// Returns the Kubernetes verb of a request.
-fn verb(method: &Method, request: &Request, query: &Query) -> &'static str {
+fn verb(method: &Method, request: &ResourceRequest, query: &Query) -> &'static str {
     let has_name = !request.name.is_empty();
     match *method {
         Method::GET | Method::HEAD if request.legacy_watch => "watch",
@@ -287,7 +287,7 @@ mod tests {
         parse(method, &uri, &Query::of(&uri)).unwrap()
     }
 
-    fn resource(method: &Method, uri: &str) -> Request {
+    fn resource(method: &Method, uri: &str) -> ResourceRequest {
         match parsed(method, uri) {
             RequestTarget::Resource(request) => request,
             RequestTarget::Path(path) => panic!("{path} is not a resource"),

@@ -20,7 +20,7 @@ use super::error_status::ErrorStatus;
 use super::list::{FRESHNESS_TIMEOUT, ListPace};
 use super::list_options::Options;
 use super::middleware::WatchSlot;
-use super::request::{Query, Request};
+use super::request::{Query, ResourceRequest};
 use super::resource_definitions::Resource;
 use super::response_syntax;
 use super::selectors::Selector;
@@ -57,7 +57,7 @@ const MAX_START_ATTEMPTS: usize = 5;
 /// version.
 pub fn watch(
     resource: &Arc<Resource>,
-    request: &Request,
+    request: &ResourceRequest,
     query: &Query,
     headers: &HeaderMap,
     (stop, is_replica): (CancellationToken, bool),

@@ -19,9 +19,9 @@ metrics! {
 }
 
 /// Reads the metrics of this process.
-pub(super) struct Process(ProcessMetrics);
+pub(super) struct ProcessMetricsReader(ProcessMetrics);
 
-impl Process {
+impl ProcessMetricsReader {
     /// Registers the metrics. The current time is the start time of the process.
     #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
     pub(super) fn new(registry: &mut Registry) -> Self {

@@ -2,7 +2,7 @@
 //! connections to the server.
 
 use crate::harness::{
-    Caller, Events, OPERATION, World, event_types, eventually, migrating, shared, so, text,
+    Caller, Events, OPERATION, TestCluster, event_types, eventually, migrating, shared, so, text,
 };
 use openssl::asn1::Asn1Time;
 use openssl::bn::BigNum;
@@ -15,20 +15,20 @@ use serde_json::json;
 
 #[test]
 fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
-    shared(async |world| {
+    shared(async |cluster| {
         let (mine, other) = (
-            world.namespace("mine").await,
-            world.namespace("other").await,
+            cluster.namespace("mine").await,
+            cluster.namespace("other").await,
         );
         let name = format!("{mine}-user");
         for namespace in [mine, other] {
-            world.ready_rule_set(&migrating(namespace)).await;
-            world.machine(namespace, "a", "Migrating").await;
-            world
+            cluster.ready_rule_set(&migrating(namespace)).await;
+            cluster.machine(namespace, "a", "Migrating").await;
+            cluster
                 .until_operations(namespace, &[("a", "Migrating")])
                 .await;
         }
-        let user = world.user(&name);
+        let user = cluster.user(&name);
         let forbidden = |verb: &str, place: &str| {
             format!(
                 "inflightoperations.live.ifo.kubevirt.io is forbidden: User \"{name}\" cannot \
@@ -39,7 +39,7 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         let message = user.get(&OPERATION.path(Some(mine))).await.refused(403);
         assert!(message.contains(&forbidden("list", &in_mine)), "{message}");
 
-        grant(world, mine, &name).await;
+        grant(cluster, mine, &name).await;
         let list = eventually("the user may list", async || {
             let answer = user.get(&OPERATION.path(Some(mine))).await;
             so(answer.code == 200, &answer)?;
@@ -81,11 +81,11 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
             .await
             .refused(403);
 
-        let kubectl = world.kubectl(&["get", "ifos", "-A", "--as", &name]).await;
+        let kubectl = cluster.kubectl(&["get", "ifos", "-A", "--as", &name]).await;
         let error = kubectl.expect_err("the user must not be allowed to list all namespaces");
         assert!(error.contains("Error from server (Forbidden)"), "{error}");
         let args = ["get", "ifos", "-n", mine, "-o", "name", "--as", &name];
-        let found = world
+        let found = cluster
             .kubectl(&args)
             .await
             .expect("the user must be allowed to list in this namespace");
@@ -93,7 +93,7 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
 
         let binding =
             format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{mine}/rolebindings/viewer");
-        world.admin.delete(&binding).await.ok();
+        cluster.admin.delete(&binding).await.ok();
         eventually("the user may no longer list", async || {
             let answer = user.get(&OPERATION.path(Some(mine))).await;
             so(answer.code == 403, answer)
@@ -103,7 +103,7 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
 }
 
 /// Gives the user the built-in ClusterRole `view` in a namespace.
-async fn grant(world: &World, namespace: &str, user: &str) {
+async fn grant(cluster: &TestCluster, namespace: &str, user: &str) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
         "metadata": {"name": "viewer"},
@@ -115,13 +115,13 @@ async fn grant(world: &World, namespace: &str, user: &str) {
         ],
     });
     let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings");
-    world.admin.post(&path, &binding).await.ok();
+    cluster.admin.post(&path, &binding).await.ok();
 }
 
 #[test]
 fn forged_headers_give_no_administrator_rights() {
-    shared(async |world| {
-        let stranger = Caller::new(world.direct());
+    shared(async |cluster| {
+        let stranger = Caller::new(cluster.direct());
         let forged = [
             ("X-Remote-User", "system:admin"),
             ("X-Remote-Group", "system:masters"),
@@ -136,8 +136,8 @@ fn forged_headers_give_no_administrator_rights() {
         stranger.get_with(&watch, &forged).await.refused(403);
         // If a client sends these headers to the kube-apiserver, the kube-apiserver ignores them.
         // It refuses the request, because the client's own user may not read operations.
-        let name = format!("{}-user", world.namespace("forged").await);
-        let user = world.user(&name);
+        let name = format!("{}-user", cluster.namespace("forged").await);
+        let user = cluster.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
         assert!(message.contains(&name), "{message}");
     });
@@ -145,8 +145,8 @@ fn forged_headers_give_no_administrator_rights() {
 
 #[test]
 fn discovery_and_health_are_public() {
-    shared(async |world| {
-        let stranger = Caller::new(world.direct());
+    shared(async |cluster| {
+        let stranger = Caller::new(cluster.direct());
         for path in [
             "/apis",
             "/apis/live.ifo.kubevirt.io",
@@ -167,9 +167,9 @@ fn discovery_and_health_are_public() {
 
 #[test]
 fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
-    shared(async |world| {
-        let namespace = world.namespace("tokens").await;
-        let stranger = Caller::new(world.direct());
+    shared(async |cluster| {
+        let namespace = cluster.namespace("tokens").await;
+        let stranger = Caller::new(cluster.direct());
         let path = OPERATION.path(Some(namespace));
         let bad = [("Authorization", "Bearer not-a-token")];
         let message = stranger.get_with(&path, &bad).await.refused(401);
@@ -177,7 +177,7 @@ fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
         stranger.get_with("/healthz", &bad).await.refused(401);
 
         let token = ["create", "token", "default", "-n", namespace];
-        let token = world
+        let token = cluster
             .kubectl(&token)
             .await
             .expect("kubectl must create a token");
@@ -189,7 +189,7 @@ fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
         let message = stranger.get_with(&path, &headers).await.refused(403);
         let account = format!("system:serviceaccount:{namespace}:default");
         assert!(message.contains(&account), "{message}");
-        grant(world, namespace, &account).await;
+        grant(cluster, namespace, &account).await;
         eventually("the service account may list", async || {
             let answer = stranger.get_with(&path, &headers).await;
             so(answer.code == 200, answer)
@@ -200,15 +200,15 @@ fn an_invalid_credential_is_401_and_a_valid_one_authenticates_its_user() {
 
 #[test]
 fn the_front_proxy_acts_for_the_user_it_names() {
-    shared(async |world| {
-        let namespace = world.namespace("proxied").await;
-        let proxy = world.front_proxy();
+    shared(async |cluster| {
+        let namespace = cluster.namespace("proxied").await;
+        let proxy = cluster.front_proxy();
         let path = OPERATION.path(Some(namespace));
         let name = format!("{namespace}-user");
         let headers = [("X-Remote-User", name.as_str())];
         let message = proxy.get_with(&path, &headers).await.refused(403);
         assert!(message.contains(&name), "{message}");
-        grant(world, namespace, &name).await;
+        grant(cluster, namespace, &name).await;
         eventually("the user may list", async || {
             let answer = proxy.get_with(&path, &headers).await;
             so(answer.code == 200, answer)
@@ -227,15 +227,15 @@ fn the_front_proxy_acts_for_the_user_it_names() {
 
 #[test]
 fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
-    shared(async |world| {
-        let state = &world.control_plane.state;
+    shared(async |cluster| {
+        let state = &cluster.control_plane.state;
         let read = |path| std::fs::read(path).expect("the control plane writes this file");
         let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
         let key =
             PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");
         let path = OPERATION.path(None);
         let holder = |name: &str, group: &str, ca: &X509, key: &PKey<Private>| {
-            let mut config = world.direct();
+            let mut config = cluster.direct();
             let (certificate, own) = issue(name, group, ca, key);
             config.auth_info.client_certificate_data = Some(base64(&certificate));
             config.auth_info.client_key_data = Some(base64(&own).into());
@@ -268,8 +268,8 @@ fn base64(pem: &[u8]) -> String {
 
 /// Issues a client certificate with the client CA of the cluster. Returns the certificate and its
 /// key as PEM.
-pub fn client_certificate(world: &World, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
-    let state = &world.control_plane.state;
+pub fn client_certificate(cluster: &TestCluster, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
+    let state = &cluster.control_plane.state;
     let read = |path| std::fs::read(path).expect("the control plane writes this file");
     let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
     let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");

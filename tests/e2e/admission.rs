@@ -5,7 +5,7 @@
 //! - A user can create a rule set only if the user may list the resource that the rule set watches.
 
 use crate::harness::{
-    Answer, Caller, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so, text,
+    ApiAnswer, Caller, RULE_SET, TestCluster, VM, eventually, migrating, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn role(name: &str, label: &str, rule: &Value) -> Value {
 
 /// Creates a role with these rules and binds it to a user, in one namespace or in the whole
 /// cluster.
-async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value) {
+async fn grant(cluster: &TestCluster, user: &str, namespace: Option<&str>, rules: &Value) {
     let kind = if namespace.is_some() { "" } else { "Cluster" };
     let path = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
     let path = format!(
@@ -33,7 +33,11 @@ async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Role"),
         "metadata": {"name": name}, "rules": rules,
     });
-    world.admin.post(&format!("{path}roles"), &role).await.ok();
+    cluster
+        .admin
+        .post(&format!("{path}roles"), &role)
+        .await
+        .ok();
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}RoleBinding"),
         "metadata": {"name": name},
@@ -43,12 +47,12 @@ async fn grant(world: &World, user: &str, namespace: Option<&str>, rules: &Value
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
     let bindings = format!("{path}rolebindings");
-    world.admin.post(&bindings, &binding).await.ok();
+    cluster.admin.post(&bindings, &binding).await.ok();
 }
 
 /// Repeats a request until it is refused with a message that contains `text`. Repetition is needed
 /// because a new policy takes effect only after some seconds.
-async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> Answer) {
+async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> ApiAnswer) {
     eventually("the policy refuses the request", async || {
         let answer = request().await;
         let message = answer.body["message"].as_str().unwrap_or_default();
@@ -59,7 +63,7 @@ async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> Answer) {
 
 #[test]
 fn a_role_for_targets_may_only_grant_reading() {
-    shared(async |world| {
+    shared(async |cluster| {
         let dry_run = format!("{ROLES}?dryRun=All");
         let reads = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch"]});
         let writes = json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "update"]});
@@ -67,7 +71,7 @@ fn a_role_for_targets_may_only_grant_reading() {
         let urls = json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]});
         for refused in [&writes, &all] {
             until_refused("may only have the verbs get, list and watch", async || {
-                world
+                cluster
                     .admin
                     .post(&dry_run, &role("a", "true", refused))
                     .await
@@ -75,53 +79,59 @@ fn a_role_for_targets_may_only_grant_reading() {
             .await;
         }
         until_refused("may not have nonResourceURLs", async || {
-            world.admin.post(&dry_run, &role("a", "true", &urls)).await
+            cluster
+                .admin
+                .post(&dry_run, &role("a", "true", &urls))
+                .await
         })
         .await;
-        world
+        cluster
             .admin
             .post(&dry_run, &role("a", "true", &reads))
             .await
             .ok();
-        world
+        cluster
             .admin
             .post(&dry_run, &role("a", "false", &writes))
             .await
             .ok();
 
         // The label cannot be added to an existing role that grants other verbs.
-        let name = format!("{}-role", world.namespace("admission").await);
-        world
+        let name = format!("{}-role", cluster.namespace("admission").await);
+        cluster
             .admin
             .post(ROLES, &role(&name, "false", &writes))
             .await
             .ok();
         let label = json!({"metadata": {"labels": {LABEL: "true"}}});
-        let answer = world.admin.merge(&format!("{ROLES}/{name}"), &label).await;
+        let answer = cluster
+            .admin
+            .merge(&format!("{ROLES}/{name}"), &label)
+            .await;
         answer.refused(422);
     });
 }
 
 /// Creates a rule set as this user, as a dry run.
-async fn create_as(user: &Caller, rule_set: &Value) -> Answer {
+async fn create_as(user: &Caller, rule_set: &Value) -> ApiAnswer {
     user.post(&format!("{}?dryRun=All", RULE_SET.path(None)), rule_set)
         .await
 }
 
 #[test]
 fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
-    shared(async |world| {
+    shared(async |cluster| {
         let (mine, other) = (
-            world.namespace("author").await,
-            world.namespace("author-other").await,
+            cluster.namespace("author").await,
+            cluster.namespace("author-other").await,
         );
         let name = format!("{mine}-user");
         let may_write = json!([{
             "apiGroups": ["ifo.kubevirt.io"], "resources": ["operationrulesets"],
             "verbs": ["create", "get", "patch"],
         }]);
-        grant(world, &name, None, &may_write).await;
-        let user = world.user(&name);
+        grant(cluster, &name, None, &may_write).await;
+        let user = cluster.user(&name);
         let within = |namespaces: &[&str]| {
             let mut set = rule_set(&format!("{mine}-set"), &VM, &[("Moving", "true")]);
             if !namespaces.is_empty() {
@@ -142,7 +152,7 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
         let list = json!([{
             "apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["list"],
         }]);
-        grant(world, &name, Some(mine), &list).await;
+        grant(cluster, &name, Some(mine), &list).await;
         eventually(
             "the rule set for the own namespace is accepted",
             async || {
@@ -165,7 +175,7 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
         );
 
         // A change of the labels needs no right to list the target. A change of the spec needs it.
-        let existing = world.ready_rule_set(&migrating(other)).await;
+        let existing = cluster.ready_rule_set(&migrating(other)).await;
         let path = format!(
             "{}/{}",
             RULE_SET.path(None),

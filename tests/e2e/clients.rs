@@ -3,31 +3,31 @@
 //! lines.
 
 use crate::harness::{
-    OPERATION, VM, World, eventually, migrating, same_but_for_gaps, shared, so, text,
+    OPERATION, TestCluster, VM, eventually, migrating, same_but_for_gaps, shared, so, text,
 };
 use serde_json::{Value, json};
 
 /// Creates a namespace with two VirtualMachines that migrate. Returns the namespace and the
 /// operations.
-async fn two_operations(world: &World, prefix: &str) -> (&'static str, Vec<Value>) {
-    let namespace = world.namespace(prefix).await;
-    world.ready_rule_set(&migrating(namespace)).await;
-    world.machine(namespace, "a", "Migrating").await;
-    world.machine(namespace, "b", "Migrating").await;
+async fn two_operations(cluster: &TestCluster, prefix: &str) -> (&'static str, Vec<Value>) {
+    let namespace = cluster.namespace(prefix).await;
+    cluster.ready_rule_set(&migrating(namespace)).await;
+    cluster.machine(namespace, "a", "Migrating").await;
+    cluster.machine(namespace, "b", "Migrating").await;
     let both = [("a", "Migrating"), ("b", "Migrating")];
-    (namespace, world.until_operations(namespace, &both).await)
+    (namespace, cluster.until_operations(namespace, &both).await)
 }
 
 #[test]
 fn kubectl_api_resources_lists_operations_and_rule_sets() {
-    shared(async |world| {
+    shared(async |cluster| {
         let live = [
             "api-resources",
             "--api-group=live.ifo.kubevirt.io",
             "-o",
             "wide",
         ];
-        let table = world.kubectl(&live).await.expect("discovery must work");
+        let table = cluster.kubectl(&live).await.expect("discovery must work");
         let row = table.lines().nth(1).expect("the table must have a row");
         let cells: Vec<&str> = row.split_whitespace().collect();
         assert_eq!(
@@ -43,7 +43,7 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
             "{table}"
         );
         let ours = ["api-resources", "--api-group=ifo.kubevirt.io"];
-        let table = world.kubectl(&ours).await.expect("discovery must work");
+        let table = cluster.kubectl(&ours).await.expect("discovery must work");
         let row: Vec<&str> = table
             .lines()
             .nth(1)
@@ -66,11 +66,11 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 
 #[test]
 fn kubectl_explain_describes_every_field() {
-    shared(async |world| {
+    shared(async |cluster| {
         // After the server is registered, the kube-apiserver reads the server's OpenAPI document
         // with a delay.
         let status = eventually("operations are documented", async || {
-            world.kubectl(&["explain", "ifo.status"]).await
+            cluster.kubectl(&["explain", "ifo.status"]).await
         })
         .await;
         for part in [
@@ -83,7 +83,7 @@ fn kubectl_explain_describes_every_field() {
         ] {
             assert!(status.contains(part), "{part} in {status}");
         }
-        let all = world.kubectl(&["explain", "ifo", "--recursive"]).await;
+        let all = cluster.kubectl(&["explain", "ifo", "--recursive"]).await;
         let all = all.expect("operations must be documented");
         assert!(all.contains("subject") && all.contains("ruleSet"), "{all}");
         for path in [
@@ -91,7 +91,7 @@ fn kubectl_explain_describes_every_field() {
             "ifo.status.state",
             "ors.spec.rules.expression",
         ] {
-            let field = world
+            let field = cluster
                 .kubectl(&["explain", path])
                 .await
                 .expect("the field must be documented");
@@ -106,9 +106,9 @@ fn kubectl_explain_describes_every_field() {
 
 #[test]
 fn kubectl_get_raw_reads_the_api() {
-    shared(async |world| {
+    shared(async |cluster| {
         let raw = ["get", "--raw", "/apis/live.ifo.kubevirt.io/v1alpha1"];
-        let list = world.kubectl(&raw).await.expect("discovery must work");
+        let list = cluster.kubectl(&raw).await.expect("discovery must work");
         let list: Value = serde_json::from_str(&list).expect("discovery must return JSON");
         assert_eq!(list["kind"], "APIResourceList");
         assert_eq!(list["groupVersion"], OPERATION.api_version);
@@ -127,9 +127,9 @@ fn kubectl_get_raw_reads_the_api() {
 
 #[test]
 fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
-    shared(async |world| {
+    shared(async |cluster| {
         eventually("OpenAPI v2", async || {
-            let v2 = world.admin.get("/openapi/v2").await.ok();
+            let v2 = cluster.admin.get("/openapi/v2").await.ok();
             let path =
                 "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations";
             so(v2["paths"].get(path).is_some(), "the path is missing")
@@ -137,13 +137,13 @@ fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
         .await;
         let group = "apis/live.ifo.kubevirt.io/v1alpha1";
         let url = eventually("OpenAPI v3", async || {
-            let v3 = world.admin.get("/openapi/v3").await.ok();
+            let v3 = cluster.admin.get("/openapi/v3").await.ok();
             let url = v3["paths"][group]["serverRelativeURL"].as_str();
             url.map(str::to_owned)
                 .ok_or_else(|| "the path is missing".to_owned())
         })
         .await;
-        let document = world.admin.get(&url).await.ok();
+        let document = cluster.admin.get(&url).await.ok();
         let schemas = document["components"]["schemas"].as_object();
         let schemas = schemas.expect("the document must have schemas");
         let of_kind = schemas.values().find(|schema| {
@@ -160,26 +160,26 @@ fn the_openapi_of_the_cluster_has_the_live_group_in_both_versions() {
 
 #[test]
 fn operations_cannot_be_written() {
-    shared(async |world| {
-        let (namespace, operations) = two_operations(world, "written").await;
+    shared(async |cluster| {
+        let (namespace, operations) = two_operations(cluster, "written").await;
         let path = OPERATION.path(Some(namespace));
         let one = format!("{path}/{}", text(&operations[0], "/metadata/name"));
         let mut new = operations[0].clone();
         new["metadata"] = json!({"name": "new", "namespace": namespace});
-        world.admin.post(&path, &new).await.refused(405);
-        world
+        cluster.admin.post(&path, &new).await.refused(405);
+        cluster
             .admin
             .merge(&one, &json!({"status": {"phase": "Completed"}}))
             .await
             .refused(405);
-        world.admin.delete(&one).await.refused(405);
-        world.admin.delete(&path).await.refused(405);
-        let error = world
+        cluster.admin.delete(&one).await.refused(405);
+        cluster.admin.delete(&path).await.refused(405);
+        let error = cluster
             .kubectl(&["delete", "ifos", "--all", "-n", namespace])
             .await
             .expect_err("kubectl must not be able to delete operations");
         assert!(error.contains("MethodNotAllowed"), "{error}");
-        let after = world.operations(namespace).await;
+        let after = cluster.operations(namespace).await;
         assert_eq!(after.len(), operations.len(), "{after:?}");
         let mut pairs = after.iter().zip(&operations);
         assert!(
@@ -191,10 +191,10 @@ fn operations_cannot_be_written() {
 
 #[test]
 fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
-    shared(async |world| {
-        let (namespace, operations) = two_operations(world, "pages").await;
+    shared(async |cluster| {
+        let (namespace, operations) = two_operations(cluster, "pages").await;
         let path = OPERATION.path(Some(namespace));
-        let first = world.admin.get(&format!("{path}?limit=1")).await.ok();
+        let first = cluster.admin.get(&format!("{path}?limit=1")).await.ok();
         let only = |list: &Value, operation: &Value| {
             assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
             assert!(same_but_for_gaps(&list["items"][0], operation), "{list}");
@@ -202,11 +202,11 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
         only(&first, &operations[0]);
         let version = text(&first, "/metadata/resourceVersion").to_owned();
         // An operation that starts between two pages must not appear in the second page.
-        world.machine(namespace, "c", "Migrating").await;
+        cluster.machine(namespace, "c", "Migrating").await;
         let three = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
-        let now = world.until_operations(namespace, &three).await;
+        let now = cluster.until_operations(namespace, &three).await;
         let token = text(&first, "/metadata/continue");
-        let second = world
+        let second = cluster
             .admin
             .get(&format!("{path}?limit=5&continue={token}"))
             .await
@@ -214,7 +214,7 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
         only(&second, &operations[1]);
         assert_eq!(text(&second, "/metadata/resourceVersion"), version);
         let watch = format!("{path}?watch=1&resourceVersion={version}");
-        let mut events = crate::harness::Events::of(&world.admin, &watch)
+        let mut events = crate::harness::Events::of(&cluster.admin, &watch)
             .await
             .expect("an administrator must be allowed to watch");
         let event = events
@@ -230,23 +230,23 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
 
 #[test]
 fn a_namespace_can_be_deleted_while_the_server_runs() {
-    shared(async |world| {
-        let (namespace, _) = two_operations(world, "deleted").await;
+    shared(async |cluster| {
+        let (namespace, _) = two_operations(cluster, "deleted").await;
         let path = format!("/api/v1/namespaces/{namespace}");
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         eventually("the namespace is gone", async || {
-            let answer = world.admin.get(&path).await;
+            let answer = cluster.admin.get(&path).await;
             so(answer.code == 404, answer)
         })
         .await;
-        world.until_operations(namespace, &[]).await;
-        world.admin.get(&VM.path(Some(namespace))).await.ok();
+        cluster.until_operations(namespace, &[]).await;
+        cluster.admin.get(&VM.path(Some(namespace))).await.ok();
     });
 }
 
 #[test]
 fn the_manifests_are_accepted_without_a_warning() {
-    shared(async |world| {
+    shared(async |cluster| {
         for folder in ["deploy", "rules"] {
             let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
             let folder = folder
@@ -259,7 +259,7 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--dry-run=server",
                 "--warnings-as-errors",
             ];
-            if let Err(error) = world.kubectl(&args).await {
+            if let Err(error) = cluster.kubectl(&args).await {
                 // Objects that the harness has already installed are not a problem.
                 let other = error
                     .lines()

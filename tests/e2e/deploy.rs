@@ -132,9 +132,9 @@ impl Choice {
 
 #[test]
 fn every_combination_of_components_renders_in_every_namespace() {
-    shared(async |world| {
+    shared(async |cluster| {
         for choice in choices() {
-            let (server, registration) = choice.render(&world.control_plane.state.kubectl).await;
+            let (server, registration) = choice.render(&cluster.control_plane.state.kubectl).await;
             let namespace = choice.namespace.unwrap_or("ifo-system");
             check_components(&server, &choice.components);
             check_namespace(&server, &registration, namespace);

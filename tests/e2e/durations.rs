@@ -2,8 +2,8 @@
 //! the server learns from completed runs (baselines), and the nodes that operations touch.
 
 use crate::harness::{
-    RULE_SET, VM, World, alone, columns, condition, event_types, eventually, is_in_gap, migrating,
-    shared, so, text,
+    RULE_SET, TestCluster, VM, alone, columns, condition, event_types, eventually, is_in_gap,
+    migrating, shared, so, text,
 };
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -32,26 +32,26 @@ pub fn migrating_with(namespace: &str, fields: Value) -> Value {
 }
 
 /// Creates a VirtualMachine that migrates. Its status has these additional fields.
-pub async fn migrate(world: &World, namespace: &str, name: &str, mut status: Value) {
+pub async fn migrate(cluster: &TestCluster, namespace: &str, name: &str, mut status: Value) {
     status["printableStatus"] = json!("Migrating");
     let machine = json!({
         "apiVersion": VM.api_version, "kind": VM.kind,
         "metadata": {"name": name}, "status": status,
     });
-    world.create(&VM, Some(namespace), &machine).await;
+    cluster.create(&VM, Some(namespace), &machine).await;
 }
 
 /// Changes the status of a VirtualMachine.
-pub async fn change(world: &World, namespace: &str, name: &str, status: &Value) {
+pub async fn change(cluster: &TestCluster, namespace: &str, name: &str, status: &Value) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     let patch = json!({"status": status});
-    world.admin.merge(&path, &patch).await.ok();
+    cluster.admin.merge(&path, &patch).await.ok();
 }
 
 /// Waits until `kubectl get` with these options returns objects about exactly these subjects.
 /// `want` contains the names of the subjects in alphabetical order.
 pub async fn wait_until_selected(
-    world: &World,
+    cluster: &TestCluster,
     resource: &str,
     namespace: &str,
     options: &[&str],
@@ -60,7 +60,7 @@ pub async fn wait_until_selected(
     let names = "-o=jsonpath={.items[*].spec.subject.name}";
     let args = [&["get", resource, "-n", namespace, names], options].concat();
     eventually(&format!("{options:?} selects {want:?}"), async || {
-        let found = world.kubectl(&args).await?;
+        let found = cluster.kubectl(&args).await?;
         let mut found: Vec<&str> = found.split_whitespace().collect();
         found.sort_unstable();
         so(found == want, found)
@@ -70,14 +70,14 @@ pub async fn wait_until_selected(
 
 /// Waits until `is` returns true for the operation of a VirtualMachine, and returns the operation.
 async fn wait_for_operation(
-    world: &World,
+    cluster: &TestCluster,
     namespace: &str,
     subject: &str,
     what: &str,
     is: impl Fn(&Value) -> bool,
 ) -> Value {
     eventually(&format!("the operation of {subject}: {what}"), async || {
-        let operations = world.operations(namespace).await;
+        let operations = cluster.operations(namespace).await;
         let mut found = operations.into_iter();
         let found = found.find(|it| text(it, "/spec/subject/name") == subject);
         let found = found.ok_or("there is none")?;
@@ -89,9 +89,9 @@ async fn wait_for_operation(
 
 /// Waits until the cell State of a VirtualMachine's operation has this text in the output of
 /// `kubectl get ifos`.
-async fn wait_for_state_cell(world: &World, namespace: &str, subject: &str, want: &str) {
+async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &str, want: &str) {
     eventually(&format!("State of {subject} is {want}"), async || {
-        let table = world.kubectl(&["get", "ifos", "-n", namespace]).await?;
+        let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
         let mut rows = table.lines().map(columns);
         // The columns are Name, Kind, Subject, Operation, State and others.
         let row = rows.find(|row| row.get(2) == Some(&subject));
@@ -101,7 +101,7 @@ async fn wait_for_state_cell(world: &World, namespace: &str, subject: &str, want
 }
 
 /// Runs `kubectl wait` for a condition of an operation.
-async fn kubectl_wait(world: &World, namespace: &str, name: &str, condition: &str) {
+async fn kubectl_wait(cluster: &TestCluster, namespace: &str, name: &str, condition: &str) {
     let (resource, condition) = (
         format!("ifo/{name}"),
         format!("--for=condition={condition}"),
@@ -114,7 +114,7 @@ async fn kubectl_wait(world: &World, namespace: &str, name: &str, condition: &st
         namespace,
         "--timeout=170s",
     ];
-    let waited = world.kubectl(&args).await;
+    let waited = cluster.kubectl(&args).await;
     waited.expect("kubectl must get the condition");
 }
 
@@ -138,20 +138,20 @@ fn has(operation: &Value, kind: &str, status: &str) -> bool {
 
 #[test]
 fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
-    shared(async |world| {
-        let namespace = world.namespace("overdue").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("overdue").await;
         let limit = json!({"expectedDuration": "duration(object.status.limit)"});
         let rules = migrating_with(namespace, limit);
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
-        migrate(world, namespace, "late", json!({"limit": "2s"})).await;
-        migrate(world, namespace, "punctual", json!({"limit": "1h"})).await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
+        migrate(cluster, namespace, "late", json!({"limit": "2s"})).await;
+        migrate(cluster, namespace, "punctual", json!({"limit": "1h"})).await;
         let both = [("late", "Migrating"), ("punctual", "Migrating")];
-        let operations = world.until_operations(namespace, &both).await;
+        let operations = cluster.until_operations(namespace, &both).await;
         let [late, punctual] = [0, 1].map(|it| text(&operations[it], "/metadata/name"));
-        kubectl_wait(world, namespace, late, "Overdue").await;
+        kubectl_wait(cluster, namespace, late, "Overdue").await;
 
-        let overdue = wait_for_operation(world, namespace, "late", "it is overdue", |it| {
+        let overdue = wait_for_operation(cluster, namespace, "late", "it is overdue", |it| {
             has(it, "Overdue", "True")
         })
         .await;
@@ -166,8 +166,8 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
         let expected = json!({"typicalSeconds": 2, "source": "Rule"});
         assert_eq!(overdue["status"]["expected"], expected, "{overdue}");
 
-        wait_for_state_cell(world, namespace, "late", "Progressing (overdue)").await;
-        wait_for_state_cell(world, namespace, "punctual", "Progressing").await;
+        wait_for_state_cell(cluster, namespace, "late", "Progressing (overdue)").await;
+        wait_for_state_cell(cluster, namespace, "punctual", "Progressing").await;
         for (option, want) in [
             ("--field-selector=status.conditions.Overdue=True", "late"),
             (
@@ -179,16 +179,16 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
                 "punctual",
             ),
         ] {
-            wait_until_selected(world, "ifos", namespace, &[option], &[want]).await;
+            wait_until_selected(cluster, "ifos", namespace, &[option], &[want]).await;
         }
         let absent = ["--field-selector=status.conditions.Stalled="];
-        wait_until_selected(world, "ifos", namespace, &absent, &["late", "punctual"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &absent, &["late", "punctual"]).await;
         let state = ["-l", "ifo.kubevirt.io/state=Progressing"];
-        wait_until_selected(world, "ifos", namespace, &state, &["late", "punctual"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &state, &["late", "punctual"]).await;
 
         // The events are sent in the order of the changes. So all earlier events have arrived when
         // the event of the third operation arrives.
-        migrate(world, namespace, "third", json!({"limit": "1h"})).await;
+        migrate(cluster, namespace, "third", json!({"limit": "1h"})).await;
         let seen = events
             .until("the third operation", |all| {
                 let subject = |it: &Value| text(it, "/object/spec/subject/name") == "third";
@@ -205,23 +205,23 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
 
 #[test]
 fn the_time_in_which_an_operation_is_blocked_does_not_count() {
-    shared(async |world| {
-        let namespace = world.namespace("blocked").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("blocked").await;
         let fields = json!({"expectedDuration": "2s", "state": "object.status.state"});
         let rules = migrating_with(namespace, fields);
-        world.ready_rule_set(&rules).await;
-        migrate(world, namespace, "held", json!({"state": "Blocked"})).await;
-        wait_for_operation(world, namespace, "held", "it is blocked", |it| {
+        cluster.ready_rule_set(&rules).await;
+        migrate(cluster, namespace, "held", json!({"state": "Blocked"})).await;
+        wait_for_operation(cluster, namespace, "held", "it is blocked", |it| {
             it["status"]["state"] == "Blocked"
         })
         .await;
-        migrate(world, namespace, "late", json!({"state": "Progressing"})).await;
-        wait_for_operation(world, namespace, "late", "it is overdue", |it| {
+        migrate(cluster, namespace, "late", json!({"state": "Progressing"})).await;
+        wait_for_operation(cluster, namespace, "late", "it is overdue", |it| {
             has(it, "Overdue", "True")
         })
         .await;
 
-        let held = wait_for_operation(world, namespace, "held", "it is not in a gap", |it| {
+        let held = wait_for_operation(cluster, namespace, "held", "it is not in a gap", |it| {
             !is_in_gap(it)
         })
         .await;
@@ -231,11 +231,11 @@ fn the_time_in_which_an_operation_is_blocked_does_not_count() {
         let message = "Time does not count while the operation is Blocked.";
         assert_eq!(shown["message"], message, "{held}");
         let state = ["-l", "ifo.kubevirt.io/state=Blocked"];
-        wait_until_selected(world, "ifos", namespace, &state, &["held"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &state, &["held"]).await;
 
         let progressing = json!({"state": "Progressing"});
-        change(world, namespace, "held", &progressing).await;
-        let held = wait_for_operation(world, namespace, "held", "it is overdue", |it| {
+        change(cluster, namespace, "held", &progressing).await;
+        let held = wait_for_operation(cluster, namespace, "held", "it is overdue", |it| {
             has(it, "Overdue", "True")
         })
         .await;
@@ -248,20 +248,20 @@ fn the_time_in_which_an_operation_is_blocked_does_not_count() {
         assert!(passed >= SignedDuration::from_secs(2), "{held}");
 
         // A blocked operation is not suspected, even if it was overdue before.
-        change(world, namespace, "late", &json!({"state": "Blocked"})).await;
-        wait_for_operation(world, namespace, "late", "it is not overdue", |it| {
+        change(cluster, namespace, "late", &json!({"state": "Blocked"})).await;
+        wait_for_operation(cluster, namespace, "late", "it is not overdue", |it| {
             has(it, "Overdue", "False") && it["status"]["state"] == "Blocked"
         })
         .await;
-        wait_for_state_cell(world, namespace, "late", "Blocked").await;
-        wait_until_selected(world, "ifos", namespace, &state, &["late"]).await;
+        wait_for_state_cell(cluster, namespace, "late", "Blocked").await;
+        wait_until_selected(cluster, "ifos", namespace, &state, &["late"]).await;
     });
 }
 
 #[test]
 fn an_operation_is_stalled_until_its_progress_rises() {
-    shared(async |world| {
-        let namespace = world.namespace("stalled").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("stalled").await;
         let fields = json!({
             "progress": "object.status.progress", "message": "object.status.message",
             "stalledAfter": "2s",
@@ -272,17 +272,17 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         both["operation"] = json!("Both");
         both["expectedDuration"] = json!("2s");
         rules["spec"]["rules"] = json!([rules["spec"]["rules"][0], both]);
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
-        migrate(world, namespace, "a", json!({"progress": 10})).await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
+        migrate(cluster, namespace, "a", json!({"progress": 10})).await;
         let two = [("a", "Both"), ("a", "Migrating")];
-        let operations = world.until_operations(namespace, &two).await;
+        let operations = cluster.until_operations(namespace, &two).await;
         let [both, name] = [0, 1].map(|it| text(&operations[it], "/metadata/name"));
-        kubectl_wait(world, namespace, name, "Stalled").await;
-        kubectl_wait(world, namespace, both, "Stalled").await;
-        kubectl_wait(world, namespace, both, "Overdue").await;
+        kubectl_wait(cluster, namespace, name, "Stalled").await;
+        kubectl_wait(cluster, namespace, both, "Stalled").await;
+        kubectl_wait(cluster, namespace, both, "Overdue").await;
         eventually("kubectl marks both operations", async || {
-            let table = world.kubectl(&["get", "ifos", "-n", namespace]).await?;
+            let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
             let row = |name: &str| table.lines().find(|line| line.starts_with(name));
             let cell = |name: &str| row(name).and_then(|row| columns(row).get(4).copied());
             let cells = [both, name].map(cell);
@@ -291,10 +291,10 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         })
         .await;
         let stalled = ["--field-selector=status.conditions.Stalled=True"];
-        wait_until_selected(world, "ifos", namespace, &stalled, &["a", "a"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &stalled, &["a", "a"]).await;
         let neither =
             ["--field-selector=status.conditions.Stalled=True,status.conditions.Overdue!=True"];
-        wait_until_selected(world, "ifos", namespace, &neither, &["a"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &neither, &["a"]).await;
 
         // Finds the newest event of the operation that fulfils a condition, and returns its object.
         let find = |all: &[Value], is: &dyn Fn(&Value) -> bool| {
@@ -312,7 +312,13 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         assert!(passed >= SignedDuration::from_secs(2), "{first}");
 
         // A new message is no progress.
-        change(world, namespace, "a", &json!({"message": "Still copying."})).await;
+        change(
+            cluster,
+            namespace,
+            "a",
+            &json!({"message": "Still copying."}),
+        )
+        .await;
         let same = events
             .until("the message", |all| {
                 find(all, &|it| it["status"]["message"] == "Still copying.")
@@ -326,7 +332,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             assert!(has(&same, "Stalled", "True"), "{same}");
         }
 
-        change(world, namespace, "a", &json!({"progress": 20})).await;
+        change(cluster, namespace, "a", &json!({"progress": 20})).await;
         let risen = events
             .until("the progress rises", |all| {
                 find(all, &|it| {
@@ -340,7 +346,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         }
 
         // A falling progress is none either, so the operation becomes stalled again.
-        change(world, namespace, "a", &json!({"progress": 5})).await;
+        change(cluster, namespace, "a", &json!({"progress": 5})).await;
         let fallen = events
             .until("the operation stalls at the lower progress", |all| {
                 find(all, &|it| {
@@ -352,26 +358,26 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             fallen["status"]["lastProgress"],
             risen["status"]["lastProgress"]
         );
-        change(world, namespace, "a", &json!({"progress": 100})).await;
-        kubectl_wait(world, namespace, name, "Stalled=False").await;
+        change(cluster, namespace, "a", &json!({"progress": 100})).await;
+        kubectl_wait(cluster, namespace, name, "Stalled=False").await;
     });
 }
 
 #[test]
 fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
-    shared(async |world| {
-        let namespace = world.namespace("times").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("times").await;
         let fields = json!({
             "expectedDuration": "30m", "startedAt": "object.status.startedAt",
             "state": "object.status.state", "progress": "object.status.progress",
         });
         let rules = migrating_with(namespace, fields);
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
         let hour = SignedDuration::from_hours(1);
         let start = "2026-01-01T00:00:00.7Z";
         let status = json!({"startedAt": start, "progress": 10});
-        migrate(world, namespace, "a", status).await;
+        migrate(cluster, namespace, "a", status).await;
         let started = events.until("an event", |all| all.first().cloned()).await;
         let started = &started["object"];
         // The operation has taken more than an hour when the server detects it, which is too long.
@@ -386,8 +392,8 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
         assert_eq!(started["status"].get("estimatedCompletion"), None);
         assert_eq!(started["status"].get("durationSeconds"), None);
 
-        change(world, namespace, "a", &json!({"progress": 20})).await;
-        let risen = wait_for_operation(world, namespace, "a", "there is an estimate", |it| {
+        change(cluster, namespace, "a", &json!({"progress": 20})).await;
+        let risen = wait_for_operation(cluster, namespace, "a", "there is an estimate", |it| {
             it["status"]["progress"] == 20 && it["status"]["estimatedCompletion"].is_string()
         })
         .await;
@@ -398,8 +404,8 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
         );
         assert_eq!(time(&risen, "/status/stateSince"), begin, "{risen}");
 
-        change(world, namespace, "a", &json!({"state": "Blocked"})).await;
-        let blocked = wait_for_operation(world, namespace, "a", "it is blocked", |it| {
+        change(cluster, namespace, "a", &json!({"state": "Blocked"})).await;
+        let blocked = wait_for_operation(cluster, namespace, "a", "it is blocked", |it| {
             it["status"]["state"] == "Blocked"
         })
         .await;
@@ -408,7 +414,7 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
         let none = blocked["status"].get("estimatedCompletion");
         assert_eq!(none, None, "there is no estimate while it is blocked");
 
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         let completed = events
             .until("the completed operation", |all| {
                 let mut objects = all.iter().map(|event| &event["object"]);
@@ -427,7 +433,7 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
 
 #[test]
 fn kubectl_explain_describes_times_and_records() {
-    shared(async |world| {
+    shared(async |cluster| {
         for (path, fields) in [
             (
                 "ifo.status.expected",
@@ -459,7 +465,7 @@ fn kubectl_explain_describes_times_and_records() {
             // document with a delay.
             let explained = eventually(path, async || {
                 // kubectl breaks lines, so all whitespace is replaced by single spaces.
-                let text = world.kubectl(&["explain", path]).await?;
+                let text = cluster.kubectl(&["explain", path]).await?;
                 Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
             })
             .await;
@@ -473,27 +479,27 @@ fn kubectl_explain_describes_times_and_records() {
 
 #[test]
 fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
-    shared(async |world| {
-        let namespace = world.namespace("nodes").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("nodes").await;
         let fields = json!({"work": "object.status.work", "outcome": OUTCOME});
         let mut rules = migrating_with(namespace, fields);
         rules["spec"]["nodes"] = json!("object.status.nodes");
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         let moves = "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces";
         let moves = format!(
             "{moves}/{namespace}/inflightoperations?watch=1&fieldSelector=status.nodes%3Dworker-9"
         );
-        let mut arrivals = crate::harness::Events::of(&world.admin, &moves)
+        let mut arrivals = crate::harness::Events::of(&cluster.admin, &moves)
             .await
             .expect("the field selector must be supported");
         let nodes = json!(["worker-1", "", "worker-2", "worker-3"]);
         let status = json!({"nodes": nodes, "work": "w/1"});
-        migrate(world, namespace, "a", status).await;
+        migrate(cluster, namespace, "a", status).await;
         let status = json!({"nodes": ["worker-2"], "work": "w/1"});
-        migrate(world, namespace, "b", status).await;
-        migrate(world, namespace, "c", json!({})).await;
+        migrate(cluster, namespace, "b", status).await;
+        migrate(cluster, namespace, "c", json!({})).await;
         let all = ["a", "b", "c"].map(|name| (name, "Migrating"));
-        let operations = world.until_operations(namespace, &all).await;
+        let operations = cluster.until_operations(namespace, &all).await;
         let shown = |index: usize| {
             let operation: &Value = &operations[index];
             let label = |key: &str| operation["metadata"]["labels"].get(key).cloned();
@@ -526,17 +532,17 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
         ];
         for (selector, want) in selections {
             let option = ["--field-selector", selector];
-            wait_until_selected(world, "ifos", namespace, &option, want).await;
+            wait_until_selected(cluster, "ifos", namespace, &option, want).await;
         }
         let label = ["-l", "ifo.kubevirt.io/node=worker-2"];
-        wait_until_selected(world, "ifos", namespace, &label, &["b"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &label, &["b"]).await;
         let label = ["-l", "ifo.kubevirt.io/node-2"];
-        wait_until_selected(world, "ifos", namespace, &label, &["a"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &label, &["a"]).await;
 
         // A watch with the selector gets an operation when its nodes change.
         let moved = json!({"nodes": ["worker-2", "worker-9"]});
-        change(world, namespace, "b", &moved).await;
-        change(world, namespace, "b", &json!({"nodes": ["worker-2"]})).await;
+        change(cluster, namespace, "b", &moved).await;
+        change(cluster, namespace, "b", &json!({"nodes": ["worker-2"]})).await;
         let name = text(&operations[1], "/metadata/name");
         arrivals
             .until("the operation arrives and leaves", |all| {
@@ -546,42 +552,46 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
 
         // Records keep the nodes and the work.
         for name in ["a", "b", "c"] {
-            world.set_status(namespace, name, "Running").await;
+            cluster.set_status(namespace, name, "Running").await;
         }
-        world.until_operations(namespace, &[]).await;
+        cluster.until_operations(namespace, &[]).await;
         for (selector, want) in selections {
             let option = ["--field-selector", selector];
-            wait_until_selected(world, "opr", namespace, &option, want).await;
+            wait_until_selected(cluster, "opr", namespace, &option, want).await;
         }
     });
 }
 
 /// Runs the operation once on each of `count` new VirtualMachines. Each run succeeds.
-async fn succeed(world: &World, namespace: &str, count: usize) {
+async fn succeed(cluster: &TestCluster, namespace: &str, count: usize) {
     let names: Vec<String> = (0..count).map(|number| format!("run-{number}")).collect();
     let started = names
         .iter()
-        .map(|name| migrate(world, namespace, name, json!({})));
+        .map(|name| migrate(cluster, namespace, name, json!({})));
     join_all(started).await;
     eventually("all runs are detected", async || {
-        let operations = world.operations(namespace).await.len();
+        let operations = cluster.operations(namespace).await.len();
         so(operations == count, operations)
     })
     .await;
     let ended = names
         .iter()
-        .map(|name| world.set_status(namespace, name, "Running"));
+        .map(|name| cluster.set_status(namespace, name, "Running"));
     join_all(ended).await;
-    world.until_operations(namespace, &[]).await;
+    cluster.until_operations(namespace, &[]).await;
 }
 
 /// Returns the value of a metric of the server. `series` is the name of the metric with its labels.
-async fn metric(world: &World, series: &str) -> Option<f64> {
+async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
     let admin = [
         ("X-Remote-User", "admin"),
         ("X-Remote-Group", "system:masters"),
     ];
-    let metrics = world.front_proxy().get_with("/metrics", &admin).await.text;
+    let metrics = cluster
+        .front_proxy()
+        .get_with("/metrics", &admin)
+        .await
+        .text;
     let mut lines = metrics.lines().filter_map(|line| line.rsplit_once(' '));
     let (_, value) = lines.find(|(name, _)| *name == series)?;
     Some(value.parse().expect("a metric is a number"))
@@ -589,14 +599,14 @@ async fn metric(world: &World, series: &str) -> Option<f64> {
 
 /// Waits until the server has read the baselines, and then starts an operation. Returns the
 /// operation.
-async fn judged(world: &World, namespace: &str, name: &str) -> Value {
+async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
-        let baselines = metric(world, "ifo_baselines").await;
+        let baselines = metric(cluster, "ifo_baselines").await;
         so(baselines > Some(0.0), baselines)
     })
     .await;
-    migrate(world, namespace, name, json!({})).await;
-    wait_for_operation(world, namespace, name, "it is detected", |it| {
+    migrate(cluster, namespace, name, json!({})).await;
+    wait_for_operation(cluster, namespace, name, "it is detected", |it| {
         !is_in_gap(it)
     })
     .await
@@ -622,38 +632,38 @@ fn assert_compared(operation: &Value) {
 }
 
 /// Returns the stored text of the baselines.
-async fn stored(world: &World) -> String {
-    let map = world.admin.get(BASELINES).await.ok();
+async fn stored(cluster: &TestCluster) -> String {
+    let map = cluster.admin.get(BASELINES).await.ok();
     text(&map, "/data/baselines.json").to_owned()
 }
 
 #[test]
 fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
-    alone(async |world| {
-        let namespace = world.namespace("learned").await;
+    alone(async |cluster| {
+        let namespace = cluster.namespace("learned").await;
         let rules = migrating_with(namespace, json!({"outcome": OUTCOME}));
-        world.ready_rule_set(&rules).await;
-        migrate(world, namespace, "first", json!({})).await;
+        cluster.ready_rule_set(&rules).await;
+        migrate(cluster, namespace, "first", json!({})).await;
         let first = [("first", "Migrating")];
-        let first = world.until_operations(namespace, &first).await.remove(0);
+        let first = cluster.until_operations(namespace, &first).await.remove(0);
         assert_eq!(first["status"].get("expected"), None, "{first}");
         assert!(condition(&first, "Overdue").is_null(), "{first}");
         // A failed run does not count.
-        world.set_status(namespace, "first", "Broken").await;
-        world.until_operations(namespace, &[]).await;
-        succeed(world, namespace, ENOUGH_RUNS).await;
-        assert_compared(&judged(world, namespace, "before").await);
+        cluster.set_status(namespace, "first", "Broken").await;
+        cluster.until_operations(namespace, &[]).await;
+        succeed(cluster, namespace, ENOUGH_RUNS).await;
+        assert_compared(&judged(cluster, namespace, "before").await);
         let labels = format!("ruleset=\"{namespace}\",operation=\"Migrating\"");
         for quantile in ["0.5", "0.95"] {
             let series =
                 format!("ifo_operation_expected_seconds{{{labels},quantile=\"{quantile}\"}}");
-            assert!(metric(world, &series).await.is_some(), "{series}");
+            assert!(metric(cluster, &series).await.is_some(), "{series}");
         }
 
-        let mut server = world.server.lock().await;
+        let mut server = cluster.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
-        let text = stored(world).await;
+        let text = stored(cluster).await;
         let document: Value = serde_json::from_str(&text).expect("the server stores JSON");
         assert_eq!(document["format"], 1, "{text}");
         let all = document["baselines"].as_array().expect("a list");
@@ -665,43 +675,43 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         let want = [(None, runs), (Some(json!(namespace)), runs)];
         assert!(want.iter().all(|it| own.contains(it)), "{own:?}");
         assert_eq!(own.len(), want.len(), "{own:?}");
-        server.start_again(&world.kubeconfig).await;
+        server.start_again(&cluster.kubeconfig).await;
         drop(server);
-        world.served().await;
+        cluster.served().await;
 
-        assert_compared(&judged(world, namespace, "after").await);
+        assert_compared(&judged(cluster, namespace, "after").await);
         let path = format!("{}/{namespace}", RULE_SET.path(None));
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
     });
 }
 
 #[test]
 fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
-    alone(async |world| {
+    alone(async |cluster| {
         let rejections = || {
-            let log = world.control_plane.state.dir.join("ifo-apiserver.log");
+            let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
             let log = std::fs::read_to_string(log).expect("the server writes a log");
             let reason = "does not contain baselines of this release";
             log.lines().filter(|line| line.contains(reason)).count()
         };
         let foreign = ["not baselines", "{\"format\": 99, \"baselines\": []}"];
-        let mut server = world.server.lock().await;
+        let mut server = cluster.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
         for text in foreign {
             let before = rejections();
             let patch = json!({"data": {"baselines.json": text}});
-            world.admin.merge(BASELINES, &patch).await.ok();
-            server.start_again(&world.kubeconfig).await;
+            cluster.admin.merge(BASELINES, &patch).await.ok();
+            server.start_again(&cluster.kubeconfig).await;
             eventually("the server rejects the text", async || {
-                let rejected = metric(world, "ifo_baselines_rejected_total").await;
+                let rejected = metric(cluster, "ifo_baselines_rejected_total").await;
                 so(rejected == Some(1.0), rejected)?;
                 so(rejections() == before + 1, rejections())
             })
             .await;
             let status = server.terminate().await;
             assert!(status.success(), "{status}");
-            let replaced = stored(world).await;
+            let replaced = stored(cluster).await;
             let document: Value = serde_json::from_str(&replaced).expect("the server stores JSON");
             assert_eq!(document["format"], 1, "{replaced}");
         }

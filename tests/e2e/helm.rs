@@ -7,7 +7,7 @@ mod life;
 mod values;
 
 use crate::deploy::{NAMESPACE, choices, the};
-use crate::harness::{World, kubectl, shared, skip};
+use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -200,13 +200,13 @@ fn value_of(component: &str) -> &'static str {
 
 #[test]
 fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
-    shared(async |world| {
-        let state = &world.control_plane.state;
+    shared(async |cluster| {
+        let state = &cluster.control_plane.state;
         let Some(both) = Helm::both(&state.kubeconfig).await else {
             return;
         };
-        let mut crds = world.kustomize("deploy/crd").await;
-        crds.extend(world.kustomize("deploy/crd-persistence").await);
+        let mut crds = cluster.kustomize("deploy/crd").await;
+        crds.extend(cluster.kustomize("deploy/crd-persistence").await);
         for choice in choices() {
             let (mut expected, registration) = choice.render(&state.kubectl).await;
             expected.extend(registration);
@@ -221,19 +221,19 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
                 assert_same(chart, expected.clone(), &choice);
             }
         }
-        target_rights_and_omitted_parts(world, &both).await;
+        target_rights_and_omitted_parts(cluster, &both).await;
     });
 }
 
 /// Checks the values of the chart that have no kustomize component: rights on targets, and parts
 /// that can be left out.
-async fn target_rights_and_omitted_parts(world: &World, both: &[Helm; 2]) {
+async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]) {
     for helm in both {
         let default = helm.render(CHART, NAMESPACE, &[]).await;
         let all = ["targetsDefault.enabled=true"];
         let all = helm.render(CHART, NAMESPACE, &all).await;
         let mut expected = default.clone();
-        expected.extend(world.kustomize("deploy/targets-default").await);
+        expected.extend(cluster.kustomize("deploy/targets-default").await);
         assert_same(all, expected, "targetsDefault");
 
         let values = [
@@ -265,8 +265,8 @@ async fn target_rights_and_omitted_parts(world: &World, both: &[Helm; 2]) {
 
 #[test]
 fn the_rules_chart_has_the_rule_packs() {
-    shared(async |world| {
-        let state = &world.control_plane.state;
+    shared(async |cluster| {
+        let state = &cluster.control_plane.state;
         let Some(both) = Helm::both(&state.kubeconfig).await else {
             return;
         };
@@ -282,7 +282,7 @@ fn the_rules_chart_has_the_rule_packs() {
         let none: Vec<&str> = none.iter().map(String::as_str).collect();
         for helm in &both {
             let all = helm.render(RULES_CHART, NAMESPACE, &[]).await;
-            assert_same(all, world.kustomize("rules").await, "all packs");
+            assert_same(all, cluster.kustomize("rules").await, "all packs");
             assert_eq!(
                 helm.render(RULES_CHART, NAMESPACE, &none).await,
                 [Value::Null; 0]
@@ -291,7 +291,7 @@ fn the_rules_chart_has_the_rule_packs() {
                 let one = format!("packs.{pack}=true");
                 let values = [&none[..], &[one.as_str()]].concat();
                 let one = helm.render(RULES_CHART, NAMESPACE, &values).await;
-                let expected = world.kustomize(&format!("rules/{pack}")).await;
+                let expected = cluster.kustomize(&format!("rules/{pack}")).await;
                 assert_same(one, expected, pack);
             }
             let values = [&none[..], &["optional={generic/pods}"]].concat();
@@ -305,7 +305,7 @@ fn the_rules_chart_has_the_rule_packs() {
 }
 
 /// Runs kubectl with this kubeconfig, which contains the credentials of a ServiceAccount.
-async fn kubectl_as(world: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
+async fn kubectl_as(cluster: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    kubectl(world, &[&[kubeconfig.as_str()], args].concat(), None).await
+    kubectl(cluster, &[&[kubeconfig.as_str()], args].concat(), None).await
 }

@@ -54,17 +54,17 @@ fn hostile_expressions() -> Vec<String> {
 
 #[test]
 fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
-    shared(async |world| {
-        let namespace = world.namespace("hostile").await;
-        let good = world.namespace("good").await;
-        world.ready_rule_set(&migrating(good)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("hostile").await;
+        let good = cluster.namespace("good").await;
+        cluster.ready_rule_set(&migrating(good)).await;
         let subject = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "subject"},
             "status": {"printableStatus": "Migrating"},
             "regex": format!("({}){{1000}}", "(a{1000})"),
             "big": (0..2000).map(|number| format!("text {number}")).collect::<Vec<_>>(),
         });
-        world.create(&VM, Some(namespace), &subject).await;
+        cluster.create(&VM, Some(namespace), &subject).await;
 
         let expressions = hostile_expressions();
         assert!(expressions.iter().all(|it| it.len() <= 4096));
@@ -73,16 +73,16 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
             let expression = &expressions[number % expressions.len()];
             let mut rules = rule_set(&name(number), &VM, &[("Hostile", expression)]);
             rules["spec"]["namespaces"] = json!([namespace]);
-            async move { world.create(&RULE_SET, None, &rules).await }
+            async move { cluster.create(&RULE_SET, None, &rules).await }
         });
         futures::future::join_all(requests).await;
 
         // Another rule set that watches the same resource must still detect operations.
-        world.machine(good, "a", "Migrating").await;
-        world.until_operations(good, &[("a", "Migrating")]).await;
+        cluster.machine(good, "a", "Migrating").await;
+        cluster.until_operations(good, &[("a", "Migrating")]).await;
 
         for number in 0..100 {
-            let rule_set = world
+            let rule_set = cluster
                 .rule_set_until(&name(number), "Ready, or the reason why it is not", |it| {
                     let ready = condition(it, "Ready");
                     let failures = ["InvalidRule", "EvaluationFailed", "Throttled"];
@@ -100,7 +100,7 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
         // must report which of the two happened.
         let expensive = [6, 12, 13];
         for number in expensive {
-            let rule_set = world
+            let rule_set = cluster
                 .rule_set_until(&name(number), "EvaluationFailed or InvalidRule", |it| {
                     condition(it, "EvaluationFailed")["status"] == "True"
                         || condition(it, "InvalidRule")["status"] == "True"
@@ -113,16 +113,16 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
             }
         }
 
-        world.set_status(good, "a", "Running").await;
-        world.until_operations(good, &[]).await;
+        cluster.set_status(good, "a", "Running").await;
+        cluster.until_operations(good, &[]).await;
         let deletions = (0..100).map(|number| async move {
             let path = format!("{}/{namespace}-{number}", RULE_SET.path(None));
-            world.admin.delete(&path).await.ok();
+            cluster.admin.delete(&path).await.ok();
         });
         futures::future::join_all(deletions).await;
-        world.until_operations(namespace, &[]).await;
+        cluster.until_operations(namespace, &[]).await;
 
-        let server = world.server.lock().await;
+        let server = cluster.server.lock().await;
         let peak = peak_memory(server.pid());
         assert!(
             peak < server.memory_limit(),
@@ -151,9 +151,9 @@ fn resident(pid: u32, name: &str) -> u64 {
 
 #[test]
 fn unusual_subjects_are_evaluated_or_skipped_and_the_rest_continues() {
-    shared(async |world| {
-        let namespace = world.namespace("odd").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("odd").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         let odd = [
             json!({}),
             json!({"status": null}),
@@ -172,16 +172,16 @@ fn unusual_subjects_are_evaluated_or_skipped_and_the_rest_continues() {
             for (key, value) in extra.as_object().into_iter().flatten() {
                 object[key] = value.clone();
             }
-            world.create(&VM, Some(namespace), &object).await;
+            cluster.create(&VM, Some(namespace), &object).await;
         }
         let large = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "large"},
             "padding": "\\\"".repeat(200_000), "status": {"printableStatus": "Migrating"},
         });
-        world.create(&VM, Some(namespace), &large).await;
+        cluster.create(&VM, Some(namespace), &large).await;
         let long = format!("long-{}", "x".repeat(240));
-        world.machine(namespace, &long, "Migrating").await;
-        let operations = world
+        cluster.machine(namespace, &long, "Migrating").await;
+        let operations = cluster
             .until_operations(namespace, &[("large", "Migrating"), (&long, "Migrating")])
             .await;
         let name = text(&operations[1], "/metadata/name");

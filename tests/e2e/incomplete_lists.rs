@@ -2,17 +2,17 @@
 //! from a list. Then kubectl and the plugin `kubectl ifo` must print a warning, and `kubectl ifo
 //! wait` must not report that nothing is in flight.
 
-use crate::harness::{VM, World, condition, eventually, migrating, rule_set, shared, text};
+use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
 use serde_json::json;
 
 /// Lists the operations of a namespace with kubectl, and returns its standard error, which contains
 /// the warnings.
-async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> String {
-    let kubectl = &world.control_plane.state.kubectl;
+async fn kubectl_warning(cluster: &TestCluster, namespace: &str, user: Option<&str>) -> String {
+    let kubectl = &cluster.control_plane.state.kubectl;
     let mut command = tokio::process::Command::new(kubectl);
     command.args(["get", "ifos", "-n", namespace]);
-    command.env("KUBECONFIG", &world.control_plane.state.kubeconfig);
+    command.env("KUBECONFIG", &cluster.control_plane.state.kubeconfig);
     if let Some(user) = user {
         command.args(["--as", user]);
     }
@@ -24,9 +24,9 @@ async fn kubectl_warning(world: &World, namespace: &str, user: Option<&str>) -> 
 
 #[test]
 fn wait_does_not_succeed_while_a_rule_fails() {
-    shared(async |world| {
-        let namespace = world.namespace("incomplete").await;
-        let elsewhere = world.namespace("incomplete-beside").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("incomplete").await;
+        let elsewhere = cluster.namespace("incomplete-beside").await;
         let mut rules = rule_set(
             namespace,
             &VM,
@@ -34,13 +34,13 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         );
         rules["spec"]["component"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace, elsewhere]);
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         let wait = ["wait", "-c", namespace, "--timeout=0"];
-        let said = run(world, &wait).await;
+        let said = run(cluster, &wait).await;
         assert_eq!(said.code, 0, "{}{}", said.out, said.err);
 
-        world.machine(namespace, "a", "Stopped").await;
-        let failing = world
+        cluster.machine(namespace, "a", "Stopped").await;
+        let failing = cluster
             .rule_set_until(namespace, "a failed evaluation", |it| {
                 condition(it, "Ready")["reason"] == "EvaluationFailed"
             })
@@ -56,14 +56,14 @@ fn wait_does_not_succeed_while_a_rule_fails() {
             !message.contains("Stopped"),
             "the message must not contain a value of the object: {message}"
         );
-        let table = world.kubectl(&["get", "ors", namespace]).await;
+        let table = cluster.kubectl(&["get", "ors", namespace]).await;
         let table = table.expect("kubectl must list the rule set");
         assert!(
             table.contains("False") && table.contains("EvaluationFailed"),
             "{table}"
         );
 
-        let said = run(world, &wait).await;
+        let said = run(cluster, &wait).await;
         assert_eq!((said.code, said.out.as_str()), (3, ""), "{}", said.err);
         assert!(
             said.err.contains(namespace) && said.err.contains("rules[Running].expression"),
@@ -71,53 +71,53 @@ fn wait_does_not_succeed_while_a_rule_fails() {
             said.err
         );
         let said = run(
-            world,
+            cluster,
             &[&wait[..], &["--ignore-rule-set", "nobody"]].concat(),
         )
         .await;
         assert_eq!(said.code, 2, "{}", said.err);
         let here = run(
-            world,
+            cluster,
             &["wait", "-c", namespace, "-n", namespace, "--timeout=0"],
         )
         .await;
         assert_eq!(here.code, 3, "{}", here.err);
         // In the other namespace, the rule fails on no object, so `wait` succeeds.
         let there = run(
-            world,
+            cluster,
             &["wait", "-c", namespace, "-n", elsewhere, "--timeout=3m"],
         )
         .await;
         assert_eq!(there.code, 0, "{}", there.err);
 
         let line = format!("{namespace} (evaluation fails on 1 object)");
-        let list = run(world, &["list", "-n", namespace]).await;
+        let list = run(cluster, &["list", "-n", namespace]).await;
         assert!(list.err.contains(&line), "{}", list.err);
-        let summary = run(world, &["summary", "-n", namespace, "-O", "json"]).await;
+        let summary = run(cluster, &["summary", "-n", namespace, "-O", "json"]).await;
         let incomplete = &summary.json()["incomplete"];
         assert!(incomplete["named"].to_string().contains(namespace));
-        let tree = run(world, &["tree", "-n", namespace, "-O", "json"]).await;
+        let tree = run(cluster, &["tree", "-n", namespace, "-O", "json"]).await;
         assert!(tree.json()["incomplete"]["notWorking"].as_u64() >= Some(1));
-        let warning = kubectl_warning(world, namespace, None).await;
+        let warning = kubectl_warning(cluster, namespace, None).await;
         assert!(
             warning.contains("Warning: ") && warning.contains(&line),
             "{warning}"
         );
-        let warning = kubectl_warning(world, elsewhere, None).await;
+        let warning = kubectl_warning(cluster, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
         // The test changes the object, so that the rule can be evaluated without an error. The rule
         // does not match the changed object.
-        world.set_status(namespace, "a", "").await;
+        cluster.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));
-        world.admin.merge(&path, &patch).await.ok();
+        cluster.admin.merge(&path, &patch).await.ok();
         eventually("the failure is over", async || {
-            let said = run(world, &wait).await;
+            let said = run(cluster, &wait).await;
             (said.code == 0).then_some(()).ok_or(said.err)
         })
         .await;
-        world
+        cluster
             .rule_set_until(namespace, "Ready again", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
@@ -127,33 +127,33 @@ fn wait_does_not_succeed_while_a_rule_fails() {
 
 #[test]
 fn failing_message_expression_does_not_block_wait() {
-    shared(async |world| {
-        let namespace = world.namespace("incomplete-message").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("incomplete-message").await;
         let mut rules = migrating(namespace);
         rules["spec"]["component"] = json!(namespace);
         rules["spec"]["rules"][0]["message"] =
             json!("string(1 / (size(object.metadata.name) - 1))");
-        world.ready_rule_set(&rules).await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+        cluster.ready_rule_set(&rules).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let failed = world
+        let failed = cluster
             .rule_set_until(namespace, "the message failed", |it| {
                 condition(it, "EvaluationFailed")["status"] == "True"
             })
             .await;
         assert_eq!(condition(&failed, "Ready")["status"], "True", "{failed}");
-        world.set_status(namespace, "a", "Running").await;
-        let said = run(world, &["wait", "-c", namespace, "--timeout=120s"]).await;
+        cluster.set_status(namespace, "a", "Running").await;
+        let said = run(cluster, &["wait", "-c", namespace, "--timeout=120s"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
     });
 }
 
 #[test]
 fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
-    shared(async |world| {
-        let namespace = world.namespace("incomplete-tenant").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("incomplete-tenant").await;
         let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
         broken["spec"]["namespaces"] = json!([namespace]);
         let user = format!("{namespace}-user");
@@ -171,7 +171,7 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
                 namespace,
             ],
         ] {
-            world
+            cluster
                 .kubectl(args)
                 .await
                 .expect("an administrator may grant rights");
@@ -179,18 +179,20 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
         let wait = ["wait", "--as", &user, "-n", namespace, "--timeout=0"];
         let mut working = migrating(namespace);
         working["metadata"]["name"] = json!(format!("{namespace}-works"));
-        world.ready_rule_set(&working).await;
+        cluster.ready_rule_set(&working).await;
         eventually("wait succeeds for the tenant", async || {
-            let said = run(world, &wait).await;
+            let said = run(cluster, &wait).await;
             (said.code == 0).then_some(()).ok_or(said.err)
         })
         .await;
 
-        world.create(&crate::harness::RULE_SET, None, &broken).await;
+        cluster
+            .create(&crate::harness::RULE_SET, None, &broken)
+            .await;
         let warned = eventually(
             "wait reports an incomplete list to the tenant",
             async || {
-                let said = run(world, &wait).await;
+                let said = run(cluster, &wait).await;
                 if said.code == 3 {
                     Ok(said.err)
                 } else {
@@ -203,12 +205,12 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
             warned.contains("not working, operations may be missing") && !warned.contains(" ("),
             "{warned}"
         );
-        let warning = kubectl_warning(world, namespace, Some(&user)).await;
+        let warning = kubectl_warning(cluster, namespace, Some(&user)).await;
         assert!(
             warning.contains("not working, operations may be missing") && !warning.contains(" ("),
             "{warning}"
         );
-        let named = kubectl_warning(world, namespace, None).await;
+        let named = kubectl_warning(cluster, namespace, None).await;
         assert!(
             named.contains(&format!("{namespace} (does not compile)")),
             "{named}"
@@ -218,33 +220,33 @@ fn the_warning_for_a_user_without_rights_on_rule_sets_has_no_names() {
 
 #[test]
 fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_not() {
-    shared(async |world| {
-        let namespace = world.namespace("incomplete-typo").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("incomplete-typo").await;
         let mut typo = migrating(namespace);
         typo["spec"]["component"] = json!(namespace);
         typo["spec"]["target"]["resource"] = json!("virtualmachin");
-        world.create(&crate::harness::RULE_SET, None, &typo).await;
-        world
+        cluster.create(&crate::harness::RULE_SET, None, &typo).await;
+        cluster
             .rule_set_until(namespace, "NotServed", |it| {
                 condition(it, "InvalidTarget")["reason"] == "NotServed"
             })
             .await;
-        let said = run(world, &["wait", "-c", namespace, "--timeout=0"]).await;
+        let said = run(cluster, &["wait", "-c", namespace, "--timeout=0"]).await;
         assert_eq!(said.code, 3, "{}{}", said.out, said.err);
         let line = format!("{namespace} (target is not served)");
         assert!(said.err.contains(&line[..line.len() - 1]), "{}", said.err);
-        let list = run(world, &["list", "-n", namespace]).await;
+        let list = run(cluster, &["list", "-n", namespace]).await;
         assert!(list.err.contains(&line), "{}", list.err);
 
         let absent = json!({"spec": {"target": {"group": "absent.example.com"}}});
         let path = format!("{}/{namespace}", crate::harness::RULE_SET.path(None));
-        world.admin.merge(&path, &absent).await.ok();
-        world
+        cluster.admin.merge(&path, &absent).await.ok();
+        cluster
             .rule_set_until(namespace, "GroupNotServed", |it| {
                 condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
             })
             .await;
-        let list = run(world, &["list", "-n", namespace]).await;
+        let list = run(cluster, &["list", "-n", namespace]).await;
         assert!(!list.err.contains(namespace), "{}", list.err);
     });
 }

@@ -3,8 +3,9 @@
 //! Instead, the tests start the server as a process.
 
 use crate::harness::{
-    Caller, ControlPlane, Kind, OPERATION, RULE_SET, Server, administrator, apart, condition, crd,
-    credentials, eventually, front_proxy, kubeconfig_of, kubectl, rule_set, so, text,
+    Caller, ControlPlane, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
+    condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, rule_set, so,
+    text,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -86,7 +87,7 @@ impl<'a> Cluster<'a> {
 
     /// Starts the server as a process, with the flags and rights of the installed Deployment.
     /// Changes the Service so that the kube-apiserver connects to this process.
-    pub async fn server(&self) -> Server {
+    pub async fn server(&self) -> ServerProcess {
         let server = self.unrouted_server().await;
         let loopback = json!({"spec": {
             "type": "ExternalName", "externalName": "localhost",
@@ -108,7 +109,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Starts the server as [`Self::server`] does, but does not change the Service.
-    pub async fn unrouted_server(&self) -> Server {
+    pub async fn unrouted_server(&self) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
             .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
@@ -123,24 +124,24 @@ impl<'a> Cluster<'a> {
         // An earlier server process may have left a file with its port.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
-        Server::start(dir, &deployment, &kubeconfig).await
+        ServerProcess::start(dir, &deployment, &kubeconfig).await
     }
 
     /// Registers the server: applies the kustomization in `apiservice`, sets the port of the server
     /// process in the APIService, and waits until operations are served.
-    pub async fn register(&self, server: &Server) {
+    pub async fn register(&self, server: &ServerProcess) {
         self.register_with("apiservice", server).await;
     }
 
     /// Registers the server as [`Self::register`] does, with the kustomization in another folder.
-    pub async fn register_with(&self, folder: &str, server: &Server) {
+    pub async fn register_with(&self, folder: &str, server: &ServerProcess) {
         self.apply_registration(folder, server).await;
         self.until_served().await;
     }
 
     /// Applies a kustomization with the APIService, and sets the port of the server process in the
     /// APIService.
-    pub async fn apply_registration(&self, folder: &str, server: &Server) {
+    pub async fn apply_registration(&self, folder: &str, server: &ServerProcess) {
         self.with_folder("apply", folder).await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
         self.kubectl(&[
@@ -321,7 +322,7 @@ async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
 
 /// Installs the server before the CRDs that the server needs. The server must work as soon as the
 /// CRDs exist. Returns the server.
-async fn install_in_another_order(cluster: &Cluster<'_>) -> Server {
+async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
     cluster.with_folder("apply", "deploy/persistence").await;
     let server = cluster.server().await;
     let missing = "their CRD is not installed: kubectl apply -k deploy/crd";
@@ -370,7 +371,7 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             let url = &control_plane.state.server;
             let account = ("ifo-system", "ifo-apiserver");
             credentials(control_plane, url, &cluster.admin, account, &kubeconfig).await;
-            let mut replica = Server::start_unready(&dir, &deployment, &kubeconfig);
+            let mut replica = ServerProcess::start_unready(&dir, &deployment, &kubeconfig);
             replica.until_ready().await;
             replicas.push((dir, replica));
         }

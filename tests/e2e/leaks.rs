@@ -3,7 +3,8 @@
 //! the log or metrics.
 
 use crate::harness::{
-    CRD, Kind, OPERATION, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
+    CRD, Kind, OPERATION, RULE_SET, TestCluster, condition, crd, eventually, rule_set, shared, so,
+    text,
 };
 use serde_json::{Value, json};
 
@@ -28,8 +29,8 @@ const LEDGER: Kind = Kind {
 };
 
 /// Installs the CRD of a kind, and gives the server the right to read its objects.
-async fn install(world: &World, kind: &Kind) {
-    world.create(&CRD, None, &crd(kind, "Namespaced")).await;
+async fn install(cluster: &TestCluster, kind: &Kind) {
+    cluster.create(&CRD, None, &crd(kind, "Namespaced")).await;
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": format!("e2e-{}", kind.plural)},
@@ -54,31 +55,35 @@ async fn install(world: &World, kind: &Kind) {
         format!("{rbac}/clusterroles"),
         format!("{rbac}/clusterrolebindings"),
     );
-    world.admin.post(&roles, &role).await.ok();
-    world.admin.post(&bindings, &binding).await.ok();
+    cluster.admin.post(&roles, &role).await.ok();
+    cluster.admin.post(&bindings, &binding).await.ok();
 }
 
 /// Creates an object. If its kind is not served yet, tries again.
-async fn create_when_served(world: &World, kind: &Kind, namespace: &str, object: &Value) {
+async fn create_when_served(cluster: &TestCluster, kind: &Kind, namespace: &str, object: &Value) {
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
-        let answer = world.admin.post(&path, object).await;
+        let answer = cluster.admin.post(&path, object).await;
         so(answer.code == 201, answer)
     })
     .await;
 }
 
-async fn metrics(world: &World) -> String {
+async fn metrics(cluster: &TestCluster) -> String {
     let admin = [
         ("X-Remote-User", "admin"),
         ("X-Remote-Group", "system:masters"),
     ];
-    world.front_proxy().get_with("/metrics", &admin).await.text
+    cluster
+        .front_proxy()
+        .get_with("/metrics", &admin)
+        .await
+        .text
 }
 
 /// Returns how often the server has listed all objects of a kind.
-async fn relists(world: &World, kind: &Kind) -> u64 {
-    let metrics = metrics(world).await;
+async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
+    let metrics = metrics(cluster).await;
     let of_kind =
         |line: &&str| line.starts_with("ifo_feed_relists_total") && line.contains(kind.plural);
     let line = metrics.lines().find(of_kind);
@@ -159,24 +164,24 @@ fn assert_no_value(what: &str, text: &str) {
 
 #[test]
 fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
-    shared(async |world| {
-        let names = world.namespace("leaks").await;
-        let namespace = world.namespace("zqxsubject").await;
-        install(world, &VAULT).await;
-        create_when_served(world, &VAULT, namespace, &vault()).await;
+    shared(async |cluster| {
+        let names = cluster.namespace("leaks").await;
+        let namespace = cluster.namespace("zqxsubject").await;
+        install(cluster, &VAULT).await;
+        create_when_served(cluster, &VAULT, namespace, &vault()).await;
         // This rule set does not fail. Its message contains a value of the object, so users who may
         // read operations may read this value. This is the decision of the author of the rule set,
         // and not a leak.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
-        world.ready_rule_set(&shown).await;
+        cluster.ready_rule_set(&shown).await;
         let rule_sets = failing(names);
         for rule_set in &rule_sets {
-            world.create(&RULE_SET, None, rule_set).await;
+            cluster.create(&RULE_SET, None, rule_set).await;
         }
         for rule_set in &rule_sets {
             let name = text(rule_set, "/metadata/name");
-            let failed = world
+            let failed = cluster
                 .rule_set_until(name, "EvaluationFailed", |it| {
                     condition(it, "EvaluationFailed")["status"] == "True"
                 })
@@ -187,17 +192,17 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         }
         let path = OPERATION.path(Some(namespace));
         let operations = eventually("the value in the message of an operation", async || {
-            let text = world.admin.get(&path).await.text;
+            let text = cluster.admin.get(&path).await.text;
             so(text.contains("zqxvalue is secret"), &text)?;
             Ok(text)
         })
         .await;
         assert!(operations.contains("zqxsubject"), "{operations}");
 
-        let metrics = metrics(world).await;
+        let metrics = metrics(cluster).await;
         assert_no_value("a metric", &metrics);
         assert!(!metrics.contains("zqxsubject"), "{metrics}");
-        let log = world.control_plane.state.dir.join("ifo-apiserver.log");
+        let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         assert_no_value("the log", &log);
         // The log must name the object on which a rule fails. Only administrators read the log.
@@ -205,34 +210,36 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         assert!(
             log.lines().any(|line| failed(&line)),
             "{}",
-            world.log_tail()
+            cluster.log_tail()
         );
         for rule_set in rule_sets.iter().chain([&shown]) {
             let name = text(rule_set, "/metadata/name");
             let path = format!("{}/{name}", RULE_SET.path(None));
-            world.admin.delete(&path).await.ok();
+            cluster.admin.delete(&path).await.ok();
         }
     });
 }
 
 #[test]
 fn a_formatting_edit_causes_no_relist() {
-    shared(async |world| {
-        let namespace = world.namespace("form").await;
-        install(world, &LEDGER).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("form").await;
+        install(cluster, &LEDGER).await;
         let object = json!({
             "apiVersion": LEDGER.api_version, "kind": LEDGER.kind,
             "metadata": {"name": "a"}, "status": {"phase": "Open"},
         });
-        create_when_served(world, &LEDGER, namespace, &object).await;
+        create_when_served(cluster, &LEDGER, namespace, &object).await;
         let rules = rule_set(
             namespace,
             &LEDGER,
             &[("Opening", "object.status.phase == 'Open'")],
         );
-        world.ready_rule_set(&rules).await;
-        world.until_operations(namespace, &[("a", "Opening")]).await;
-        let before = relists(world, &LEDGER).await;
+        cluster.ready_rule_set(&rules).await;
+        cluster
+            .until_operations(namespace, &[("a", "Opening")])
+            .await;
+        let before = relists(cluster, &LEDGER).await;
 
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let edit = async |expression: &str| {
@@ -241,10 +248,10 @@ fn a_formatting_edit_causes_no_relist() {
             let edit = json!({
                 "metadata": {"labels": {"edited": "yes"}}, "spec": {"rules": rules},
             });
-            let edited = world.admin.merge(&path, &edit).await.ok();
+            let edited = cluster.admin.merge(&path, &edit).await.ok();
             let generation = edited["metadata"]["generation"].clone();
             let observed = |it: &Value| it["status"]["observedGeneration"] == generation;
-            let observed = world
+            let observed = cluster
                 .rule_set_until(namespace, "the edit is observed", observed)
                 .await;
             assert_eq!(condition(&observed, "Validated")["status"], "True");
@@ -256,11 +263,13 @@ fn a_formatting_edit_causes_no_relist() {
         ] {
             let observed = edit(expression).await;
             assert_eq!(condition(&observed, "Ready")["status"], "True");
-            assert_eq!(relists(world, &LEDGER).await, before, "{expression}");
+            assert_eq!(relists(cluster, &LEDGER).await, before, "{expression}");
         }
-        world.until_operations(namespace, &[("a", "Opening")]).await;
+        cluster
+            .until_operations(namespace, &[("a", "Opening")])
+            .await;
         edit("object.status.phase == 'Closed'").await;
-        world.until_operations(namespace, &[]).await;
-        assert!(relists(world, &LEDGER).await > before);
+        cluster.until_operations(namespace, &[]).await;
+        assert!(relists(cluster, &LEDGER).await > before);
     });
 }

@@ -48,7 +48,7 @@ mod kubectl;
 mod language;
 mod leaks;
 mod many_targets;
-mod operations;
+mod operation_objects;
 mod persistence;
 mod plugin;
 mod plugin_tree;

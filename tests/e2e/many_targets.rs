@@ -1,7 +1,7 @@
 //! Test with many targets. A target is a resource that the server watches because a rule set names
 //! it. The server reads sixty targets at the same time, and must stay below its memory limit.
 
-use crate::harness::{CRD, Kind, World, crd, eventually, rule_set, shared, so, text};
+use crate::harness::{CRD, Kind, TestCluster, crd, eventually, rule_set, shared, so, text};
 use crate::hostile::peak_memory;
 use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn kinds() -> Vec<Kind> {
 }
 
 /// Gives the server the right to read all resources of the group.
-async fn allow(world: &World) {
+async fn allow(cluster: &TestCluster) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "e2e-many-targets"},
@@ -45,15 +45,15 @@ async fn allow(world: &World) {
             "kind": "ServiceAccount", "namespace": "ifo-system", "name": "ifo-apiserver",
         }],
     });
-    world.apply(&[role, binding]).await;
+    cluster.apply(&[role, binding]).await;
 }
 
 /// Creates the objects of a target. One object has the status that a rule detects as an operation.
-async fn fill(world: &World, kind: &Kind, namespace: &str) {
+async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
     // A new resource is served some time after its CRD is accepted.
     eventually(&format!("{} are served", kind.plural), async || {
-        let answer = world.admin.get(&path).await;
+        let answer = cluster.admin.get(&path).await;
         so(answer.code == 200, answer)
     })
     .await;
@@ -65,7 +65,7 @@ async fn fill(world: &World, kind: &Kind, namespace: &str) {
             "metadata": {"name": format!("{}-{number}", kind.plural)},
             "padding": padding, "status": {"state": state},
         });
-        world.admin.post(&path, &object).await.ok();
+        cluster.admin.post(&path, &object).await.ok();
     };
     let creations = stream::iter((0..OBJECTS).map(create));
     creations.buffer_unordered(AT_ONCE).collect::<()>().await;
@@ -73,14 +73,14 @@ async fn fill(world: &World, kind: &Kind, namespace: &str) {
 
 #[test]
 fn sixty_targets_are_read_within_the_memory_limit() {
-    shared(async |world| {
-        let namespace = world.namespace("many").await;
-        allow(world).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("many").await;
+        allow(cluster).await;
         let kinds = kinds();
         let definitions: Vec<_> = kinds.iter().map(|kind| crd(kind, "Namespaced")).collect();
-        world.apply(&definitions).await;
+        cluster.apply(&definitions).await;
         stream::iter(&kinds)
-            .for_each(|kind| fill(world, kind, namespace))
+            .for_each(|kind| fill(cluster, kind, namespace))
             .await;
 
         let rule_sets: Vec<Value> = kinds
@@ -90,10 +90,10 @@ fn sixty_targets_are_read_within_the_memory_limit() {
                 rule_set(&format!("{namespace}-{}", kind.plural), kind, &rules)
             })
             .collect();
-        world.apply(&rule_sets).await;
+        cluster.apply(&rule_sets).await;
         let all = format!("{TARGETS} operations in {namespace}");
         let operations = eventually(&all, async || {
-            let operations = world.operations(namespace).await;
+            let operations = cluster.operations(namespace).await;
             so(operations.len() == TARGETS, operations.len())?;
             Ok(operations)
         })
@@ -103,7 +103,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
                 .iter()
                 .all(|it| text(it, "/spec/operation") == "Busy")
         );
-        let server = world.server.lock().await;
+        let server = cluster.server.lock().await;
         let peak = peak_memory(server.pid());
         assert!(
             peak < server.memory_limit(),
@@ -115,7 +115,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         // The CRDs are deleted, so that other tests run with fewer resources.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
-            world.admin.delete(&path).await.ok();
+            cluster.admin.delete(&path).await.ok();
         }
     });
 }

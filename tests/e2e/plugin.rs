@@ -2,7 +2,7 @@
 //! `version`.
 
 use crate::harness::{
-    DEADLINE, Lines, RULE_SET, VM, World, condition, eventually, migrating, rule_set,
+    DEADLINE, Lines, RULE_SET, TestCluster, VM, condition, eventually, migrating, rule_set,
     same_but_for_gaps, shared, so, text,
 };
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ use std::process::Stdio;
 use tokio::process::{Child, Command};
 
 /// The exit code and the output of the plugin.
-pub struct Said {
+pub struct PluginOutput {
     pub code: i32,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl PluginOutput {
     async fn by(child: Child) -> Self {
         let output = tokio::time::timeout(DEADLINE, child.wait_with_output());
         let output = output
@@ -46,10 +46,10 @@ impl Said {
 }
 
 /// Starts the plugin with the kubeconfig of the administrator.
-fn start(world: &World, args: &[&str]) -> Child {
+fn start(cluster: &TestCluster, args: &[&str]) -> Child {
     Command::new(crate::plugin())
         .args(args)
-        .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+        .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -60,8 +60,8 @@ fn start(world: &World, args: &[&str]) -> Child {
 
 /// Starts the plugin with the kubeconfig of the administrator. Returns the lines of its output,
 /// which are collected while the plugin runs. When the plugin exits, the line `exit CODE` is added.
-fn follow(world: &World, args: &[&str]) -> Lines {
-    let kubeconfig = &world.control_plane.state.kubeconfig;
+fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
+    let kubeconfig = &cluster.control_plane.state.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
     let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
     let more = ["--kubeconfig", kubeconfig];
@@ -72,17 +72,17 @@ fn follow(world: &World, args: &[&str]) -> Lines {
 }
 
 /// Runs the plugin with the kubeconfig of the administrator until it exits.
-pub async fn run(world: &World, args: &[&str]) -> Said {
-    Said::by(start(world, args)).await
+pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
+    PluginOutput::by(start(cluster, args)).await
 }
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
 /// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
 /// the operations. Then the function tries longer timeouts.
-async fn wait_until_timeout(world: &World, component: &str, part: &str) -> Said {
+async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
-        let said = run(world, &["wait", "-c", component, "--timeout", timeout]).await;
+        let said = run(cluster, &["wait", "-c", component, "--timeout", timeout]).await;
         if said.err.contains(part) {
             return said;
         }
@@ -93,25 +93,25 @@ async fn wait_until_timeout(world: &World, component: &str, part: &str) -> Said 
 
 /// Creates a namespace, and a rule set for this namespace. The component of the rule set is unique,
 /// so that a test can select its operations by component.
-async fn namespace_with_component(world: &World, prefix: &str) -> &'static str {
-    let namespace = world.namespace(prefix).await;
+async fn namespace_with_component(cluster: &TestCluster, prefix: &str) -> &'static str {
+    let namespace = cluster.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
     rule_set["spec"]["component"] = json!(namespace);
-    world.ready_rule_set(&rule_set).await;
+    cluster.ready_rule_set(&rule_set).await;
     namespace
 }
 
 #[test]
 fn list_get_and_summary_show_operations_in_flight() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "plugin").await;
-        world.machine(namespace, "a", "Migrating").await;
-        world.machine(namespace, "b", "Migrating").await;
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "plugin").await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         let both = [("a", "Migrating"), ("b", "Migrating")];
-        let operations = world.until_operations(namespace, &both).await;
+        let operations = cluster.until_operations(namespace, &both).await;
         let name = text(&operations[0], "/metadata/name");
 
-        let said = run(world, &["-n", namespace]).await;
+        let said = run(cluster, &["-n", namespace]).await;
         assert_eq!((said.code, &*said.own_err()), (0, ""));
         let rows: Vec<&str> = said.out.lines().collect();
         assert_eq!(rows.len(), 3, "{}", said.out);
@@ -119,7 +119,7 @@ fn list_get_and_summary_show_operations_in_flight() {
 
         // The plugin's flag `-o` selects an operation. But users of kubectl expect that `-o` is the
         // output format. So the plugin also accepts output formats after `-o`.
-        let said = run(world, &["list", "-n", namespace, "-o", "json"]).await;
+        let said = run(cluster, &["list", "-n", namespace, "-o", "json"]).await;
         let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
         assert_eq!(listed.len(), operations.len(), "{}", said.err);
         let mut pairs = listed.iter().zip(&operations);
@@ -129,7 +129,7 @@ fn list_get_and_summary_show_operations_in_flight() {
             said.out
         );
         let said = run(
-            world,
+            cluster,
             &[
                 "-n",
                 namespace,
@@ -146,9 +146,9 @@ fn list_get_and_summary_show_operations_in_flight() {
             said.out
                 .contains(&format!("inflightoperation.live.ifo.kubevirt.io/{name}"))
         );
-        let said = run(world, &["list", "-n", namespace, "-o", "Migratin"]).await;
+        let said = run(cluster, &["list", "-n", namespace, "-o", "Migratin"]).await;
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{}", said.err);
-        let said = run(world, &["list", "-n", namespace, "-l", "not a selector"]).await;
+        let said = run(cluster, &["list", "-n", namespace, "-l", "not a selector"]).await;
         assert_eq!(said.code, 2);
         assert!(
             said.err
@@ -157,17 +157,17 @@ fn list_get_and_summary_show_operations_in_flight() {
             said.err
         );
 
-        let said = run(world, &["get", name, "-o", "yaml"]).await;
+        let said = run(cluster, &["get", name, "-o", "yaml"]).await;
         assert!(said.out.contains(&format!("name: {name}")), "{}", said.out);
-        let said = run(world, &["get", "nothing-like-this"]).await;
+        let said = run(cluster, &["get", "nothing-like-this"]).await;
         assert_eq!(said.code, 1);
         assert_eq!(said.err.lines().count(), 1, "{}", said.err);
 
-        let said = run(world, &["summary", "-c", namespace, "-O", "json"]).await;
+        let said = run(cluster, &["summary", "-c", namespace, "-O", "json"]).await;
         let summary = said.json();
         assert_eq!(summary["total"], json!({"active": 2, "completed": 0}));
         assert_eq!(summary["byOperation"]["Migrating"]["active"], 2);
-        let said = run(world, &["version"]).await;
+        let said = run(cluster, &["version"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
         assert!(said.out.contains("Server Version: v"), "{}", said.out);
     });
@@ -175,10 +175,10 @@ fn list_get_and_summary_show_operations_in_flight() {
 
 #[test]
 fn kubectl_finds_the_plugin() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "kubectl-plugin").await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "kubectl-plugin").await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let plugin = crate::plugin();
@@ -188,10 +188,10 @@ fn kubectl_finds_the_plugin() {
             folder.display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        let output = Command::new(&world.control_plane.state.kubectl)
+        let output = Command::new(&cluster.control_plane.state.kubectl)
             .args(["ifo", "list", "-n", namespace])
             .env("PATH", path)
-            .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+            .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
             .output()
             .await
             .expect("kubectl must start");
@@ -202,13 +202,13 @@ fn kubectl_finds_the_plugin() {
 
 #[test]
 fn watching_shows_changes_and_the_end() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "plugin-watch").await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "plugin-watch").await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let kubeconfig = world
+        let kubeconfig = cluster
             .control_plane
             .state
             .kubeconfig
@@ -225,14 +225,14 @@ fn watching_shows_changes_and_the_end() {
         lines
             .until("the first row", |all| (rows(all, "a") > 0).then_some(()))
             .await;
-        let events = world.watch(namespace).await;
-        world.machine(namespace, "b", "Migrating").await;
+        let events = cluster.watch(namespace).await;
+        cluster.machine(namespace, "b", "Migrating").await;
         lines
             .until("the second operation", |all| {
                 (rows(all, "b") > 0).then_some(())
             })
             .await;
-        world.set_status(namespace, "b", "Running").await;
+        cluster.set_status(namespace, "b", "Running").await;
         let all = lines
             .until("the end of the second operation", |all| {
                 let ended =
@@ -253,23 +253,23 @@ fn watching_shows_changes_and_the_end() {
 
 #[test]
 fn output_is_sorted_selected_and_counted_by_the_flags() {
-    shared(async |world| {
-        let namespace = world.namespace("plugin-sorted").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-sorted").await;
         let mut rules = migrating(namespace);
         rules["spec"]["component"] = json!(namespace);
         rules["spec"]["rules"][0]["progress"] = json!("object.status.progress");
         rules["spec"]["labels"] = json!({"team": namespace});
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         for (name, progress) in [("a", 30), ("b", 10), ("c", 20)] {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
                 "status": {"printableStatus": "Migrating", "progress": progress},
             });
-            world.create(&VM, Some(namespace), &machine).await;
+            cluster.create(&VM, Some(namespace), &machine).await;
         }
         let all = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
-        let operations = world.until_operations(namespace, &all).await;
-        let subjects = |said: &Said| -> String {
+        let operations = cluster.until_operations(namespace, &all).await;
+        let subjects = |said: &PluginOutput| -> String {
             let items = said.json()["items"].as_array().cloned().unwrap_or_default();
             let names = items.iter().map(|it| text(it, "/spec/subject/name"));
             names.collect()
@@ -280,7 +280,7 @@ fn output_is_sorted_selected_and_counted_by_the_flags() {
             ("subject", "abc"),
         ] {
             let args = ["list", "-n", namespace, "--sort-by", by, "-o", "json"];
-            let said = run(world, &args).await;
+            let said = run(cluster, &args).await;
             assert_eq!(subjects(&said), order, "{by}");
         }
         let selector = format!("team={namespace}");
@@ -292,16 +292,16 @@ fn output_is_sorted_selected_and_counted_by_the_flags() {
             (["-o", "Starting"], 0),
         ] {
             let args = ["list", "-c", namespace, filter[0], filter[1], "-O", "name"];
-            let said = run(world, &args).await;
+            let said = run(cluster, &args).await;
             assert_eq!(said.out.lines().count(), count, "{filter:?} {}", said.out);
         }
         let name = |number: usize| text(&operations[number], "/metadata/name");
-        let two = run(world, &["get", name(0), name(1), "-o", "json"]).await;
+        let two = run(cluster, &["get", name(0), name(1), "-o", "json"]).await;
         assert_eq!(two.json()["items"].as_array().map(Vec::len), Some(2));
-        let said = run(world, &["get", name(0), "-k", "Pod"]).await;
+        let said = run(cluster, &["get", name(0), "-k", "Pod"]).await;
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.err);
 
-        let kubeconfig = &world.control_plane.state.kubeconfig;
+        let kubeconfig = &cluster.control_plane.state.kubeconfig;
         let kubeconfig = kubeconfig.to_str().expect("UTF-8");
         let args = ["summary", "-c", namespace, "-w", "--kubeconfig", kubeconfig];
         let mut lines = Lines::of(&crate::plugin(), &args);
@@ -309,21 +309,21 @@ fn output_is_sorted_selected_and_counted_by_the_flags() {
             move |all: &[String]| all.iter().any(|line| line.starts_with(what)).then_some(())
         };
         lines.until("three operations", count("3 active")).await;
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         lines.until("two operations", count("2 active")).await;
     });
 }
 
 #[test]
 fn missing_rights_are_named_and_existing_ones_are_used() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "plugin-user").await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "plugin-user").await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let user = format!("{namespace}-user");
-        let said = run(world, &["list", "--as", &user]).await;
+        let said = run(cluster, &["list", "--as", &user]).await;
         assert_eq!(said.code, 1);
         let everywhere = format!(
             "kubectl create clusterrolebinding ifo-view-{user} --clusterrole=ifo-view --user={user}"
@@ -334,7 +334,7 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
             "{}",
             said.err
         );
-        let said = run(world, &["list", "--as", &user, "-n", namespace]).await;
+        let said = run(cluster, &["list", "--as", &user, "-n", namespace]).await;
         assert!(
             said.err.contains(&format!("in namespace {namespace}")),
             "{}",
@@ -369,12 +369,12 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
                 &to_user,
             ],
         ] {
-            world
+            cluster
                 .kubectl(args)
                 .await
                 .expect("an administrator may grant rights");
         }
-        let said = run(world, &["list", "--as", &user]).await;
+        let said = run(cluster, &["list", "--as", &user]).await;
         assert_eq!(said.code, 0, "{}", said.err);
         assert!(said.out.contains("VirtualMachine/a"), "{}", said.out);
         assert_eq!(
@@ -385,30 +385,30 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
         );
         // The user may not read all namespaces, so `wait` cannot know whether operations are in
         // flight.
-        let said = run(world, &["wait", "--as", &user]).await;
+        let said = run(cluster, &["wait", "--as", &user]).await;
         assert_eq!(said.code, 3, "{}", said.err);
     });
 }
 
 #[test]
 fn wait_succeeds_only_when_nothing_is_in_flight() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "plugin-wait").await;
-        let said = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "plugin-wait").await;
+        let said = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
 
-        world.machine(namespace, "a", "Migrating").await;
-        world
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let said = wait_until_timeout(world, namespace, "VirtualMachine/a").await;
+        let said = wait_until_timeout(cluster, namespace, "VirtualMachine/a").await;
         assert_eq!(said.code, 1, "{}", said.err);
-        let said = run(world, &["wait", "-c", namespace, "--for", "started"]).await;
+        let said = run(cluster, &["wait", "-c", namespace, "--for", "started"]).await;
         assert_eq!(said.code, 0, "{}", said.err);
 
-        let idle = follow(world, &["wait", "-c", namespace, "--quiet-period", "1s"]);
-        let completed = follow(world, &["wait", "-c", namespace, "--for", "completed"]);
-        let quiet = start(world, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
+        let idle = follow(cluster, &["wait", "-c", namespace, "--quiet-period", "1s"]);
+        let completed = follow(cluster, &["wait", "-c", namespace, "--for", "completed"]);
+        let quiet = start(cluster, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
         // The test waits until both commands have read the operation. Otherwise, the operation
         // could complete before `wait --for completed` has read it.
@@ -420,7 +420,7 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
                 })
                 .await;
         }
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         for lines in &mut both {
             let exit = lines
                 .until("the plugin exits", |all| {
@@ -436,50 +436,50 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
 
 #[test]
 fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
-    shared(async |world| {
-        let namespace = namespace_with_component(world, "plugin-unserved").await;
+    shared(async |cluster| {
+        let namespace = namespace_with_component(cluster, "plugin-unserved").await;
         let mut missing = rule_set(namespace, &VM, &[("Migrating", "true")]);
         missing["metadata"]["name"] = json!(format!("{namespace}-missing"));
         missing["spec"]["component"] = json!(namespace);
         missing["spec"]["target"] =
             json!({"group": "nobody.example.com", "version": "v1", "resource": "cows"});
-        world.create(&RULE_SET, None, &missing).await;
-        world
+        cluster.create(&RULE_SET, None, &missing).await;
+        cluster
             .rule_set_until(&format!("{namespace}-missing"), "GroupNotServed", |it| {
                 condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
             })
             .await;
-        let waited = run(world, &["wait", "-c", namespace, "--timeout", "3m"]).await;
+        let waited = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
         // A rule set of another test can cause the server to list the VirtualMachines again. During
         // this list, the exit code of the command is 3. So the command is repeated.
         eventually("wait --timeout=0 succeeds", async || {
-            let said = run(world, &["wait", "-c", namespace, "--timeout", "0"]).await;
+            let said = run(cluster, &["wait", "-c", namespace, "--timeout", "0"]).await;
             so(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
         // The plugin finds the kind for the short name `cm` in the discovery of the cluster:
         // ConfigMaps. No rule set watches ConfigMaps, so the command must fail.
         let none = run(
-            world,
+            cluster,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],
         )
         .await;
         assert_eq!(none.code, 3, "{}", none.err);
         let typo = run(
-            world,
+            cluster,
             &["wait", "-c", namespace, "-k", "cow", "--timeout", "3m"],
         )
         .await;
         assert_eq!(typo.code, 2, "{}", typo.err);
-        let known = run(world, &["wait", "-c", namespace, "-k", "virtualmachines"]).await;
+        let known = run(cluster, &["wait", "-c", namespace, "-k", "virtualmachines"]).await;
         assert_eq!(known.code, 0, "{}", known.err);
         for command in ["wait", "list", "summary", "tree"] {
-            let nowhere = run(world, &[command, "-n", "no-such-namespace"]).await;
+            let nowhere = run(cluster, &[command, "-n", "no-such-namespace"]).await;
             assert_eq!(nowhere.code, 2, "{command}: {}", nowhere.err);
         }
         for command in ["list", "summary", "tree"] {
-            let none = run(world, &[command, "-c", namespace, "-k", "cm"]).await;
+            let none = run(cluster, &[command, "-c", namespace, "-k", "cm"]).await;
             assert_eq!(none.code, 0, "{command}: {}", none.err);
             assert!(
                 none.err.starts_with("warning: no OperationRuleSet detects"),
@@ -492,9 +492,9 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
 
 #[test]
 fn wait_does_not_report_idle_while_detection_is_incomplete() {
-    shared(async |world| {
-        let namespace = world.namespace("plugin-blind").await;
-        let said = run(world, &["wait", "-c", "nobody-has-this-component"]).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-blind").await;
+        let said = run(cluster, &["wait", "-c", "nobody-has-this-component"]).await;
         assert_eq!(said.code, 2, "{}", said.err);
         assert!(
             said.err
@@ -506,13 +506,13 @@ fn wait_does_not_report_idle_while_detection_is_incomplete() {
         let mut broken = rule_set(namespace, &VM, &[("Migrating", "object.nonsense(")]);
         broken["spec"]["component"] = json!(namespace);
         broken["spec"]["namespaces"] = json!([namespace]);
-        world.create(&RULE_SET, None, &broken).await;
-        world
+        cluster.create(&RULE_SET, None, &broken).await;
+        cluster
             .rule_set_until(namespace, "InvalidRule", |rule_set| {
                 condition(rule_set, "Ready")["reason"] == "InvalidRule"
             })
             .await;
-        let said = wait_until_timeout(world, namespace, "does not compile").await;
+        let said = wait_until_timeout(cluster, namespace, "does not compile").await;
         assert_eq!(said.code, 3, "{}{}", said.out, said.err);
     });
 }

@@ -1,28 +1,30 @@
 //! Tests of the plugin's commands `kubectl ifo tree` and `kubectl ifo describe` on a cluster.
 
-use crate::harness::{Lines, VM, VMI, World, eventually, migrating, rule_set, shared, so, text};
+use crate::harness::{
+    Lines, TestCluster, VM, VMI, eventually, migrating, rule_set, shared, so, text,
+};
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::process::Command;
 
 /// The exit code and the output of the plugin.
-struct Said {
+struct PluginOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
 /// Runs the plugin as an administrator.
-async fn ifo(world: &World, args: &[&str]) -> Said {
+async fn ifo(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
     let said = Command::new(crate::plugin())
         .args(args)
-        .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+        .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
         .stdin(Stdio::null())
         .output()
         .await
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said {
+    PluginOutput {
         code: said.status.code(),
         out: text(said.stdout),
         err: text(said.stderr),
@@ -43,21 +45,21 @@ fn without_ages(text: &str) -> Vec<String> {
 
 /// Creates a VirtualMachine that migrates, a ConfigMap that it owns, and a VirtualMachineInstance
 /// that the ConfigMap owns. Returns the VirtualMachine.
-async fn create_owner_chain(world: &World, namespace: &str) -> Value {
+async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Value {
     let mut rules = rule_set(
         namespace,
         &VMI,
         &[("Booting", "object.status.phase == 'Scheduling'")],
     );
     rules["spec"]["namespaces"] = json!([namespace]);
-    world.ready_rule_set(&rules).await;
+    cluster.ready_rule_set(&rules).await;
     let owned = |kind: &str, api_version: &str, owner: &Value| {
         json!([{
             "apiVersion": api_version, "kind": kind,
             "name": text(owner, "/metadata/name"), "uid": text(owner, "/metadata/uid"),
         }])
     };
-    let machine = world.machine(namespace, "web", "Migrating").await;
+    let machine = cluster.machine(namespace, "web", "Migrating").await;
     // The ConfigMap has no operation, because no rule set watches ConfigMaps. So the plugin must
     // read the ConfigMap to find its owner.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -65,28 +67,28 @@ async fn create_owner_chain(world: &World, namespace: &str) -> Value {
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "between", "ownerReferences": owned(VM.kind, VM.api_version, &machine)},
     });
-    let between = world.admin.post(&path, &between).await.ok();
+    let between = cluster.admin.post(&path, &between).await.ok();
     let instance = json!({
         "apiVersion": VMI.api_version, "kind": VMI.kind,
         "metadata": {"name": "web", "ownerReferences": owned("ConfigMap", "v1", &between)},
         "status": {"phase": "Scheduling"},
     });
-    world.create(&VMI, Some(namespace), &instance).await;
+    cluster.create(&VMI, Some(namespace), &instance).await;
     machine
 }
 
 #[test]
 fn the_tree_follows_owners_without_operations() {
-    shared(async |world| {
-        let namespace = world.namespace("plugin-tree").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-tree").await;
         let mut machines = migrating(namespace);
         machines["metadata"]["name"] = json!(format!("{namespace}-machines"));
-        world.ready_rule_set(&machines).await;
-        create_owner_chain(world, namespace).await;
+        cluster.ready_rule_set(&machines).await;
+        create_owner_chain(cluster, namespace).await;
         let found = [("web", "Booting"), ("web", "Migrating")];
-        world.until_operations(namespace, &found).await;
+        cluster.until_operations(namespace, &found).await;
 
-        let said = ifo(world, &["tree", "-n", namespace]).await;
+        let said = ifo(cluster, &["tree", "-n", namespace]).await;
         assert_eq!(said.code, Some(0), "{}", said.err);
         let expected = [
             "kubevirt".to_owned(),
@@ -99,7 +101,7 @@ fn the_tree_follows_owners_without_operations() {
         // `--for` accepts a kind (`VirtualMachine/web`), and a plural with its API group
         // (`virtualmachines.kubevirt.io/web`).
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
-            let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
+            let said = ifo(cluster, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
             let expected = [
                 "kubevirt".to_owned(),
@@ -112,7 +114,7 @@ fn the_tree_follows_owners_without_operations() {
         }
         // `--for` also accepts a short name (`cm`), and an object without an operation.
         let said = ifo(
-            world,
+            cluster,
             &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],
         )
         .await;
@@ -125,14 +127,14 @@ fn the_tree_follows_owners_without_operations() {
             ("Pod/none", "."),
             ("cow/none", ": the cluster has no resource \"cow\""),
         ] {
-            let said = ifo(world, &["tree", "-n", namespace, "--for", target]).await;
+            let said = ifo(cluster, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!((said.code, &*said.out), (Some(0), ""));
             let expected = format!("Nothing is in flight for {target}{why}");
             assert!(said.err.starts_with(&expected), "{}", said.err);
         }
 
         // With `-w`, the plugin must print the tree again when an operation starts.
-        let kubeconfig = world.control_plane.state.kubeconfig.to_str().unwrap();
+        let kubeconfig = cluster.control_plane.state.kubeconfig.to_str().unwrap();
         let mut lines = Lines::of(
             &crate::plugin(),
             &["tree", "-n", namespace, "-w", "--kubeconfig", kubeconfig],
@@ -142,7 +144,7 @@ fn the_tree_follows_owners_without_operations() {
         };
         let first = |lines: &[String]| (count(lines, "Booting") > 0).then_some(());
         lines.until("the tree", first).await;
-        world.machine(namespace, "other", "Migrating").await;
+        cluster.machine(namespace, "other", "Migrating").await;
         let second = |lines: &[String]| {
             let is_there = count(lines, "VirtualMachine/other") > 0;
             (is_there && count(lines, "Booting") > 1).then_some(())
@@ -153,15 +155,15 @@ fn the_tree_follows_owners_without_operations() {
 
 #[test]
 fn describe_shows_rule_relatives_and_events() {
-    shared(async |world| {
-        let namespace = world.namespace("plugin-describe").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("plugin-describe").await;
         let mut machines = migrating(namespace);
         let rules = format!("{namespace}-machines");
         machines["metadata"]["name"] = json!(rules);
-        world.ready_rule_set(&machines).await;
-        let machine = create_owner_chain(world, namespace).await;
+        cluster.ready_rule_set(&machines).await;
+        let machine = create_owner_chain(cluster, namespace).await;
         let found = [("web", "Booting"), ("web", "Migrating")];
-        let operations = world.until_operations(namespace, &found).await;
+        let operations = cluster.until_operations(namespace, &found).await;
         let name = text(&operations[1], "/metadata/name");
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
@@ -175,10 +177,10 @@ fn describe_shows_rule_relatives_and_events() {
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        world.admin.post(&path, &event).await.ok();
+        cluster.admin.post(&path, &event).await.ok();
 
         for target in [name, "VirtualMachine/web"] {
-            let said = ifo(world, &["describe", "-n", namespace, target]).await;
+            let said = ifo(cluster, &["describe", "-n", namespace, target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
             let lines: Vec<String> = said
                 .out
@@ -202,7 +204,7 @@ fn describe_shows_rule_relatives_and_events() {
             }
         }
 
-        let said = ifo(world, &["describe", name, "-o", "json"]).await;
+        let said = ifo(cluster, &["describe", name, "-o", "json"]).await;
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
@@ -227,12 +229,16 @@ fn describe_shows_rule_relatives_and_events() {
             }],
         });
         let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
-        world.admin.post(&format!("{rbac}/roles"), &role).await.ok();
+        cluster
+            .admin
+            .post(&format!("{rbac}/roles"), &role)
+            .await
+            .ok();
         let path = format!("{rbac}/rolebindings");
-        world.admin.post(&path, &binding).await.ok();
+        cluster.admin.post(&path, &binding).await.ok();
         let args = ["describe", "-n", namespace, "--as", &user, name];
         let said = eventually("the user may read operations", async || {
-            let said = ifo(world, &args).await;
+            let said = ifo(cluster, &args).await;
             so(said.code == Some(0), &said.err)?;
             Ok(said)
         })
@@ -244,7 +250,11 @@ fn describe_shows_rule_relatives_and_events() {
             assert!(said.out.contains(why), "{why}: {}", said.out);
         }
 
-        let said = ifo(world, &["describe", "-n", namespace, "VirtualMachine/none"]).await;
+        let said = ifo(
+            cluster,
+            &["describe", "-n", namespace, "VirtualMachine/none"],
+        )
+        .await;
         assert_eq!((said.code, &*said.out), (Some(1), ""));
         assert_eq!(
             said.err,

@@ -3,7 +3,7 @@
 
 use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
-    Answer, Events, Kind, OPERATION, World, columns, eventually, shared, so, text,
+    ApiAnswer, Events, Kind, OPERATION, TestCluster, columns, eventually, shared, so, text,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Returns the items of a list of records, and fails if another kind is in the list.
 #[track_caller]
-fn records(list: Answer) -> Vec<Value> {
+fn records(list: ApiAnswer) -> Vec<Value> {
     let list = list.ok();
     assert_eq!(list["kind"], "OperationRecordList", "{list}");
     let items = list["items"].as_array().expect("a list has items").clone();
@@ -31,9 +31,9 @@ fn records(list: Answer) -> Vec<Value> {
 
 /// Waits until the records of a namespace are about exactly these subjects, and returns the records.
 /// `want` is sorted.
-async fn wait_until_recorded(world: &World, namespace: &str, want: &[&str]) -> Vec<Value> {
+async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&str]) -> Vec<Value> {
     eventually(&format!("records of {want:?} in {namespace}"), async || {
-        let found = records(world.admin.get(&RECORD.path(Some(namespace))).await);
+        let found = records(cluster.admin.get(&RECORD.path(Some(namespace))).await);
         let names = found.iter().map(|it| text(it, "/spec/subject/name"));
         so(names.eq(want.iter().copied()), &found)?;
         Ok(found)
@@ -42,35 +42,35 @@ async fn wait_until_recorded(world: &World, namespace: &str, want: &[&str]) -> V
 }
 
 /// Creates a namespace with a rule set whose operations end at once, as [`OUTCOME`] defines.
-async fn namespace(world: &World, prefix: &str) -> &'static str {
-    let namespace = world.namespace(prefix).await;
+async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
+    let namespace = cluster.namespace(prefix).await;
     let fields = json!({
         "outcome": OUTCOME, "expectedDuration": "1h", "progress": "object.status.progress",
         "message": "object.status.message",
     });
     let rules = migrating_with(namespace, fields);
-    world.ready_rule_set(&rules).await;
+    cluster.ready_rule_set(&rules).await;
     namespace
 }
 
 /// Runs the operation on a new VirtualMachine. The operation ends when the status of the
 /// VirtualMachine becomes `end`. Returns the operation as it was in flight.
-async fn run(world: &World, namespace: &str, name: &str, end: &str) -> Value {
-    migrate(world, namespace, name, json!({"progress": 40})).await;
+async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> Value {
+    migrate(cluster, namespace, name, json!({"progress": 40})).await;
     let operation = eventually("the operation starts", async || {
-        let mut operations = world.operations(namespace).await.into_iter();
+        let mut operations = cluster.operations(namespace).await.into_iter();
         let own = operations.find(|it| text(it, "/spec/subject/name") == name);
         own.ok_or_else(|| "there is none".to_owned())
     })
     .await;
-    world.set_status(namespace, name, end).await;
+    cluster.set_status(namespace, name, end).await;
     let path = format!(
         "{}/{}",
         OPERATION.path(Some(namespace)),
         name_of(&operation)
     );
     eventually("the operation ends", async || {
-        let answer = world.admin.get(&path).await;
+        let answer = cluster.admin.get(&path).await;
         so(answer.code == 404, answer)
     })
     .await;
@@ -83,11 +83,11 @@ fn name_of(object: &Value) -> &str {
 
 #[test]
 fn a_completed_operation_leaves_a_record() {
-    shared(async |world| {
-        let namespace = namespace(world, "recorded").await;
-        let good = run(world, namespace, "good", "Running").await;
-        let bad = run(world, namespace, "bad", "Broken").await;
-        let found = wait_until_recorded(world, namespace, &["bad", "good"]).await;
+    shared(async |cluster| {
+        let namespace = namespace(cluster, "recorded").await;
+        let good = run(cluster, namespace, "good", "Running").await;
+        let bad = run(cluster, namespace, "bad", "Broken").await;
+        let found = wait_until_recorded(cluster, namespace, &["bad", "good"]).await;
         assert_eq!(
             [name_of(&found[0]), name_of(&found[1])],
             [name_of(&bad), name_of(&good)]
@@ -95,7 +95,7 @@ fn a_completed_operation_leaves_a_record() {
 
         let name = name_of(&good);
         let args = ["get", "opr", name, "-n", namespace, "-o", "json"];
-        let record = world.kubectl(&args).await.expect("kubectl must read it");
+        let record = cluster.kubectl(&args).await.expect("kubectl must read it");
         let record: Value = serde_json::from_str(&record).expect("kubectl prints JSON");
         assert_eq!(record, found[1]);
         assert_eq!(record["apiVersion"], RECORD.api_version);
@@ -134,7 +134,7 @@ fn a_completed_operation_leaves_a_record() {
         assert_eq!(found[0]["status"]["outcome"], "Failed", "{found:?}");
         assert_eq!(found[0]["status"]["progress"], 40, "{found:?}");
 
-        let table = world.kubectl(&["get", "opr", "-n", namespace]).await;
+        let table = cluster.kubectl(&["get", "opr", "-n", namespace]).await;
         let table = table.expect("kubectl must know the short name opr");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let header = [
@@ -153,7 +153,7 @@ fn a_completed_operation_leaves_a_record() {
         assert_eq!(lines[2][4], text(&record, "/status/started"), "{table}");
         assert_eq!(lines[2][6], "60m", "{table}");
         let wide = ["get", "opr", "-n", namespace, "-o", "wide"];
-        let table = world.kubectl(&wide).await.expect("kubectl must print it");
+        let table = cluster.kubectl(&wide).await.expect("kubectl must print it");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let additional = ["COMPONENT", "RULESET", "REASON", "COMPLETED", "MESSAGE"];
         assert_eq!(lines[0][0], "NAME", "{table}");
@@ -174,22 +174,22 @@ fn a_completed_operation_leaves_a_record() {
             ("metadata.name=none", &[]),
         ] {
             let option = ["--field-selector", selector];
-            wait_until_selected(world, "opr", namespace, &option, want).await;
+            wait_until_selected(cluster, "opr", namespace, &option, want).await;
         }
         let label = ["-l", "ifo.kubevirt.io/state=Failed"];
-        wait_until_selected(world, "opr", namespace, &label, &["bad"]).await;
+        wait_until_selected(cluster, "opr", namespace, &label, &["bad"]).await;
         let unknown = format!("{}?fieldSelector=status.phase%3DActive", RECORD.path(None));
-        let message = world.admin.get(&unknown).await.refused(400);
+        let message = cluster.admin.get(&unknown).await.refused(400);
         assert!(message.contains("status.phase"), "{message}");
     });
 }
 
 #[test]
 fn records_can_be_neither_watched_nor_written() {
-    shared(async |world| {
-        let namespace = namespace(world, "read-only").await;
-        run(world, namespace, "a", "Running").await;
-        let record = wait_until_recorded(world, namespace, &["a"])
+    shared(async |cluster| {
+        let namespace = namespace(cluster, "read-only").await;
+        run(cluster, namespace, "a", "Running").await;
+        let record = wait_until_recorded(cluster, namespace, &["a"])
             .await
             .remove(0);
         let all = RECORD.path(Some(namespace));
@@ -202,7 +202,7 @@ fn records_can_be_neither_watched_nor_written() {
                 name_of(&record)
             ),
         ] {
-            let answer = world.admin.get(&path).await;
+            let answer = cluster.admin.get(&path).await;
             assert_eq!(answer.code, 405, "{path}: {}", answer.text);
             assert_eq!(
                 answer.body["reason"], "MethodNotAllowed",
@@ -218,27 +218,27 @@ fn records_can_be_neither_watched_nor_written() {
             (Method::DELETE, &all),
         ] {
             let body = record.to_string();
-            let answer = world.admin.send(method.clone(), path, json, body).await;
+            let answer = cluster.admin.send(method.clone(), path, json, body).await;
             assert_eq!(answer.code, 405, "{method} {path}: {}", answer.text);
         }
         let label = json!({"metadata": {"labels": {"a": "b"}}});
-        world.admin.merge(&one, &label).await.refused(405);
-        assert_eq!(world.admin.get(&one).await.ok(), record);
+        cluster.admin.merge(&one, &label).await.refused(405);
+        assert_eq!(cluster.admin.get(&one).await.ok(), record);
     });
 }
 
 #[test]
 fn lists_and_watches_of_operations_contain_no_records() {
-    shared(async |world| {
-        let namespace = namespace(world, "separate").await;
-        let mut here = world.watch(namespace).await;
+    shared(async |cluster| {
+        let namespace = namespace(cluster, "separate").await;
+        let mut here = cluster.watch(namespace).await;
         let everywhere = format!("{}?watch=1", OPERATION.path(None));
-        let everywhere = Events::of(&world.admin, &everywhere).await;
+        let everywhere = Events::of(&cluster.admin, &everywhere).await;
         let mut everywhere = everywhere.expect("an administrator must be allowed to watch");
-        let completed = run(world, namespace, "completed", "Running").await;
-        wait_until_recorded(world, namespace, &["completed"]).await;
-        migrate(world, namespace, "active", json!({})).await;
-        let active = world
+        let completed = run(cluster, namespace, "completed", "Running").await;
+        wait_until_recorded(cluster, namespace, &["completed"]).await;
+        migrate(cluster, namespace, "active", json!({})).await;
+        let active = cluster
             .until_operations(namespace, &[("active", "Migrating")])
             .await
             .remove(0);
@@ -247,18 +247,22 @@ fn lists_and_watches_of_operations_contain_no_records() {
         let path = |kind: &Kind, object: &Value| {
             format!("{}/{}", kind.path(Some(namespace)), name_of(object))
         };
-        world
+        cluster
             .admin
             .get(&path(&OPERATION, &completed))
             .await
             .refused(404);
-        world.admin.get(&path(&RECORD, &completed)).await.ok();
-        world.admin.get(&path(&OPERATION, &active)).await.ok();
-        let message = world.admin.get(&path(&RECORD, &active)).await.refused(404);
+        cluster.admin.get(&path(&RECORD, &completed)).await.ok();
+        cluster.admin.get(&path(&OPERATION, &active)).await.ok();
+        let message = cluster
+            .admin
+            .get(&path(&RECORD, &active))
+            .await
+            .refused(404);
         let name = name_of(&active);
         let not_found = format!("operationrecords.live.ifo.kubevirt.io \"{name}\" not found");
         assert_eq!(message, not_found);
-        wait_until_recorded(world, namespace, &["completed"]).await;
+        wait_until_recorded(cluster, namespace, &["completed"]).await;
 
         let query = "limit=500&resourceVersion=0";
         for path in [
@@ -266,7 +270,7 @@ fn lists_and_watches_of_operations_contain_no_records() {
             format!("{}?{query}", OPERATION.path(None)),
             OPERATION.path(Some(namespace)),
         ] {
-            let list = world.admin.get(&path).await.ok();
+            let list = cluster.admin.get(&path).await.ok();
             let items = list["items"].as_array().expect("a list has items");
             assert!(
                 items.iter().all(|it| it["kind"] == OPERATION.kind),
@@ -288,18 +292,18 @@ fn lists_and_watches_of_operations_contain_no_records() {
 
 #[test]
 fn records_are_listed_in_pages() {
-    shared(async |world| {
-        let namespace = namespace(world, "pages").await;
+    shared(async |cluster| {
+        let namespace = namespace(cluster, "pages").await;
         let names = ["a", "b", "c", "d", "e"];
         for name in names {
-            run(world, namespace, name, "Running").await;
+            run(cluster, namespace, name, "Running").await;
         }
-        let all = wait_until_recorded(world, namespace, &names).await;
+        let all = wait_until_recorded(cluster, namespace, &names).await;
         let path = RECORD.path(Some(namespace));
         let mut pages = Vec::new();
         let mut token = String::new();
         loop {
-            let page = world
+            let page = cluster
                 .admin
                 .get(&format!("{path}?limit=2{token}"))
                 .await
@@ -321,7 +325,7 @@ fn records_are_listed_in_pages() {
         let names =
             "-o=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
         let args = ["get", "opr", "-A", "--chunk-size=2", &own_rules, names];
-        let found = world
+        let found = cluster
             .kubectl(&args)
             .await
             .expect("kubectl must read the pages");
@@ -331,19 +335,19 @@ fn records_are_listed_in_pages() {
         let want: Vec<&str> = all.iter().map(name_of).collect();
         assert_eq!(own, want, "{found}");
         let args = ["get", "opr", "-A", "--chunk-size=2", &own_rules];
-        let table = world.kubectl(&args).await;
+        let table = cluster.kubectl(&args).await;
         let table = table.expect("kubectl must read the pages");
         let is_own = |line: &&str| columns(line).first() == Some(&namespace);
         assert_eq!(table.lines().filter(is_own).count(), all.len(), "{table}");
 
         // A token belongs to one resource.
-        let page = world.admin.get(&format!("{path}?limit=2")).await.ok();
+        let page = cluster.admin.get(&format!("{path}?limit=2")).await.ok();
         let token = text(&page, "/metadata/continue");
         let other = format!(
             "{}?limit=2&continue={token}",
             OPERATION.path(Some(namespace))
         );
-        let answer = world.admin.get(&other).await;
+        let answer = cluster.admin.get(&other).await;
         let items = answer.body["items"].as_array().cloned().unwrap_or_default();
         let is_operation = |it: &Value| it["kind"] == OPERATION.kind;
         assert!(items.iter().all(is_operation), "{answer:?}");
@@ -351,7 +355,7 @@ fn records_are_listed_in_pages() {
 }
 
 /// Allows a user to read one resource of the group in a namespace.
-async fn grant(world: &World, namespace: &str, user: &str, resource: &str) {
+async fn grant(cluster: &TestCluster, namespace: &str, user: &str, resource: &str) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
         "metadata": {"name": resource},
@@ -368,26 +372,26 @@ async fn grant(world: &World, namespace: &str, user: &str, resource: &str) {
     });
     for (plural, object) in [("roles", role), ("rolebindings", binding)] {
         let path = format!("{ROLES}/namespaces/{namespace}/{plural}");
-        world.admin.post(&path, &object).await.ok();
+        cluster.admin.post(&path, &object).await.ok();
     }
 }
 
 #[test]
 fn a_role_gives_access_to_records_or_to_operations() {
-    shared(async |world| {
-        let namespace = namespace(world, "rights").await;
-        let completed = run(world, namespace, "completed", "Running").await;
-        wait_until_recorded(world, namespace, &["completed"]).await;
-        migrate(world, namespace, "active", json!({})).await;
+    shared(async |cluster| {
+        let namespace = namespace(cluster, "rights").await;
+        let completed = run(cluster, namespace, "completed", "Running").await;
+        wait_until_recorded(cluster, namespace, &["completed"]).await;
+        migrate(cluster, namespace, "active", json!({})).await;
         let active = [("active", "Migrating")];
-        let active = world.until_operations(namespace, &active).await.remove(0);
+        let active = cluster.until_operations(namespace, &active).await.remove(0);
         for (allowed, forbidden, name, other) in [
             (RECORD, OPERATION, &completed, &active),
             (OPERATION, RECORD, &active, &completed),
         ] {
             let user = format!("{namespace}-{}", allowed.plural);
-            grant(world, namespace, &user, allowed.plural).await;
-            let caller = world.user(&user);
+            grant(cluster, namespace, &user, allowed.plural).await;
+            let caller = cluster.user(&user);
             let path = allowed.path(Some(namespace));
             let list = eventually("the user may list", async || {
                 let answer = caller.get(&path).await;
@@ -411,11 +415,11 @@ fn a_role_gives_access_to_records_or_to_operations() {
             }
             let plural = allowed.plural;
             let args = ["get", plural, "-n", namespace, "-o", "name", "--as", &user];
-            let found = world.kubectl(&args).await.expect("the user may list");
+            let found = cluster.kubectl(&args).await.expect("the user may list");
             assert!(found.contains(name_of(name)), "{found}");
             let plural = forbidden.plural;
             let args = ["get", plural, "-n", namespace, "--as", &user];
-            let error = world
+            let error = cluster
                 .kubectl(&args)
                 .await
                 .expect_err("the user may not list");
@@ -433,8 +437,8 @@ fn a_role_gives_access_to_records_or_to_operations() {
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
         });
         let path = format!("{ROLES}/namespaces/{namespace}/rolebindings");
-        world.admin.post(&path, &binding).await.ok();
-        let caller = world.user(&user);
+        cluster.admin.post(&path, &binding).await.ok();
+        let caller = cluster.user(&user);
         for kind in [RECORD, OPERATION] {
             eventually("the user may list", async || {
                 let answer = caller.get(&kind.path(Some(namespace))).await;
@@ -447,51 +451,51 @@ fn a_role_gives_access_to_records_or_to_operations() {
 
 #[test]
 fn records_are_deleted_with_their_namespace() {
-    shared(async |world| {
-        let deleted = namespace(world, "tenant").await;
-        let neighbour = namespace(world, "tenant").await;
+    shared(async |cluster| {
+        let deleted = namespace(cluster, "tenant").await;
+        let neighbour = namespace(cluster, "tenant").await;
         for name in [deleted, neighbour] {
-            run(world, name, "old", "Running").await;
-            wait_until_recorded(world, name, &["old"]).await;
+            run(cluster, name, "old", "Running").await;
+            wait_until_recorded(cluster, name, &["old"]).await;
         }
-        let old: BTreeSet<String> = wait_until_recorded(world, deleted, &["old"])
+        let old: BTreeSet<String> = wait_until_recorded(cluster, deleted, &["old"])
             .await
             .iter()
             .map(|it| text(it, "/metadata/uid").to_owned())
             .collect();
         // This operation completes while the namespace is deleted.
-        migrate(world, deleted, "active", json!({})).await;
-        world
+        migrate(cluster, deleted, "active", json!({})).await;
+        cluster
             .until_operations(deleted, &[("active", "Migrating")])
             .await;
         let path = format!("/api/v1/namespaces/{deleted}");
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         eventually("the namespace is deleted", async || {
-            let answer = world.admin.get(&path).await;
+            let answer = cluster.admin.get(&path).await;
             so(answer.code == 404, answer.code)
         })
         .await;
-        wait_until_recorded(world, deleted, &[]).await;
+        wait_until_recorded(cluster, deleted, &[]).await;
 
         let again = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": deleted}});
-        world.admin.post("/api/v1/namespaces", &again).await.ok();
-        run(world, deleted, "new", "Running").await;
-        let new = wait_until_recorded(world, deleted, &["new"]).await;
+        cluster.admin.post("/api/v1/namespaces", &again).await.ok();
+        run(cluster, deleted, "new", "Running").await;
+        let new = wait_until_recorded(cluster, deleted, &["new"]).await;
         assert!(!old.contains(text(&new[0], "/metadata/uid")), "{new:?}");
-        let all = records(world.admin.get(&RECORD.path(None)).await);
+        let all = records(cluster.admin.get(&RECORD.path(None)).await);
         let own = all
             .iter()
             .filter(|it| it["metadata"]["namespace"] == deleted);
         assert_eq!(own.collect::<Vec<_>>(), [&new[0]]);
-        wait_until_recorded(world, neighbour, &["old"]).await;
+        wait_until_recorded(cluster, neighbour, &["old"]).await;
     });
 }
 
 #[test]
 fn discovery_describes_records() {
-    shared(async |world| {
+    shared(async |cluster| {
         let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        let groups = world
+        let groups = cluster
             .admin
             .get_with("/apis", &[("Accept", accept)])
             .await
@@ -515,7 +519,7 @@ fn discovery_describes_records() {
             "-o",
             "wide",
         ];
-        let table = world.kubectl(&args).await.expect("discovery must work");
+        let table = cluster.kubectl(&args).await.expect("discovery must work");
         let rows: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let row = [
             "operationrecords",

@@ -2,8 +2,8 @@
 //! operations in flight must still exist, and clients must get the correct state again.
 
 use crate::harness::{
-    Caller, Events, OPERATION, VM, World, alone, columns, event_types, eventually, migrating, so,
-    text,
+    Caller, Events, OPERATION, TestCluster, VM, alone, columns, event_types, eventually, migrating,
+    so, text,
 };
 use crate::kubectl::{Kubectl, is_log, wait_for_watch};
 use futures::StreamExt as _;
@@ -29,10 +29,10 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    fn start(world: &World, namespace: &str) -> Self {
+    fn start(cluster: &TestCluster, namespace: &str) -> Self {
         let kind = GroupVersionKind::gvk("live.ifo.kubevirt.io", "v1alpha1", OPERATION.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
-        let client = world.admin.client.clone();
+        let client = cluster.admin.client.clone();
         let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
         let subjects = Arc::new(Mutex::new(BTreeSet::new()));
         let shown = subjects.clone();
@@ -71,19 +71,19 @@ impl Follower {
 
 #[test]
 fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
-    alone(async |world| {
-        let namespace = world.namespace("outage").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        let namespace = cluster.namespace("outage").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         for name in ["a", "b"] {
-            world.machine(namespace, name, "Migrating").await;
+            cluster.machine(namespace, name, "Migrating").await;
         }
         let both = [("a", "Migrating"), ("b", "Migrating")];
-        let before = world.until_operations(namespace, &both).await;
-        let follower = Follower::start(world, namespace);
+        let before = cluster.until_operations(namespace, &both).await;
+        let follower = Follower::start(cluster, namespace);
         follower.until(&["a", "b"]).await;
         // While the kube-apiserver is stopped, the server must still serve the operations in its
         // memory. The test checks this with direct connections to the server.
-        let proxy = world.front_proxy();
+        let proxy = cluster.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
             ("X-Remote-Group", "system:masters"),
@@ -94,7 +94,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
             .await
             .expect("an administrator must be allowed to watch");
 
-        world
+        cluster
             .control_plane
             .command("stop kube-apiserver")
             .await
@@ -106,22 +106,22 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         };
         let items = list["items"].as_array().expect("a list has items");
         assert_eq!(uids(items), uids(&before));
-        let stranger = Caller::new(world.direct());
+        let stranger = Caller::new(cluster.direct());
         stranger.get("/readyz?exclude=informer-sync").await.ok();
         stranger
             .get("/apis/live.ifo.kubevirt.io/v1alpha1")
             .await
             .ok();
-        world
+        cluster
             .control_plane
             .command("start kube-apiserver")
             .await
             .expect("the kube-apiserver must start");
-        world.served().await;
+        cluster.served().await;
 
-        world.machine(namespace, "c", "Migrating").await;
-        world.set_status(namespace, "b", "Running").await;
-        let after = world
+        cluster.machine(namespace, "c", "Migrating").await;
+        cluster.set_status(namespace, "b", "Running").await;
+        let after = cluster
             .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
             .await;
         assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
@@ -143,23 +143,23 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
 
 #[test]
 fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
-    alone(async |world| {
-        let namespace = world.namespace("missed").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        let namespace = cluster.namespace("missed").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         for name in ["a", "b"] {
-            world.machine(namespace, name, "Migrating").await;
+            cluster.machine(namespace, name, "Migrating").await;
         }
-        world
+        cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
         // This ends the watches of the server. The server may start new watches before or after the
         // deletion below.
-        world
+        cluster
             .control_plane
             .command("kill kube-apiserver")
             .await
             .expect("the kube-apiserver must be running");
-        world
+        cluster
             .control_plane
             .command("start kube-apiserver")
             .await
@@ -169,12 +169,12 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
             let request = http::Request::delete(&path)
                 .body(kube::client::Body::empty())
                 .expect("the request is valid");
-            let answer = world.admin.try_send(request).await?;
+            let answer = cluster.admin.try_send(request).await?;
             so(matches!(answer.code, 200 | 404), answer)
         })
         .await;
-        world.served().await;
-        world
+        cluster.served().await;
+        cluster
             .until_operations(namespace, &[("b", "Migrating")])
             .await;
     });
@@ -182,30 +182,30 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
 
 #[test]
 fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
-    alone(async |world| {
-        let namespace = world.namespace("restarted").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        let subject = world.machine(namespace, "a", "Migrating").await;
-        world.machine(namespace, "b", "Migrating").await;
-        world
+    alone(async |cluster| {
+        let namespace = cluster.namespace("restarted").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let subject = cluster.machine(namespace, "a", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        let follower = Follower::start(world, namespace);
+        let follower = Follower::start(cluster, namespace);
         follower.until(&["a", "b"]).await;
         let path = OPERATION.path(Some(namespace));
-        let list = world.admin.get(&path).await.ok();
+        let list = cluster.admin.get(&path).await.ok();
         let version = |list: &serde_json::Value| -> u64 {
             let version = text(list, "/metadata/resourceVersion");
             version.parse().expect("a resourceVersion must be a number")
         };
         let before = version(&list);
         let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let registered = world.admin.get(service).await.ok();
+        let registered = cluster.admin.get(service).await.ok();
 
-        let mut open = world.watch(namespace).await;
-        let mut kubectl = Kubectl::new(world).follow(&["get", "ifos", "-n", namespace, "-w"]);
+        let mut open = cluster.watch(namespace).await;
+        let mut kubectl = Kubectl::new(cluster).follow(&["get", "ifos", "-n", namespace, "-w"]);
         wait_for_watch(&mut kubectl).await;
-        let mut server = world.server.lock().await;
+        let mut server = cluster.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
         open.ended().await;
@@ -225,13 +225,13 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
             .map(|line| columns(line).get(2).copied())
             .collect();
         assert!(subjects.into_iter().eq([Some("a"), Some("b")]), "{lines:?}");
-        world.set_status(namespace, "b", "Running").await;
-        world.machine(namespace, "c", "Migrating").await;
-        server.start_again(&world.kubeconfig).await;
+        cluster.set_status(namespace, "b", "Running").await;
+        cluster.machine(namespace, "c", "Migrating").await;
+        server.start_again(&cluster.kubeconfig).await;
         drop(server);
-        world.served().await;
+        cluster.served().await;
 
-        let after = world
+        let after = cluster
             .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
             .await;
         let fields = subject["metadata"]["managedFields"].as_array();
@@ -245,16 +245,16 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
             changed
         );
         assert_eq!(after[0]["status"]["startTimeSource"], "ManagedFields");
-        let list = world.admin.get(&path).await.ok();
+        let list = cluster.admin.get(&path).await.ok();
         assert!(version(&list) > before, "{} after {before}", version(&list));
         follower.until(&["a", "c"]).await;
-        let still = world.admin.get(service).await.ok();
+        let still = cluster.admin.get(service).await.ok();
         assert_eq!(
             still["spec"]["caBundle"], registered["spec"]["caBundle"],
             "the CA must stay the same after a restart"
         );
-        world.set_status(namespace, "a", "Running").await;
-        world
+        cluster.set_status(namespace, "a", "Running").await;
+        cluster
             .until_operations(namespace, &[("c", "Migrating")])
             .await;
         follower.until(&["c"]).await;
@@ -263,17 +263,17 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
 
 #[test]
 fn a_registration_without_its_ca_bundle_is_repaired() {
-    alone(async |world| {
+    alone(async |cluster| {
         let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let right = world.admin.get(service).await.ok()["spec"]["caBundle"].take();
+        let right = cluster.admin.get(service).await.ok()["spec"]["caBundle"].take();
         assert!(right.is_string());
         let without = serde_json::json!({"spec": {"caBundle": null}});
-        world.admin.merge(service, &without).await.ok();
+        cluster.admin.merge(service, &without).await.ok();
         eventually("the server has restored the caBundle", async || {
-            let found = world.admin.get(service).await.ok();
+            let found = cluster.admin.get(service).await.ok();
             so(found["spec"]["caBundle"] == right, &found)
         })
         .await;
-        world.served().await;
+        cluster.served().await;
     });
 }

@@ -2,7 +2,7 @@
 //! custom resources that an earlier server has written. Each test starts its own server, and
 //! connects to it directly.
 
-use crate::harness::{VM, World, alone, condition, eventually, migrating, so, text};
+use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, so, text};
 use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -24,13 +24,13 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 /// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
 /// `start`. The status stays the same, so the operation continues. A server that has not restored
 /// the operation would use this later time as the start of the operation.
-async fn touch(world: &World, namespace: &str, name: &str, start: &str) {
+async fn touch(cluster: &TestCluster, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("managedFields have a later time", async || {
         #[expect(clippy::disallowed_methods, reason = "any value that rises")]
         let now = jiff::Timestamp::now().as_nanosecond().to_string();
         let patch = json!({"metadata": {"labels": {"touched": now}}});
-        let machine = world.admin.merge(&path, &patch).await.ok();
+        let machine = cluster.admin.merge(&path, &patch).await.ok();
         let last = last_change(&machine);
         so(last > start, last)
     })
@@ -50,13 +50,13 @@ const PLAIN: [(&str, &str); 2] = [("PERSISTENCE", "off"), ("RETAIN_COMPLETED_IFO
 
 #[test]
 fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("followed").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let namespace = cluster.namespace("followed").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         for name in ["a", "b", "completed"] {
-            world.machine(namespace, name, "Migrating").await;
+            cluster.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
         // The test also waits for the operations, because the condition Ready is not enough: the
@@ -66,7 +66,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
             so(shown.len() == 3, shown.len())
         })
         .await;
-        world.set_status(namespace, "completed", "Running").await;
+        cluster.set_status(namespace, "completed", "Running").await;
         let before = eventually(
             "two operations are in flight and one has completed",
             async || {
@@ -79,10 +79,10 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         )
         .await;
         let crs = persisting.wait_until_equal().await;
-        let written = writes(world).await;
+        let written = writes(cluster).await;
         // If the server did not restore the operation, it would use the time of this change as the
         // start.
-        touch(world, namespace, "a", identity(&before["a"])[2]).await;
+        touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
 
@@ -112,16 +112,16 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
             uids(&crs),
             "the custom resources must not have been created again"
         );
-        assert!((writes(world).await - written).abs() < 0.5);
+        assert!((writes(cluster).await - written).abs() < 0.5);
 
         // A server without custom resources cannot know the earlier start. This checks that the
         // test would notice if nothing was restored.
-        let without_records = Persisting::start(world, &PLAIN).await;
+        let without_records = Persisting::start(cluster, &PLAIN).await;
         let without = shown(&without_records).await;
         assert_ne!(identity(&without["a"]), identity(&before["a"]));
         drop(without_records);
 
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         eventually("the restarted server writes the end", async || {
             let crs = persisting.wait_until_equal().await;
             let cr = &crs[identity(&before["a"])[1]];
@@ -133,14 +133,14 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
 
 #[test]
 fn delayed_changes_are_written_at_shutdown_and_restored() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("stopped").await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let namespace = cluster.namespace("stopped").await;
         let mut rules = migrating(namespace);
         rules["spec"]["rules"][0]["debounce"] = json!("10m");
-        world.ready_rule_set(&rules).await;
-        world.machine(namespace, "a", "Migrating").await;
+        cluster.ready_rule_set(&rules).await;
+        cluster.machine(namespace, "a", "Migrating").await;
         let state = |crs: &BTreeMap<String, Value>, uid: &str| {
             crs.get(uid).map(|cr| cr["status"]["state"].clone())
         };
@@ -167,14 +167,14 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
         .await;
         let uid = identity(&started)[1];
         persisting.wait_until_equal().await;
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
         // When an operation becomes `Settling`, the server delays the write of its custom resource.
         // But before the server exits, it must write this change.
-        let delayed = crate::persistence::crs(world).await;
+        let delayed = crate::persistence::crs(cluster).await;
         assert_eq!(state(&delayed, uid), Some(json!("Progressing")));
         assert!(persisting.server.terminate().await.success());
-        let written = crate::persistence::crs(world).await;
+        let written = crate::persistence::crs(cluster).await;
         assert_eq!(state(&written, uid), Some(json!("Settling")));
 
         persisting.start_again().await;
@@ -193,13 +193,13 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
 
 #[test]
 fn a_killed_server_restores_everything_it_had_written() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("killed").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let namespace = cluster.namespace("killed").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         for name in ["a", "b", "c", "d"] {
-            world.machine(namespace, name, "Migrating").await;
+            cluster.machine(namespace, name, "Migrating").await;
         }
         let shown =
             async |persisting: &Persisting| of_namespace(namespace, persisting.live().await);
@@ -208,7 +208,7 @@ fn a_killed_server_restores_everything_it_had_written() {
             so(shown.len() == 4, shown)
         })
         .await;
-        world.set_status(namespace, "d", "Running").await;
+        cluster.set_status(namespace, "d", "Running").await;
         eventually("one operation has completed", async || {
             let shown = shown(&persisting).await;
             so(shown["d"]["status"]["phase"] == "Completed", shown)
@@ -216,12 +216,12 @@ fn a_killed_server_restores_everything_it_had_written() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let before = shown(&persisting).await;
-        touch(world, namespace, "a", identity(&before["a"])[2]).await;
+        touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
         persisting.server.kill().await;
 
-        let changed = world.set_status(namespace, "b", "Running").await;
+        let changed = cluster.set_status(namespace, "b", "Running").await;
         let gone = format!("{}/c", VM.path(Some(namespace)));
-        world.admin.delete(&gone).await.ok();
+        cluster.admin.delete(&gone).await.ok();
         // Another client creates a custom resource for an operation that does not exist. The server
         // must not restore it.
         let mut forged = crs[identity(&before["a"])[1]].clone();
@@ -229,7 +229,7 @@ fn a_killed_server_restores_everything_it_had_written() {
             "name": "forged",
             "annotations": {"ifo.kubevirt.io/live": format!("{namespace}/forged")},
         });
-        world.create(&CR, None, &forged).await;
+        cluster.create(&CR, None, &forged).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         persisting.start_again().await;
 
@@ -263,7 +263,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         let after = ended.duration_since(changed).as_secs();
         assert!((0..=1).contains(&after), "{changed} {ended}");
         let path = format!("{}/forged", CR.path(None));
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         persisting.wait_until_equal().await;
     });
 }

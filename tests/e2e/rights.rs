@@ -5,7 +5,7 @@
 //! refused request that the rule would allow.
 
 use crate::harness::{
-    ControlPlane, Kind, RULE_SET, Server, apart, credentials, eventually, rule_set, so, text,
+    ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, rule_set, so, text,
 };
 use crate::installation::Cluster;
 use serde_json::{Value, json};
@@ -162,7 +162,7 @@ impl Installation<'_> {
 
     /// Starts two replicas. Does not wait until they are ready, because they may lack rights. The
     /// processes end when the returned values are dropped.
-    async fn replicas(&self, attempt: usize) -> Vec<Server> {
+    async fn replicas(&self, attempt: usize) -> Vec<ServerProcess> {
         let mut replicas = Vec::new();
         for replica in ["a", "b"] {
             let dir = self.folder(attempt, replica);
@@ -172,7 +172,11 @@ impl Installation<'_> {
             let url = &self.control_plane.state.server;
             let admin = &self.cluster.admin;
             credentials(self.control_plane, url, admin, account, &kubeconfig).await;
-            replicas.push(Server::start_unready(&dir, &self.deployment, &kubeconfig));
+            replicas.push(ServerProcess::start_unready(
+                &dir,
+                &self.deployment,
+                &kubeconfig,
+            ));
         }
         replicas
     }

@@ -1,7 +1,7 @@
 //! Test of a Deployment rollout by the real controllers in kube-controller-manager. The shipped
 //! rules must detect the rollout and its end.
 
-use crate::harness::{Kind, World, eventually, shared, text};
+use crate::harness::{Kind, TestCluster, eventually, shared, text};
 use serde_json::{Value, json};
 
 const DEPLOYMENT: Kind = Kind {
@@ -12,10 +12,10 @@ const DEPLOYMENT: Kind = Kind {
 
 #[test]
 fn a_rollout_by_the_deployment_controller_appears_and_completes() {
-    shared(async |world| {
-        let namespace = world.namespace("rollout").await;
-        let rules = world.shipped("rules", &DEPLOYMENT, namespace).await;
-        world.ready_rule_set(&rules).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("rollout").await;
+        let rules = cluster.shipped("rules", &DEPLOYMENT, namespace).await;
+        cluster.ready_rule_set(&rules).await;
 
         let deployments = DEPLOYMENT.path(Some(namespace));
         let deployment = json!({
@@ -29,34 +29,34 @@ fn a_rollout_by_the_deployment_controller_appears_and_completes() {
                 },
             },
         });
-        world.admin.post(&deployments, &deployment).await.ok();
-        let first = in_flight(world, namespace, "Rollout").await;
+        cluster.admin.post(&deployments, &deployment).await.ok();
+        let first = in_flight(cluster, namespace, "Rollout").await;
         assert_eq!(first["spec"]["subject"]["kind"], "Deployment");
-        complete(world, namespace).await;
+        complete(cluster, namespace).await;
 
         let image = json!({"spec": {"template": {"spec": {"containers": [
             {"name": "web", "image": "example.com/web:2"},
         ]}}}});
         let path = format!("{deployments}/web");
-        world.admin.merge(&path, &image).await.ok();
-        let second = in_flight(world, namespace, "Rollout").await;
+        cluster.admin.merge(&path, &image).await.ok();
+        let second = in_flight(cluster, namespace, "Rollout").await;
         assert_ne!(second["metadata"]["uid"], first["metadata"]["uid"]);
         assert_eq!(
             second["spec"]["subject"]["uid"],
             first["spec"]["subject"]["uid"]
         );
-        complete(world, namespace).await;
+        complete(cluster, namespace).await;
 
         let scaled = json!({"spec": {"replicas": 3}});
-        world.admin.merge(&path, &scaled).await.ok();
-        complete(world, namespace).await;
+        cluster.admin.merge(&path, &scaled).await.ok();
+        complete(cluster, namespace).await;
     });
 }
 
 /// Waits until an operation of this name is listed, and returns it.
-async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
+async fn in_flight(cluster: &TestCluster, namespace: &str, operation: &str) -> Value {
     eventually(&format!("{operation} in {namespace}"), async || {
-        let all = world.operations(namespace).await;
+        let all = cluster.operations(namespace).await;
         let found = all
             .iter()
             .find(|it| text(it, "/spec/operation") == operation);
@@ -67,7 +67,7 @@ async fn in_flight(world: &World, namespace: &str, operation: &str) -> Value {
 
 /// Does the work of the kubelets until no operation is left: sets new Pods to ready, and removes
 /// Pods that are being deleted. This is needed because the cluster has no nodes.
-async fn complete(world: &World, namespace: &str) {
+async fn complete(cluster: &TestCluster, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {
         "phase": "Running",
@@ -76,14 +76,14 @@ async fn complete(world: &World, namespace: &str) {
         ],
     }});
     eventually("the rollout completes", async || {
-        let list = world.admin.get(&pods).await.ok();
+        let list = cluster.admin.get(&pods).await.ok();
         for pod in list["items"].as_array().into_iter().flatten() {
             let name = text(pod, "/metadata/name");
             if pod["metadata"].get("deletionTimestamp").is_some() {
                 let now = json!({"gracePeriodSeconds": 0});
                 let path = format!("{pods}/{name}");
                 let kind = "application/json";
-                let sent = world
+                let sent = cluster
                     .admin
                     .send(http::Method::DELETE, &path, kind, now.to_string());
                 // A failure is ignored, because the Pod may already be deleted.
@@ -92,10 +92,10 @@ async fn complete(world: &World, namespace: &str) {
                 let path = format!("{pods}/{name}/status");
                 // A failure is ignored, because the Pod may already be deleted. Then another Pod
                 // replaces it.
-                world.admin.merge(&path, &ready).await;
+                cluster.admin.merge(&path, &ready).await;
             }
         }
-        let left = world.operations(namespace).await;
+        let left = cluster.operations(namespace).await;
         crate::harness::so(left.is_empty(), &left)
     })
     .await;

@@ -10,9 +10,9 @@ use std::path::Path;
 
 #[test]
 fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
-    shared(async |world| {
-        let namespace = world.namespace("ready").await;
-        let ready = world.ready_rule_set(&migrating(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("ready").await;
+        let ready = cluster.ready_rule_set(&migrating(namespace)).await;
         assert_eq!(ready["status"]["watchActive"], true, "{ready}");
         assert_eq!(
             ready["status"]["observedGeneration"],
@@ -23,7 +23,7 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
             assert_eq!(condition(&ready, kind), &Value::Null, "{ready}");
         }
 
-        let table = world.kubectl(&["get", "ors", namespace]).await;
+        let table = cluster.kubectl(&["get", "ors", namespace]).await;
         let table = table.expect("kubectl must know the short name ors");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let header = ["NAME", "COMPONENT", "TARGET", "READY", "REASON", "AGE"];
@@ -35,15 +35,15 @@ fn a_rule_set_becomes_ready_and_kubectl_shows_it() {
 
 #[test]
 fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column() {
-    shared(async |world| {
-        let namespace = world.namespace("invalid").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("invalid").await;
         let mut rules = migrating(namespace);
         rules["spec"]["rules"] = json!([
             {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
             {"operation": "Bad", "expression": "object.metadata.name == 'a' &&\n  object.status ==="},
         ]);
-        world.create(&RULE_SET, None, &rules).await;
-        let refused = world
+        cluster.create(&RULE_SET, None, &rules).await;
+        let refused = cluster
             .rule_set_until(namespace, "InvalidRule", |it| {
                 condition(it, "InvalidRule")["status"] == "True"
             })
@@ -64,8 +64,8 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
         let repaired = json!({"spec": {"rules": [
             {"operation": "Good", "expression": "object.status.printableStatus == 'x'"},
         ]}});
-        world.admin.merge(&path, &repaired).await.ok();
-        let ready = world
+        cluster.admin.merge(&path, &repaired).await.ok();
+        let ready = cluster
             .rule_set_until(namespace, "Ready once repaired", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
@@ -77,11 +77,11 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
 
 #[test]
 fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
-    shared(async |world| {
-        let namespace = world.namespace("broken").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        let before = world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("broken").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let before = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
 
@@ -89,8 +89,8 @@ fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
         let mut rule = migrating(namespace)["spec"]["rules"][0].clone();
         rule["progress"] = json!("1 +");
         let broken = json!({"spec": {"rules": [rule]}});
-        world.admin.merge(&path, &broken).await.ok();
-        let refused = world
+        cluster.admin.merge(&path, &broken).await.ok();
+        let refused = cluster
             .rule_set_until(namespace, "InvalidRule", |it| {
                 condition(it, "InvalidRule")["status"] == "True"
             })
@@ -100,17 +100,17 @@ fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
         assert!(message.contains("stays in use"), "{message}");
 
         // The last valid rules are still evaluated.
-        world.machine(namespace, "b", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         let both = [("a", "Migrating"), ("b", "Migrating")];
-        let during = world.until_operations(namespace, &both).await;
+        let during = cluster.until_operations(namespace, &both).await;
         assert_eq!(during[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
         assert_eq!(during[0]["status"]["state"], "Progressing");
 
         rule["progress"] = json!("50");
         let repaired = json!({"spec": {"rules": [rule]}});
-        world.admin.merge(&path, &repaired).await.ok();
+        cluster.admin.merge(&path, &repaired).await.ok();
         eventually("the operations show the progress", async || {
-            let after = world.until_operations(namespace, &both).await;
+            let after = cluster.until_operations(namespace, &both).await;
             let uid = &before[0]["metadata"]["uid"];
             assert_eq!(after[0]["metadata"]["uid"], *uid);
             let all = after.iter().all(|it| it["status"]["progress"] == 50);
@@ -122,19 +122,19 @@ fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
 
 #[test]
 fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
-    alone(async |world| {
-        let namespace = world.namespace("fields").await;
+    alone(async |cluster| {
+        let namespace = cluster.namespace("fields").await;
         let definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/operationrulesets.ifo.kubevirt.io";
-        let original = world.admin.get(definition).await.ok();
+        let original = cluster.admin.get(definition).await.ok();
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let store = async |change: &dyn Fn(&mut Value)| {
             // The kube-apiserver writes the status of the CRD, so a PUT can meet a conflict.
             eventually("the CRD is changed", async || {
-                let mut object = world.admin.get(definition).await.ok();
+                let mut object = cluster.admin.get(definition).await.ok();
                 object["spec"] = original["spec"].clone();
                 change(object.pointer_mut(spec).expect("the schema has fields"));
                 let body = object.to_string();
-                let answer = world
+                let answer = cluster
                     .admin
                     .send(Method::PUT, definition, "application/json", body);
                 let answer = answer.await;
@@ -149,8 +149,8 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         rules["spec"]["newer"] = json!("yes");
         eventually("the kube-apiserver uses the new schema", async || {
             let path = RULE_SET.path(None);
-            let _ = world.admin.delete(&format!("{path}/{namespace}")).await;
-            let created = world.admin.post(&path, &rules).await;
+            let _ = cluster.admin.delete(&format!("{path}/{namespace}")).await;
+            let created = cluster.admin.post(&path, &rules).await;
             so(
                 created.code == 201 && created.body["spec"]["newer"] == "yes",
                 &created.body,
@@ -165,7 +165,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         let reported = eventually("UnknownFields", async || {
             changes += 1;
             let patch = json!({"metadata": {"labels": {"changes": changes.to_string()}}});
-            let object = world.admin.merge(&path, &patch).await.ok();
+            let object = cluster.admin.merge(&path, &patch).await.ok();
             let conditions = ["UnknownFields", "Ready"];
             let all = conditions.map(|kind| condition(&object, kind)["status"] == "True");
             so(all == [true; 2], &object["status"])?;
@@ -183,7 +183,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
                 .expect("a field of this release");
         })
         .await;
-        let reported = world
+        let reported = cluster
             .rule_set_until(namespace, "OutdatedDefinition", |it| {
                 condition(it, "OutdatedDefinition")["status"] == "True"
             })
@@ -192,7 +192,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         assert!(message.contains("labelExpressions"), "{message}");
 
         store(&|_| {}).await;
-        world
+        cluster
             .rule_set_until(namespace, "a complete definition", |it| {
                 let kinds = ["OutdatedDefinition", "UnknownFields"];
                 kinds.iter().all(|kind| condition(it, kind).is_null())
@@ -203,14 +203,14 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
 
 #[test]
 fn a_non_boolean_expression_is_reported_in_status() {
-    shared(async |world| {
-        let namespace = world.namespace("type").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("type").await;
         let mut rules = migrating(namespace);
         rules["spec"]["rules"][0]["expression"] = json!("size(object.metadata.name)");
         rules["spec"]["labelExpressions"] =
             json!([{"key": "example.com/size", "expression": "1 + 1"}]);
-        world.create(&RULE_SET, None, &rules).await;
-        let refused = world
+        cluster.create(&RULE_SET, None, &rules).await;
+        let refused = cluster
             .rule_set_until(namespace, "InvalidRule", |it| {
                 condition(it, "InvalidRule")["status"] == "True"
             })
@@ -224,7 +224,7 @@ fn a_non_boolean_expression_is_reported_in_status() {
 
 #[test]
 fn each_malformed_rule_set_of_the_fixtures_is_refused_by_the_api_server() {
-    shared(async |world| {
+    shared(async |cluster| {
         let fixtures = fixtures("invalid");
         assert!(!fixtures.is_empty());
         let mut wrong = Vec::new();
@@ -233,7 +233,7 @@ fn each_malformed_rule_set_of_the_fixtures_is_refused_by_the_api_server() {
                 .lines()
                 .find_map(|line| line.strip_prefix("# expect: "))
                 .expect("each fixture must have a comment `# expect:`");
-            let answer = dry_run(world, &yaml).await;
+            let answer = dry_run(cluster, &yaml).await;
             let refused = matches!(answer.code, 400 | 422);
             if !refused || !text(&answer.body, "/message").contains(expect) {
                 wrong.push(format!(
@@ -248,11 +248,11 @@ fn each_malformed_rule_set_of_the_fixtures_is_refused_by_the_api_server() {
 
 #[test]
 fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
-    shared(async |world| {
+    shared(async |cluster| {
         let fixtures = fixtures("valid");
         assert!(!fixtures.is_empty());
         for (name, yaml) in fixtures {
-            let answer = dry_run(world, &yaml).await;
+            let answer = dry_run(cluster, &yaml).await;
             assert_eq!(answer.code, 201, "{name}: {}", answer.text);
         }
     });
@@ -262,8 +262,8 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
     // These rule sets watch all namespaces, so they would detect additional operations in other
     // tests.
-    alone(async |world| {
-        let shipped = world.kustomize("rules").await;
+    alone(async |cluster| {
+        let shipped = cluster.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
             .into_iter()
             .partition(|it| it["kind"] == "OperationRuleSet");
@@ -271,14 +271,14 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
         for role in &roles {
             assert_eq!(role["kind"], "ClusterRole");
             let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-            world.admin.post(roles, role).await.ok();
+            cluster.admin.post(roles, role).await.ok();
         }
         for rule_set in &rule_sets {
-            world.create(&RULE_SET, None, rule_set).await;
+            cluster.create(&RULE_SET, None, rule_set).await;
         }
         for rule_set in &rule_sets {
             let name = text(rule_set, "/metadata/name");
-            let settled = world
+            let settled = cluster
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
                     // Rules may fail on the VirtualMachines of other tests, whose status KubeVirt
@@ -301,10 +301,10 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
         for rule_set in &rule_sets {
             let name = text(rule_set, "/metadata/name");
             let path = format!("{}/{name}", RULE_SET.path(None));
-            world.admin.delete(&path).await.ok();
+            cluster.admin.delete(&path).await.ok();
         }
         eventually("the operations of these rule sets have ended", async || {
-            let all = world
+            let all = cluster
                 .admin
                 .get("/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations")
                 .await;
@@ -323,19 +323,19 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
 
 #[test]
 fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
-    shared(async |world| {
-        let namespace = world.namespace("beside").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        let before = world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("beside").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let before = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
 
         let name = format!("{namespace}-bad");
         let mut bad = rule_set(&name, &VM, &[("Migrating", "object.(")]);
         bad["spec"]["namespaces"] = json!([namespace]);
-        world.create(&RULE_SET, None, &bad).await;
-        world
+        cluster.create(&RULE_SET, None, &bad).await;
+        cluster
             .rule_set_until(&name, "InvalidRule", |it| {
                 condition(it, "InvalidRule")["status"] == "True"
             })
@@ -345,8 +345,8 @@ fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
             {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
         ]}});
         let path = format!("{}/{name}", RULE_SET.path(None));
-        world.admin.merge(&path, &failing).await.ok();
-        let seen = world
+        cluster.admin.merge(&path, &failing).await.ok();
+        let seen = cluster
             .rule_set_until(&name, "a failed evaluation", |it| {
                 it["status"]["observedGeneration"] == 2
                     && (condition(it, "EvaluationFailed")["status"] == "True"
@@ -356,13 +356,13 @@ fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
         let shown = seen["status"]["conditions"].to_string();
         assert!(shown.contains("Failing"), "{shown}");
 
-        world.machine(namespace, "b", "Migrating").await;
-        let after = world
+        cluster.machine(namespace, "b", "Migrating").await;
+        let after = cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
         assert_eq!(after[0]["metadata"]["uid"], before[0]["metadata"]["uid"]);
         assert_eq!(after[0]["status"]["detectedBy"], json!([namespace]));
-        let good = world
+        let good = cluster
             .rule_set_until(namespace, "still Ready", |_| true)
             .await;
         assert_eq!(condition(&good, "Ready")["status"], "True", "{good}");
@@ -371,13 +371,13 @@ fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
 
 #[test]
 fn secrets_are_refused_as_a_target() {
-    shared(async |world| {
-        let namespace = world.namespace("secrets").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("secrets").await;
         let mut rules = migrating(namespace);
         rules["spec"]["target"] = json!({"group": "", "version": "v1", "resource": "secrets"});
         rules["spec"]["rules"][0]["expression"] = json!("has(object.metadata.name)");
-        world.create(&RULE_SET, None, &rules).await;
-        let refused = world
+        cluster.create(&RULE_SET, None, &rules).await;
+        let refused = cluster
             .rule_set_until(namespace, "InvalidTarget", |it| {
                 condition(it, "InvalidTarget")["status"] == "True"
             })
@@ -390,32 +390,32 @@ fn secrets_are_refused_as_a_target() {
 
 #[test]
 fn an_unchanged_status_is_not_rewritten() {
-    shared(async |world| {
-        let namespace = world.namespace("quiet").await;
-        let ready = world.ready_rule_set(&migrating(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("quiet").await;
+        let ready = cluster.ready_rule_set(&migrating(namespace)).await;
         // In this namespace, no object is evaluated, so the status must not change. The test waits
         // until another rule set is Ready and has detected an operation. In this time, a server
         // that writes repeatedly would have changed the resourceVersion.
         let version = ready["metadata"]["resourceVersion"].clone();
-        let other = world.namespace("quiet-other").await;
-        world.ready_rule_set(&migrating(other)).await;
-        world.machine(other, "a", "Migrating").await;
-        world.until_operations(other, &[("a", "Migrating")]).await;
-        world.set_status(other, "a", "Running").await;
-        world.until_operations(other, &[]).await;
+        let other = cluster.namespace("quiet-other").await;
+        cluster.ready_rule_set(&migrating(other)).await;
+        cluster.machine(other, "a", "Migrating").await;
+        cluster.until_operations(other, &[("a", "Migrating")]).await;
+        cluster.set_status(other, "a", "Running").await;
+        cluster.until_operations(other, &[]).await;
         let path = format!("{}/{namespace}", RULE_SET.path(None));
-        let later = world.admin.get(&path).await.ok();
+        let later = cluster.admin.get(&path).await.ok();
         assert_eq!(later["metadata"]["resourceVersion"], version, "{later}");
     });
 }
 
 #[test]
 fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
-    shared(async |world| {
-        let namespace = world.namespace("edited").await;
-        let created = world.create(&RULE_SET, None, &migrating(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("edited").await;
+        let created = cluster.create(&RULE_SET, None, &migrating(namespace)).await;
         let is_ready = |it: &Value| condition(it, "Ready")["status"] == "True";
-        let ready = world.rule_set_until(namespace, "Ready", is_ready).await;
+        let ready = cluster.rule_set_until(namespace, "Ready", is_ready).await;
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let status = format!("{path}/status");
         let version = |it: &Value| text(it, "/metadata/resourceVersion").to_owned();
@@ -433,41 +433,43 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         };
         let uid = &ready["metadata"]["uid"];
         let old = late(uid, &version(&created));
-        world.admin.merge(&status, &old).await.refused(409);
-        let still = world.admin.get(&path).await.ok();
+        cluster.admin.merge(&status, &old).await.refused(409);
+        let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
         // Release 0.1.0 wrote the status without naming a UID and a resourceVersion. An
         // administrator can do the same. Such a write succeeds, and the server must repair the
         // status.
         let edit = json!({"status": edited});
-        let defaced = world.admin.merge(&status, &edit).await.ok();
+        let defaced = cluster.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&defaced), "{defaced}");
-        let repaired = world.rule_set_until(namespace, "repaired", is_ready).await;
+        let repaired = cluster
+            .rule_set_until(namespace, "repaired", is_ready)
+            .await;
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
         // The server must have written only once. The test waits until another rule set is Ready.
         // In this time, a server that writes repeatedly would have changed the resourceVersion.
-        let other = world.namespace("edited-other").await;
-        world.ready_rule_set(&migrating(other)).await;
-        let later = world.admin.get(&path).await.ok();
+        let other = cluster.namespace("edited-other").await;
+        cluster.ready_rule_set(&migrating(other)).await;
+        let later = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&later), version(&repaired), "{later}");
 
         // A late write for a deleted rule set must not change a new rule set of the same name.
-        world.admin.delete(&path).await.ok();
-        let again = world.ready_rule_set(&migrating(namespace)).await;
+        cluster.admin.delete(&path).await.ok();
+        let again = cluster.ready_rule_set(&migrating(namespace)).await;
         let old = late(uid, &version(&repaired));
-        world.admin.merge(&status, &old).await.refused(409);
-        let still = world.admin.get(&path).await.ok();
+        cluster.admin.merge(&status, &old).await.refused(409);
+        let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&again), "{still}");
     });
 }
 
 /// Creates an object from YAML, as a dry run.
-async fn dry_run(world: &crate::harness::World, yaml: &str) -> crate::harness::Answer {
+async fn dry_run(cluster: &crate::harness::TestCluster, yaml: &str) -> crate::harness::ApiAnswer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
     let body = yaml.to_owned();
-    world
+    cluster
         .admin
         .send(Method::POST, &path, "application/yaml", body)
         .await

@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 #[test]
 fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
-    shared(async |world| {
+    shared(async |cluster| {
         let rule_set = |resource: &str, expression: &str| {
             format!(
                 "---\napiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\n\
@@ -32,7 +32,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
             let output = Command::new(crate::plugin())
                 .args(["rules", "check", "--cluster"])
                 .arg(path)
-                .env("KUBECONFIG", &world.control_plane.state.kubeconfig)
+                .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
                 .stdin(Stdio::null())
                 .output()
                 .await

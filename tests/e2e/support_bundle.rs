@@ -1,7 +1,9 @@
 //! Tests of `kubectl ifo support-bundle` on a cluster, and of the flag `--from`, with which other
 //! commands of the plugin read such a bundle.
 
-use crate::harness::{Kind, RULE_SET, VM, World, eventually, migrating, rule_set, shared, so};
+use crate::harness::{
+    Kind, RULE_SET, TestCluster, VM, eventually, migrating, rule_set, shared, so,
+};
 use crate::plugin::run;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -15,18 +17,18 @@ const POLICY: Kind = Kind {
 
 /// Creates a VirtualMachine that migrates, and a rule set for a resource that the server may not
 /// watch.
-async fn prepare(world: &World) -> &'static str {
-    let namespace = world.namespace("support-bundle").await;
-    world.ready_rule_set(&migrating(namespace)).await;
+async fn prepare(cluster: &TestCluster) -> &'static str {
+    let namespace = cluster.namespace("support-bundle").await;
+    cluster.ready_rule_set(&migrating(namespace)).await;
     let machine = format!("{namespace}-machine");
-    world.machine(namespace, &machine, "Migrating").await;
-    world
+    cluster.machine(namespace, &machine, "Migrating").await;
+    cluster
         .until_operations(namespace, &[(&machine, "Migrating")])
         .await;
     let name = format!("{namespace}-policies");
     let mut rules = rule_set(&name, &POLICY, &[("Waiting", "false")]);
     rules["spec"]["namespaces"] = json!([namespace]);
-    world.create(&RULE_SET, None, &rules).await;
+    cluster.create(&RULE_SET, None, &rules).await;
     let event = json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {"name": format!("{namespace}-event"), "namespace": "ifo-system"},
@@ -34,7 +36,7 @@ async fn prepare(world: &World) -> &'static str {
         "reason": "Unhealthy", "type": "Warning", "message": format!("{namespace} does not answer"),
     });
     let path = "/api/v1/namespaces/ifo-system/events";
-    world.admin.post(path, &event).await.ok();
+    cluster.admin.post(path, &event).await.ok();
     namespace
 }
 
@@ -73,13 +75,13 @@ fn everything(folder: &Path) -> String {
 
 #[test]
 fn an_administrator_gets_a_complete_bundle_without_names() {
-    shared(async |world| {
-        let namespace = prepare(world).await;
+    shared(async |cluster| {
+        let namespace = prepare(cluster).await;
         let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let (open, redacted) = (folder.path().join("open/"), folder.path().join("redacted/"));
         let bundle = async |args: &[&str], output: &Path| {
             let output = output.to_str().expect("the path is UTF-8");
-            let said = run(world, &[&["support-bundle", "-o", output], args].concat()).await;
+            let said = run(cluster, &[&["support-bundle", "-o", output], args].concat()).await;
             assert_eq!(said.code, 0, "{}", said.err);
         };
         bundle(&["--include-text"], &open).await;
@@ -125,9 +127,9 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
         );
 
         let from = |folder: &Path| folder.to_str().expect("the path is UTF-8").to_owned();
-        let live = run(world, &["list", "-n", namespace, "-o", "name"]).await;
+        let live = run(cluster, &["list", "-n", namespace, "-o", "name"]).await;
         let said = run(
-            world,
+            cluster,
             &[
                 "list",
                 "-n",
@@ -141,7 +143,7 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
         .await;
         assert_eq!((said.code, &said.out), (0, &live.out), "{}", said.err);
         let said = run(
-            world,
+            cluster,
             &["summary", "-O", "json", "--from", &from(&redacted)],
         )
         .await;
@@ -151,15 +153,15 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
             said.out
         );
         assert!(said.err.contains("names are pseudonyms"), "{}", said.err);
-        let version = run(world, &["version", "--from", &from(&redacted)]).await;
+        let version = run(cluster, &["version", "--from", &from(&redacted)]).await;
         assert!(version.out.contains("Server Version: v"), "{}", version.out);
     });
 }
 
 #[test]
 fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
-    shared(async |world| {
-        let namespace = prepare(world).await;
+    shared(async |cluster| {
+        let namespace = prepare(cluster).await;
         let user = format!("{namespace}-user");
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -169,9 +171,9 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
         });
         let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces";
         let path = format!("{bindings}/{namespace}/rolebindings");
-        world.admin.post(&path, &binding).await.ok();
+        cluster.admin.post(&path, &binding).await.ok();
         eventually("the user may list operations", async || {
-            let said = run(world, &["list", "-n", namespace, "--as", &user]).await;
+            let said = run(cluster, &["list", "-n", namespace, "--as", &user]).await;
             so(said.code == 0, &said.err)
         })
         .await;
@@ -189,7 +191,7 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             "-o",
             archive,
         ];
-        let said = run(world, &args).await;
+        let said = run(cluster, &args).await;
         assert_eq!(said.code, 0, "{}", said.err);
         assert_eq!(said.out.trim(), archive);
         let refused = said
@@ -211,13 +213,13 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             );
         }
 
-        let said = run(world, &["list", "-o", "name", "--from", archive]).await;
+        let said = run(cluster, &["list", "-o", "name", "--from", archive]).await;
         assert_eq!(said.code, 0, "{}", said.err);
-        let live = run(world, &["list", "-n", namespace, "-o", "name"]).await;
+        let live = run(cluster, &["list", "-n", namespace, "-o", "name"]).await;
         assert_eq!(said.out, live.out);
         let only = format!("only the operations in {namespace} were recorded");
         assert!(said.err.contains(&only), "{}", said.err);
-        let other = run(world, &["list", "-n", "default", "--from", archive]).await;
+        let other = run(cluster, &["list", "-n", "default", "--from", archive]).await;
         assert_eq!((other.code, &*other.out), (1, ""), "{}", other.err);
         assert!(
             other
@@ -228,7 +230,7 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
         );
         // The bundle does not contain the rule sets. So the plugin must report that it cannot check
         // whether the component `unknown` exists.
-        let said = run(world, &["list", "-c", "unknown", "--from", archive]).await;
+        let said = run(cluster, &["list", "-c", "unknown", "--from", archive]).await;
         assert!(
             said.err.contains("does not contain the rule sets"),
             "{}",

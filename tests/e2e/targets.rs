@@ -3,7 +3,7 @@
 //! the target.
 
 use crate::harness::{
-    CRD, Kind, RULE_SET, World, condition, crd, eventually, rule_set, shared, so, text,
+    CRD, Kind, RULE_SET, TestCluster, condition, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 
@@ -37,14 +37,14 @@ fn running(name: &str, target: &Kind) -> Value {
 
 /// Creates an object on which the rule set detects `Running`. If its kind is not served yet, tries
 /// again.
-async fn create_running(world: &World, kind: &Kind, namespace: &str, name: &str) {
+async fn create_running(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
         "status": {"phase": "Running"},
     });
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
-        let answer = world.admin.post(&path, &object).await;
+        let answer = cluster.admin.post(&path, &object).await;
         so(answer.code == 201, answer)
     })
     .await;
@@ -52,12 +52,12 @@ async fn create_running(world: &World, kind: &Kind, namespace: &str, name: &str)
 
 #[test]
 fn a_target_installed_later_is_watched_automatically() {
-    shared(async |world| {
-        let namespace = world.namespace("later").await;
-        world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("later").await;
+        cluster
             .create(&RULE_SET, None, &running(namespace, &CLONE))
             .await;
-        let waiting = world
+        let waiting = cluster
             .rule_set_until(namespace, "InvalidTarget", |it| {
                 condition(it, "InvalidTarget")["status"] == "True"
             })
@@ -67,8 +67,8 @@ fn a_target_installed_later_is_watched_automatically() {
         assert_eq!(condition(&waiting, "Ready")["reason"], "InvalidTarget");
         assert_eq!(condition(&waiting, "Validated")["status"], "True");
 
-        world.create(&CRD, None, &crd(&CLONE, "Namespaced")).await;
-        let active = world
+        cluster.create(&CRD, None, &crd(&CLONE, "Namespaced")).await;
+        let active = cluster
             .rule_set_until(namespace, "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
@@ -79,27 +79,33 @@ fn a_target_installed_later_is_watched_automatically() {
             "{active}"
         );
         assert_eq!(active["status"]["watchActive"], true);
-        create_running(world, &CLONE, namespace, "a").await;
-        world.until_operations(namespace, &[("a", "Running")]).await;
+        create_running(cluster, &CLONE, namespace, "a").await;
+        cluster
+            .until_operations(namespace, &[("a", "Running")])
+            .await;
     });
 }
 
 #[test]
 fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
-    shared(async |world| {
-        let namespace = world.namespace("gone").await;
-        world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
-        world.ready_rule_set(&running(namespace, &EXPORT)).await;
-        create_running(world, &EXPORT, namespace, "a").await;
-        world.until_operations(namespace, &[("a", "Running")]).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("gone").await;
+        cluster
+            .create(&CRD, None, &crd(&EXPORT, "Namespaced"))
+            .await;
+        cluster.ready_rule_set(&running(namespace, &EXPORT)).await;
+        create_running(cluster, &EXPORT, namespace, "a").await;
+        cluster
+            .until_operations(namespace, &[("a", "Running")])
+            .await;
 
         let path = format!(
             "{}/virtualmachineexports.export.kubevirt.io",
             CRD.path(None)
         );
-        world.admin.delete(&path).await.ok();
-        world.until_operations(namespace, &[]).await;
-        let gone = world
+        cluster.admin.delete(&path).await.ok();
+        cluster.until_operations(namespace, &[]).await;
+        let gone = cluster
             .rule_set_until(namespace, "InvalidTarget", |it| {
                 condition(it, "InvalidTarget")["status"] == "True"
             })
@@ -108,25 +114,29 @@ fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
         assert_ne!(gone["status"]["watchActive"], true, "{gone}");
 
         // When the CRD is installed again, the target is watched again.
-        world.create(&CRD, None, &crd(&EXPORT, "Namespaced")).await;
-        world
+        cluster
+            .create(&CRD, None, &crd(&EXPORT, "Namespaced"))
+            .await;
+        cluster
             .rule_set_until(namespace, "Ready again", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
-        create_running(world, &EXPORT, namespace, "b").await;
-        world.until_operations(namespace, &[("b", "Running")]).await;
+        create_running(cluster, &EXPORT, namespace, "b").await;
+        cluster
+            .until_operations(namespace, &[("b", "Running")])
+            .await;
     });
 }
 
 #[test]
 fn a_missing_target_is_explained_in_status() {
-    shared(async |world| {
-        let name = world.namespace("never").await;
+    shared(async |cluster| {
+        let name = cluster.namespace("never").await;
         let mut rules = running(name, &WIDGET);
         rules["spec"]["target"] = json!({"group": "apps", "version": "v1", "resource": "ships"});
-        world.create(&RULE_SET, None, &rules).await;
-        let refused = world
+        cluster.create(&RULE_SET, None, &rules).await;
+        let refused = cluster
             .rule_set_until(name, "InvalidTarget", |it| {
                 condition(it, "InvalidTarget")["status"] == "True"
             })
@@ -136,8 +146,8 @@ fn a_missing_target_is_explained_in_status() {
         // After the resource in the rule set is corrected, the rule set must become Ready.
         let path = format!("{}/{name}", RULE_SET.path(None));
         let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
-        world.admin.merge(&path, &right).await.ok();
-        world
+        cluster.admin.merge(&path, &right).await.ok();
+        cluster
             .rule_set_until(name, "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
@@ -147,13 +157,15 @@ fn a_missing_target_is_explained_in_status() {
 
 #[test]
 fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
-    shared(async |world| {
-        let namespace = world.namespace("forbidden").await;
-        world.create(&CRD, None, &crd(&WIDGET, "Namespaced")).await;
-        world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("forbidden").await;
+        cluster
+            .create(&CRD, None, &crd(&WIDGET, "Namespaced"))
+            .await;
+        cluster
             .create(&RULE_SET, None, &running(namespace, &WIDGET))
             .await;
-        let failed = world
+        let failed = cluster
             .rule_set_until(namespace, "WatchFailed", |it| {
                 condition(it, "WatchFailed")["status"] == "True"
             })
@@ -171,18 +183,20 @@ fn a_forbidden_watch_names_the_missing_right_and_recovers_when_granted() {
             .expect("the message must contain commands");
         for command in commands.split(" && ") {
             let args: Vec<&str> = command.split_whitespace().skip(1).collect();
-            world
+            cluster
                 .kubectl(&args)
                 .await
                 .expect("the commands in the message must work");
         }
-        let ready = world
+        let ready = cluster
             .rule_set_until(namespace, "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
         assert_eq!(condition(&ready, "WatchFailed"), &Value::Null, "{ready}");
-        create_running(world, &WIDGET, namespace, "a").await;
-        world.until_operations(namespace, &[("a", "Running")]).await;
+        create_running(cluster, &WIDGET, namespace, "a").await;
+        cluster
+            .until_operations(namespace, &[("a", "Running")])
+            .await;
     });
 }

@@ -1,15 +1,15 @@
 //! Test of the server's writes to the cluster. The audit log of the kube-apiserver must show that
 //! the server writes only the documented objects, and that a new operation causes no write.
 
-use crate::harness::{World, alone, audited, migrating, text};
+use crate::harness::{TestCluster, alone, audited, migrating, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 /// Returns the writes of the server's ServiceAccount so far. They include SubjectAccessReviews and
 /// TokenReviews, because the server sends these with POST.
-fn writes(world: &World) -> Vec<Value> {
-    let mut events = audited(world);
+fn writes(cluster: &TestCluster) -> Vec<Value> {
+    let mut events = audited(cluster);
     events.retain(|event| !matches!(text(event, "/verb"), "get" | "list" | "watch"));
     events
 }
@@ -46,10 +46,10 @@ fn is_status(event: &Value) -> bool {
 
 #[test]
 fn the_server_writes_only_the_documented_objects() {
-    alone(async |world| {
-        let namespace = world.namespace("writes").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        let before = writes(world).len();
+    alone(async |cluster| {
+        let namespace = cluster.namespace("writes").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let before = writes(cluster).len();
         let started = Instant::now();
         let machines: Vec<String> = (0..20).map(|number| format!("vm-{number:02}")).collect();
         let all: Vec<(&str, &str)> = machines
@@ -57,15 +57,15 @@ fn the_server_writes_only_the_documented_objects() {
             .map(|it| (it.as_str(), "Migrating"))
             .collect();
         for name in &machines {
-            world.machine(namespace, name, "Migrating").await;
+            cluster.machine(namespace, name, "Migrating").await;
         }
-        world.until_operations(namespace, &all).await;
+        cluster.until_operations(namespace, &all).await;
         for name in &machines {
-            world.set_status(namespace, name, "Running").await;
+            cluster.set_status(namespace, name, "Running").await;
         }
-        world.until_operations(namespace, &[]).await;
+        cluster.until_operations(namespace, &[]).await;
 
-        let events = writes(world);
+        let events = writes(cluster);
         let new: Vec<String> = events[before..]
             .iter()
             .filter(|it| !is_review(it) && !is_lease(it))

@@ -73,7 +73,7 @@ pub type Script = Box<dyn Fn(&ObjectRequest) -> Vec<Step> + Send + Sync>;
 /// A running fake kube-apiserver. It stops when this value is dropped.
 pub struct FakeApiServer {
     pub address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<FakeApiserverState>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -83,7 +83,7 @@ impl Drop for FakeApiServer {
     }
 }
 
-struct State {
+struct FakeApiserverState {
     scripts: BTreeMap<&'static str, Script>,
     request_counts: Mutex<BTreeMap<String, usize>>,
     /// All statuses that the server has written, by the name of the rule set.
@@ -125,7 +125,7 @@ impl FakeApiServer {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(State {
+        let state = Arc::new(FakeApiserverState {
             scripts,
             request_counts: Mutex::default(),
             statuses: Mutex::default(),
@@ -181,7 +181,7 @@ fn rule_set(name: &str) -> Value {
     })
 }
 
-impl State {
+impl FakeApiserverState {
     fn statuses_of(&self, rule_set: &str) -> String {
         let statuses = self.statuses.lock().unwrap();
         statuses.get(rule_set).map_or_else(String::new, |all| {

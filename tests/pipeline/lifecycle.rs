@@ -4,7 +4,7 @@
 use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
 use crate::fake_apiserver::FakeApiServer;
 use crate::hostile_connections::tls;
-use crate::server::{Certificate, Server, command, write_files};
+use crate::server::{Certificate, RunningServer, command, write_files};
 use kube::Client;
 use std::path::Path;
 use tokio::io::AsyncReadExt as _;
@@ -99,7 +99,7 @@ async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ready_server_waits_for_its_clients_to_move_before_it_stops() {
     let api_server = FakeApiServer::start([]).await;
-    let mut server = Server::start(&api_server).await;
+    let mut server = RunningServer::start(&api_server).await;
     let ready = server.text("/readyz?exclude=informer-sync").await;
     assert_eq!(ready.unwrap(), "ok");
     server.signal("TERM");
@@ -111,7 +111,7 @@ async fn a_ready_server_waits_for_its_clients_to_move_before_it_stops() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_stops_the_server_at_once() {
     let api_server = FakeApiServer::start([]).await;
-    let mut server = Server::start(&api_server).await;
+    let mut server = RunningServer::start(&api_server).await;
     server.text("/readyz?exclude=informer-sync").await.unwrap();
     server.signal("TERM");
     server.wait_for_log("is now unready").await;
@@ -148,7 +148,7 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
     let api_server = FakeApiServer::start([]).await;
-    let server = Server::start_with(&api_server, &["-v=1"]).await;
+    let server = RunningServer::start_with(&api_server, &["-v=1"]).await;
     let port = server.config.cluster_url.port_u16().unwrap();
     let mut hosts = vec!["127.0.0.1"];
     if TcpListener::bind("[::1]:0").await.is_ok() {

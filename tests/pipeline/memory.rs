@@ -2,7 +2,7 @@
 //! objects.
 
 use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM, Script, Step, failure};
-use crate::server::Server;
+use crate::server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -100,7 +100,7 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
         (name, Box::new(move |request| answer(name, request, all)))
     };
     let api_server = FakeApiServer::start(names.iter().copied().map(script)).await;
-    let mut server = Server::start(&api_server).await;
+    let mut server = RunningServer::start(&api_server).await;
     let started = Instant::now();
     let requests = || {
         names

@@ -6,7 +6,7 @@ use crate::demo::eventually;
 use crate::fake_apiserver::{
     FakeApiServer, ObjectRequest, STREAM, Script, Step, event, initial_events_end, response, thing,
 };
-use crate::server::Server;
+use crate::server::RunningServer;
 
 /// Size in bytes of an object that the server still evaluates. etcd accepts only much smaller
 /// objects.
@@ -96,7 +96,7 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
         steps
     });
     let api_server = FakeApiServer::start([("odd", script)]).await;
-    let mut server = Server::start(&api_server).await;
+    let mut server = RunningServer::start(&api_server).await;
     let mut expected: Vec<_> = odd_and_busy()
         .iter()
         .map(|(name, _)| format!("{name} Busy"))
@@ -187,7 +187,7 @@ async fn an_object_that_grows_too_large_keeps_its_operation_and_is_reported() {
     for watch_list in [true, false] {
         let script: Script = Box::new(move |request| growing(request, watch_list));
         let api_server = FakeApiServer::start([("things", script)]).await;
-        let mut server = Server::start(&api_server).await;
+        let mut server = RunningServer::start(&api_server).await;
         let all = ["grown Busy", "large Busy", "small Busy"];
         server
             .wait_until("the operations of all three objects", |active| {

@@ -67,7 +67,7 @@ pub fn command(folder: &Path, certificate: Certificate) -> Command {
 }
 
 /// A running server process. Dropping this value kills the process.
-pub struct Server {
+pub struct RunningServer {
     pub client: Client,
     pub config: Config,
     child: Child,
@@ -75,7 +75,7 @@ pub struct Server {
     _folder: tempfile::TempDir,
 }
 
-impl Server {
+impl RunningServer {
     pub async fn start(api_server: &FakeApiServer) -> Self {
         Self::start_with(api_server, &["--bind-address=127.0.0.1"]).await
     }

@@ -6,7 +6,7 @@ use crate::demo::eventually;
 use crate::fake_apiserver::{
     FakeApiServer, STREAM, Script, Step, event, failure, response, thing, valid_watch,
 };
-use crate::server::Server;
+use crate::server::RunningServer;
 
 /// Returns a resource name and a script for its requests. The script sends invalid data until the
 /// status of the rule set contains `reported`. After that, it sends valid data.
@@ -144,7 +144,7 @@ fn scripts() -> Vec<(&'static str, Script)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_feed_reports_any_watch_failure_and_recovers() {
     let api_server = FakeApiServer::start(scripts()).await;
-    let mut server = Server::start(&api_server).await;
+    let mut server = RunningServer::start(&api_server).await;
     server
         .wait_until("the operation of the valid resource", |active| {
             active.contains(&"fine Busy".to_owned())

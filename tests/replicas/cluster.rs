@@ -4,7 +4,7 @@
 use crate::balancer::{self, Endpoint, Endpoints};
 use crate::harness::relay::Relay;
 use crate::harness::{
-    Caller, ControlPlane, Image, Installed, OPERATION, Server, administrator, credentials,
+    Caller, ControlPlane, Image, Installed, OPERATION, ServerProcess, administrator, credentials,
     eventually, front_proxy, install, register, so, text,
 };
 use http::Method;
@@ -35,7 +35,7 @@ pub struct Replicas<'a> {
 /// One replica: the server process, the relay between it and the kube-apiserver, and its endpoint
 /// in the balancer.
 pub struct Replica {
-    pub server: Server,
+    pub server: ServerProcess,
     pub relay: Relay,
     pub endpoint: Arc<Endpoint>,
     kubeconfig: PathBuf,
@@ -120,7 +120,7 @@ impl<'a> Replicas<'a> {
         let (control_plane, admin) = (self.control_plane, &self.admin);
         credentials(control_plane, &relay.url, admin, account, &kubeconfig).await;
         let image = self.image.clone();
-        let server = Server::start_image(image, &dir, &self.deployment, &kubeconfig).await;
+        let server = ServerProcess::start_image(image, &dir, &self.deployment, &kubeconfig).await;
         let caller = front_proxy(control_plane, as_administrator(server.stranger()));
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);

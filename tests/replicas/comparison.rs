@@ -3,7 +3,7 @@
 //! client reads whole lists, and another client reads lists in pages.
 
 use crate::balancer::{Chosen, Endpoints};
-use crate::harness::{Answer, OPERATION, text};
+use crate::harness::{ApiAnswer, OPERATION, text};
 use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
 use serde_json::Value;
@@ -31,7 +31,7 @@ const PAGE_SIZE: usize = 11;
 /// Lists the operations at a replica, at the resourceVersion `at`. If `at` is None, lists the
 /// newest state. Returns None if the replica does not have this resourceVersion, or if the list
 /// failed.
-async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<Answer> {
+async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<ApiAnswer> {
     let path = match at {
         None => OPERATION.path(None),
         Some(version) => {

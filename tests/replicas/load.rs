@@ -4,7 +4,7 @@
 
 use crate::cluster::Replicas;
 use crate::harness::{
-    Answer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, rule_set, so, text,
+    ApiAnswer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, rule_set, so, text,
 };
 use crate::operation_identity::identity;
 use crate::report::Report;
@@ -312,7 +312,7 @@ async fn retry_until(
     path: &str,
     body: &Value,
     good: &[u16],
-) -> Answer {
+) -> ApiAnswer {
     let kind = match method {
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",

@@ -60,10 +60,10 @@ fn locked(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
 
 /// All events that the clients have received.
 #[derive(Default)]
-pub struct Events(Mutex<Seen>);
+pub struct Events(Mutex<ReceivedEvents>);
 
 #[derive(Default)]
-struct Seen {
+struct ReceivedEvents {
     /// For each resourceVersion, the first event that a client received with this resourceVersion,
     /// and the number of the replica that sent the event.
     lines: BTreeMap<u64, (usize, String)>,
@@ -78,7 +78,7 @@ struct Watch {
 }
 
 impl Events {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ReceivedEvents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

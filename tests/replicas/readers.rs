@@ -2,7 +2,7 @@
 //! that are older than the list before.
 
 use crate::balancer::{Chosen, Endpoints};
-use crate::harness::{Answer, Caller, OPERATION, text};
+use crate::harness::{ApiAnswer, Caller, OPERATION, text};
 use crate::report::{Phase, Report};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sends a GET request. If the status code is not 200, returns a short description of the failure.
-pub async fn read(caller: &Caller, path: &str) -> Result<Answer, String> {
+pub async fn read(caller: &Caller, path: &str) -> Result<ApiAnswer, String> {
     match tokio::time::timeout(TIMEOUT, caller.try_get(path)).await {
         Ok(Ok(answer)) if answer.code == 200 => Ok(answer),
         Ok(Ok(answer)) => Err(format!("{} {}", answer.code, short(&answer.text))),
@@ -34,7 +34,7 @@ fn short(text: &str) -> String {
 }
 
 /// Returns the resourceVersion of a list.
-pub fn version(list: &Answer) -> u64 {
+pub fn version(list: &ApiAnswer) -> u64 {
     let version = text(&list.body, "/metadata/resourceVersion");
     version.parse().expect("a resourceVersion must be a number")
 }

@@ -12,10 +12,10 @@ const PRINTED: usize = 20;
 
 /// A report to which all clients of a test add their observations.
 #[derive(Debug, Default)]
-pub struct Report(Mutex<State>);
+pub struct Report(Mutex<ReportContent>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ReportContent {
     /// The phases of the test so far. A phase is a disturbance, or None for the time between two
     /// disturbances.
     phases: Vec<Option<Disturbance>>,
@@ -23,7 +23,7 @@ struct State {
     violations: Vec<String>,
 }
 
-impl State {
+impl ReportContent {
     /// Returns the phase `phase` and all later phases.
     fn since(&self, phase: Phase) -> &[Option<Disturbance>] {
         &self.phases[phase.0.saturating_sub(1)..]
@@ -35,7 +35,7 @@ impl State {
 pub struct Phase(usize);
 
 impl Report {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReportContent> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

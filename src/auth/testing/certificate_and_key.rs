@@ -1,5 +1,5 @@
-//! A certificate with its private key (`Pair`). The functions issue valid and invalid certificates
-//! for tests.
+//! A certificate with its private key (`CertificateAndKey`). The functions issue valid and invalid
+//! certificates for tests.
 
 use crate::auth::PeerCertificates;
 use openssl::asn1::Asn1Time;
@@ -14,12 +14,12 @@ use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
 /// A certificate with its private key.
-pub(crate) struct Pair {
+pub(crate) struct CertificateAndKey {
     pub(crate) certificate: X509,
     pub(crate) key: PKey<Private>,
 }
 
-impl Pair {
+impl CertificateAndKey {
     pub(crate) fn pem(&self) -> String {
         String::from_utf8(self.certificate.to_pem().unwrap()).unwrap()
     }
@@ -108,18 +108,18 @@ struct Template<'a> {
 const DEFAULT_VALIDITY: (i64, i64) = (-3600, 3600);
 
 /// Creates a self-signed CA.
-pub(crate) fn ca(name: &str) -> Pair {
+pub(crate) fn ca(name: &str) -> CertificateAndKey {
     ca_living(name, DEFAULT_VALIDITY)
 }
 
 /// Creates a self-signed CA that is valid for this period, in seconds from now.
-pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> Pair {
-    Pair::sign(ca_template(&[("CN", name)], validity), None)
+pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
+    CertificateAndKey::sign(ca_template(&[("CN", name)], validity), None)
 }
 
 /// Issues the certificate of a CA again, with the same key.
-pub(crate) fn ca_again(name: &str, ca: &Pair) -> Pair {
-    Pair::sign_key(
+pub(crate) fn ca_again(name: &str, ca: &CertificateAndKey) -> CertificateAndKey {
+    CertificateAndKey::sign_key(
         ca_template(&[("CN", name)], DEFAULT_VALIDITY),
         ca.key.clone(),
         None,
@@ -135,7 +135,7 @@ fn ca_template<'a>(subject: &'a [(&'a str, &'a str)], validity: (i64, i64)) -> T
     }
 }
 
-impl Pair {
+impl CertificateAndKey {
     /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`.
     pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
         self.client_living(subject, DEFAULT_VALIDITY)

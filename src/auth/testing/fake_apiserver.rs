@@ -14,23 +14,23 @@ use tokio::sync::broadcast;
 
 /// A request that the [`Cluster`] received.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Value,
 }
 
-/// The status code in [`State::refused`] for a request that is never answered.
+/// The status code in [`ClusterState::refused`] for a request that is never answered.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
 type Review = dyn Fn(&Value) -> (u16, Value) + Send + Sync;
 
 #[derive(Default)]
-struct State {
+struct ClusterState {
     objects: BTreeMap<String, Value>,
     version: u64,
-    seen: Vec<Seen>,
+    seen: Vec<ReceivedRequest>,
     /// Refusals of future requests: the method, the end of the path, and the status code. Each
     /// refusal is used once.
     refused: Vec<(Method, String, u16)>,
@@ -41,7 +41,7 @@ struct State {
 /// `TokenReview`.
 #[derive(Clone)]
 pub(crate) struct Cluster {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClusterState>>,
     events: broadcast::Sender<(String, Value)>,
     review: Arc<Review>,
 }
@@ -106,9 +106,9 @@ impl Cluster {
     }
 
     /// Returns the received requests with this method.
-    pub(crate) fn seen(&self, method: &Method) -> Vec<Seen> {
+    pub(crate) fn seen(&self, method: &Method) -> Vec<ReceivedRequest> {
         let state = self.state.lock().unwrap();
-        let of = |seen: &&Seen| seen.method == method;
+        let of = |seen: &&ReceivedRequest| seen.method == method;
         state.seen.iter().filter(of).cloned().collect()
     }
 
@@ -132,7 +132,7 @@ impl Cluster {
         let query = parts.uri.query().unwrap_or_default().to_owned();
         let refused = {
             let mut state = self.state.lock().unwrap();
-            state.seen.push(Seen {
+            state.seen.push(ReceivedRequest {
                 method: parts.method.clone(),
                 path: path.clone(),
                 body: body.clone(),

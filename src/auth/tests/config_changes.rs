@@ -54,7 +54,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         Arc::clone(&trust),
         Arc::default(),
     ));
-    let accepts = |ca: &Pair| {
+    let accepts = |ca: &CertificateAndKey| {
         let peer = ca.client(&[("CN", "jane")]).peer();
         trust.load().verdict(&peer).user.is_some()
     };
@@ -215,8 +215,8 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
     let (one, other, proxy) = (ca("one"), ca("other"), ca("proxy"));
     let namesake = ca("one");
     let (below, above) = (proxy.intermediate("below"), one.intermediate("above"));
-    let bundle = |all: &[&Pair]| all.iter().map(|it| it.pem()).collect::<String>();
-    let cases: [(&[&Pair], &[&Pair], &[&str]); 7] = [
+    let bundle = |all: &[&CertificateAndKey]| all.iter().map(|it| it.pem()).collect::<String>();
+    let cases: [(&[&CertificateAndKey], &[&CertificateAndKey], &[&str]); 7] = [
         (&[&one], &[&proxy], &[]),
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),

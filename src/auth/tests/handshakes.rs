@@ -2,7 +2,7 @@
 //! client.
 
 use super::super::client_certificate_verifier;
-use super::super::testing::{Pair, ca};
+use super::super::testing::{CertificateAndKey, ca};
 use crate::certs::{Authority, ServingCertificate, TlsSettings, server_config};
 use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 use openssl::x509::X509;
@@ -23,7 +23,7 @@ struct HandshakeResult {
 }
 
 /// Opens a connection. The client presents `chain` (leaf first) and signs with the key of the leaf.
-async fn handshake(chain: &[&Pair], version: SslVersion) -> HandshakeResult {
+async fn handshake(chain: &[&CertificateAndKey], version: SslVersion) -> HandshakeResult {
     let authority = Authority::create().unwrap();
     let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
     let serving = ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();

@@ -8,7 +8,7 @@ mod front_proxy;
 mod handshakes;
 mod tokens;
 
-use super::testing::{Cluster, Pair, ca};
+use super::testing::{CertificateAndKey, Cluster, ca};
 use super::{Authenticate, ClusterAuthenticator, PeerCertificates, Trust, Unauthenticated, User};
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -18,15 +18,15 @@ use std::sync::Arc;
 
 /// A cluster with its CAs, and an authenticator that trusts them.
 struct Setup {
-    client_ca: Pair,
-    proxy_ca: Pair,
+    client_ca: CertificateAndKey,
+    proxy_ca: CertificateAndKey,
     trust: Arc<ArcSwap<Trust>>,
     authenticator: ClusterAuthenticator,
     cluster: Cluster,
 }
 
 /// Returns the data of the `ConfigMap` as the kube-apiserver writes it.
-fn data(client_ca: &Pair, proxy_ca: &Pair) -> BTreeMap<String, String> {
+fn data(client_ca: &CertificateAndKey, proxy_ca: &CertificateAndKey) -> BTreeMap<String, String> {
     [
         ("client-ca-file", client_ca.pem()),
         ("requestheader-client-ca-file", proxy_ca.pem()),

@@ -2,7 +2,7 @@
 //! resourceVersion of the list, and lists again after a 410. Each request goes to a random replica.
 
 use super::Network;
-use super::invariants::{Invariants, State};
+use super::invariants::{Invariants, ObjectHashes};
 use crate::index::{ListScope, ReadVersion, Rv};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,14 +16,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's copy of the operations. Clones share the copy.
 #[derive(Clone, Default)]
-pub struct ClientCopy(Arc<Mutex<Option<State>>>);
+pub struct ClientCopy(Arc<Mutex<Option<ObjectHashes>>>);
 
 impl ClientCopy {
-    pub fn equals(&self, state: &State) -> bool {
+    pub fn equals(&self, state: &ObjectHashes) -> bool {
         self.0.lock().expect("no lock holder panics").as_ref() == Some(state)
     }
 
-    fn set(&self, state: &State) {
+    fn set(&self, state: &ObjectHashes) {
         *self.0.lock().expect("no lock holder panics") = Some(state.clone());
     }
 }
@@ -51,7 +51,7 @@ impl Client {
         }
     }
 
-    async fn list(&mut self) -> Option<(Rv, State)> {
+    async fn list(&mut self) -> Option<(Rv, ObjectHashes)> {
         let peer = self.random.choice(self.network.ready())?;
         timeout(ANSWER_TIMEOUT, peer.replica_status.confirm())
             .await
@@ -63,13 +63,13 @@ impl Client {
             .reader
             .list(&ListScope::All, ReadVersion::Latest)
             .ok()?;
-        let state = State::of(&entries);
+        let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
         Some((rv, state))
     }
 
     /// Watches for a random time. Returns false if the client has to list again.
-    async fn watch(&mut self, rv: &mut Rv, state: &mut State) -> bool {
+    async fn watch(&mut self, rv: &mut Rv, state: &mut ObjectHashes) -> bool {
         let Some(peer) = self.random.choice(self.network.ready()) else {
             return true;
         };

@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// The observations of all replicas and clients, and the violations of invariants. Clones share
 /// them.
 #[derive(Clone, Default)]
-pub struct Invariants(Arc<Mutex<Seen>>);
+pub struct Invariants(Arc<Mutex<ObservedStates>>);
 
 #[derive(Default)]
-struct Seen {
+struct ObservedStates {
     /// For each resourceVersion: the fingerprint of its state, and the name of the replica or
     /// client that observed it first.
     states: BTreeMap<Rv, (u64, String)>,
@@ -57,7 +57,7 @@ impl Invariants {
 
     /// Records that the replica or client `at` has `state` at `rv`, and compares it with earlier
     /// observations.
-    pub fn record_state(&self, rv: Rv, state: &State, at: &str) {
+    pub fn record_state(&self, rv: Rv, state: &ObjectHashes, at: &str) {
         if rv == Rv(0) {
             return;
         }
@@ -110,7 +110,7 @@ impl Invariants {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, ObservedStates> {
         self.0.lock().expect("no lock holder panics")
     }
 }
@@ -118,9 +118,9 @@ impl Invariants {
 /// The objects at one resourceVersion, by key. The value is a hash of the object's JSON and of the
 /// object's own resourceVersion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(BTreeMap<Key, u64>);
+pub struct ObjectHashes(BTreeMap<Key, u64>);
 
-impl State {
+impl ObjectHashes {
     /// Returns the state that a list contains.
     pub fn of(entries: &[Arc<IndexEntry>]) -> Self {
         let entries = entries.iter();
@@ -163,7 +163,7 @@ pub struct Observer {
     name: String,
     reader: IndexReader,
     invariants: Invariants,
-    following: Option<(Cursor, State, Rv)>,
+    following: Option<(Cursor, ObjectHashes, Rv)>,
 }
 
 impl Observer {
@@ -217,7 +217,7 @@ impl Observer {
     pub fn check(&self, rv: Rv) {
         if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
             self.invariants
-                .record_state(rv, &State::of(&entries), &self.name);
+                .record_state(rv, &ObjectHashes::of(&entries), &self.name);
         }
     }
 
@@ -227,7 +227,7 @@ impl Observer {
         let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
             return false;
         };
-        let state = State::of(&entries);
+        let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
         let cursor = self.reader.follow(rv, ListScope::All).ok();
         self.following = cursor.map(|cursor| (cursor, state, rv));

@@ -28,10 +28,10 @@ pub struct Faults {
 
 /// The simulated kube-apiserver. Clones share its state.
 #[derive(Clone, Debug)]
-pub struct SimulatedLeases(Arc<Mutex<State>>);
+pub struct SimulatedLeases(Arc<Mutex<LeaseStoreState>>);
 
 #[derive(Debug)]
-struct State {
+struct LeaseStoreState {
     lease: Option<Lease>,
     version: u64,
     faults: Faults,
@@ -50,7 +50,7 @@ pub struct LeaseClient {
 impl SimulatedLeases {
     /// Creates a kube-apiserver in which the Lease does not exist.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(LeaseStoreState {
             lease: None,
             version: 1,
             faults: Faults::default(),
@@ -103,12 +103,12 @@ impl SimulatedLeases {
         self.lock().lease = backup;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LeaseStoreState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl LeaseStoreState {
     fn store(&mut self, mut lease: Lease) -> Lease {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
@@ -120,16 +120,16 @@ impl State {
         lease
     }
 
-    fn answer(&mut self, request: Request) -> Result<Lease, LeaseError> {
+    fn answer(&mut self, request: LeaseRequest) -> Result<Lease, LeaseError> {
         match request {
-            Request::Get => self.lease.clone().ok_or(LeaseError::NotFound),
-            Request::Create(_) if self.lease.is_some() => Err(LeaseError::Exists),
-            Request::Create(mut lease) => {
+            LeaseRequest::Get => self.lease.clone().ok_or(LeaseError::NotFound),
+            LeaseRequest::Create(_) if self.lease.is_some() => Err(LeaseError::Exists),
+            LeaseRequest::Create(mut lease) => {
                 self.writes += 1;
                 lease.metadata.uid = Some(format!("uid-{}", self.version));
                 Ok(self.store(lease))
             }
-            Request::Update(lease) => {
+            LeaseRequest::Update(lease) => {
                 let stored = self.lease.as_ref().ok_or(LeaseError::Conflict)?;
                 let id = |lease: &Lease| {
                     let metadata = &lease.metadata;
@@ -145,7 +145,7 @@ impl State {
     }
 }
 
-enum Request {
+enum LeaseRequest {
     Get,
     Create(Lease),
     Update(Lease),
@@ -160,7 +160,7 @@ impl LeaseClient {
 
     /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
     /// replica stops waiting, is paused or is killed.
-    fn send(&self, request: Request) -> BoxFuture<'_, Result<Lease, LeaseError>> {
+    fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         let Faults { delay, .. } = self.leases.lock().faults;
         let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
         let (to_server, to_client) = (random_delay(), random_delay());
@@ -189,7 +189,7 @@ impl LeaseClient {
     }
 
     /// Processes the request in the kube-apiserver. Returns None if the replica gets no answer.
-    fn process(&self, request: Request) -> Option<Result<Lease, LeaseError>> {
+    fn process(&self, request: LeaseRequest) -> Option<Result<Lease, LeaseError>> {
         let mut state = self.leases.lock();
         let faults = state.faults;
         let happens = |probability: f64| self.random().f64() < probability;
@@ -199,7 +199,7 @@ impl LeaseClient {
         if happens(faults.errors) {
             return Some(Err(LeaseError::Refused("etcd is unavailable".into())));
         }
-        let is_write = !matches!(request, Request::Get);
+        let is_write = !matches!(request, LeaseRequest::Get);
         if is_write && happens(faults.conflicts) {
             return Some(Err(LeaseError::Conflict));
         }
@@ -211,15 +211,15 @@ impl LeaseClient {
 
 impl LeaseStore for LeaseClient {
     fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>> {
-        self.send(Request::Get)
+        self.send(LeaseRequest::Get)
     }
 
     fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
-        self.send(Request::Create(lease.clone()))
+        self.send(LeaseRequest::Create(lease.clone()))
     }
 
     fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>> {
-        self.send(Request::Update(lease.clone()))
+        self.send(LeaseRequest::Update(lease.clone()))
     }
 }
 

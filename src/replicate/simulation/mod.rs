@@ -16,9 +16,9 @@ mod replica;
 mod simulated_pipeline;
 
 pub use client::{Client, ClientCopy};
-pub use invariants::{Invariants, State};
+pub use invariants::{Invariants, ObjectHashes};
 pub use leases::{Faults, LeaseClient, SimulatedLeases};
 pub use network::{Network, NetworkFaults};
-pub use process::Process;
-pub use replica::{Environment, WholeReplica};
+pub use process::SimulatedProcess;
+pub use replica::{ReplicaEnvironment, WholeReplica};
 pub use simulated_pipeline::Subjects;

@@ -1,7 +1,7 @@
 //! The simulated network between replicas of the server. The network delays and loses messages. A
 //! test can cut off a replica from the network.
 
-use super::Process;
+use super::SimulatedProcess;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
@@ -40,7 +40,7 @@ pub struct NetworkFaults {
 /// A replica, as other replicas and clients use it.
 #[derive(Clone)]
 pub struct Peer {
-    pub process: Process,
+    pub process: SimulatedProcess,
     pub replica_status: ReplicaStatus,
     pub reader: IndexReader,
     /// True if the replica is cut off from the network, so that messages from and to the replica do
@@ -53,16 +53,16 @@ pub struct Peer {
 
 /// The simulated network. Clones share its state.
 #[derive(Clone)]
-pub struct Network(Arc<Mutex<State>>);
+pub struct Network(Arc<Mutex<NetworkState>>);
 
-struct State {
+struct NetworkState {
     peers: BTreeMap<String, Peer>,
     faults: NetworkFaults,
 }
 
 impl Network {
     pub fn new() -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(NetworkState {
             peers: BTreeMap::new(),
             faults: NetworkFaults::default(),
         })))
@@ -99,7 +99,7 @@ impl Network {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, NetworkState> {
         self.0.lock().expect("no lock holder panics")
     }
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 /// Pauses and kills a simulated process, like SIGSTOP and SIGKILL. Clones control the same process.
 #[derive(Clone, Debug)]
-pub struct Process(Arc<Mutex<State>>);
+pub struct SimulatedProcess(Arc<Mutex<ProcessState>>);
 
 #[derive(Debug)]
-struct State {
+struct ProcessState {
     skew: Skew,
     /// The number of polls after which the process pauses. `Some(0)` means that the process is
     /// paused. None means that no pause is planned.
@@ -22,10 +22,10 @@ struct State {
     waker: Option<Waker>,
 }
 
-impl Process {
+impl SimulatedProcess {
     /// Creates a process on a machine with the clocks `skew`.
     pub fn new(skew: Skew) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(ProcessState {
             skew,
             polls_left: None,
             is_killed: false,
@@ -80,7 +80,7 @@ impl Process {
     }
 
     /// Changes the state, and wakes the process.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut ProcessState)) {
         let mut state = self.lock();
         change(&mut state);
         let waker = state.waker.take();
@@ -90,14 +90,14 @@ impl Process {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ProcessState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The future of a process. It completes when `root` completes or the process is killed.
 pub struct Pausable {
-    process: Process,
+    process: SimulatedProcess,
     root: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -130,7 +130,7 @@ impl Future for Pausable {
 async fn a_paused_process_makes_no_progress_and_a_killed_process_ends() {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-    let process = Process::new(Skew::NONE);
+    let process = SimulatedProcess::new(Skew::NONE);
     let steps = Arc::new(AtomicU32::new(0));
     let counted = steps.clone();
     let task = tokio::spawn(process.run(async move {

@@ -5,7 +5,7 @@
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
 use super::simulated_pipeline::{SimulatedPipeline, Subjects};
-use super::{LeaseClient, Process, SimulatedLeases};
+use super::{LeaseClient, SimulatedLeases, SimulatedProcess};
 use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
@@ -29,7 +29,7 @@ const BOUNDS: Bounds = Bounds {
 
 /// The simulated cluster around the replicas.
 #[derive(Clone)]
-pub struct Environment {
+pub struct ReplicaEnvironment {
     pub leases: SimulatedLeases,
     pub network: Network,
     pub subjects: Subjects,
@@ -42,7 +42,7 @@ pub struct Environment {
 /// A simulated replica.
 pub struct WholeReplica {
     pub pod: String,
-    pub process: Process,
+    pub process: SimulatedProcess,
     pub leases: LeaseClient,
     /// True if the replica is cut off from the other replicas.
     pub is_cut: Arc<AtomicBool>,
@@ -58,12 +58,12 @@ impl WholeReplica {
     /// Starts a replica in the Pod `pod`. If this Pod has had a replica before, the new replica is
     /// the next container of the Pod.
     pub fn start(
-        environment: &Environment,
+        environment: &ReplicaEnvironment,
         (pod, container): (&str, usize),
         skew: Skew,
         random: &mut fastrand::Rng,
     ) -> Self {
-        let process = Process::new(skew);
+        let process = SimulatedProcess::new(skew);
         let (leases, is_cut) = (environment.leases.client(), Arc::<AtomicBool>::default());
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));

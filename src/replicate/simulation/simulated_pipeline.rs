@@ -35,10 +35,10 @@ pub const DEBOUNCE: Duration = Duration::from_secs(2);
 
 /// All subjects in the simulated cluster. Clones share them.
 #[derive(Clone, Default)]
-pub struct Subjects(Arc<Mutex<State>>);
+pub struct Subjects(Arc<Mutex<SubjectsState>>);
 
 #[derive(Default)]
-struct State {
+struct SubjectsState {
     objects: BTreeMap<String, Value>,
     /// All changes so far. The flag is true if the object was deleted.
     changes: Vec<(Value, bool)>,
@@ -143,7 +143,7 @@ impl Pipeline for SimulatedPipeline {
         let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let settled = watch::Sender::new(None);
         let persistence = self.persist(settled.subscribe());
-        let feed = Feed {
+        let feed = SimulatedFeed {
             operations: self.operations.clone(),
             subjects: self.subjects.clone(),
             store: self.store.clone(),
@@ -221,7 +221,7 @@ impl SimulatedPipeline {
 
 /// A feed is the watch of one target. This feed watches the subjects and detects operations during
 /// one leadership term (the time for which one leader holds the Lease).
-struct Feed {
+struct SimulatedFeed {
     operations: IndexReader,
     subjects: Subjects,
     store: Option<FakeCluster>,
@@ -230,7 +230,7 @@ struct Feed {
     messages: mpsc::Sender<Message>,
 }
 
-impl Feed {
+impl SimulatedFeed {
     async fn run(mut self, settled: watch::Sender<Option<Arc<persist::UnreadRuleSets>>>) {
         let state = self.initial_state().await;
         self.send(Message::Resume(Box::new(state))).await;

@@ -4,7 +4,7 @@
 
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
-use crate::replicate::simulation::{LeaseClient, Process, SimulatedLeases};
+use crate::replicate::simulation::{LeaseClient, SimulatedLeases, SimulatedProcess};
 use crate::replicate::{Election, Leader, Leadership, Replica, ReplicaRole, Term, Timing};
 use crate::telemetry::Metrics;
 use jiff::SignedDuration;
@@ -34,7 +34,7 @@ pub struct Observations {
     /// Lease) in which the resourceVersion was issued.
     issued: BTreeMap<u64, Term>,
     /// All leaderships, each with the process that led.
-    terms: Vec<(Process, Leadership)>,
+    terms: Vec<(SimulatedProcess, Leadership)>,
     /// The running replicas by address.
     peers: BTreeMap<String, Peer>,
     /// The violations of invariants, such as two leaders at the same time.
@@ -48,13 +48,13 @@ struct Peer {
     head: Arc<AtomicU64>,
     /// The last term in which the replica led.
     last_own_term: Arc<Mutex<Option<Term>>>,
-    process: Process,
+    process: SimulatedProcess,
 }
 
 /// A simulated replica.
 pub struct SimulatedReplica {
     pub pod: String,
-    pub process: Process,
+    pub process: SimulatedProcess,
     pub client: LeaseClient,
     pub head: Arc<AtomicU64>,
     pub role: watch::Receiver<ReplicaRole>,
@@ -220,7 +220,7 @@ fn address(pod: &str) -> String {
 
 impl SimulatedReplica {
     fn start(cluster: &mut Cluster, pod: &str, skew: Skew) -> Self {
-        let process = Process::new(skew);
+        let process = SimulatedProcess::new(skew);
         let client = cluster.leases.client();
         let head = Arc::new(AtomicU64::new(0));
         let (role_sender, role) = watch::channel(ReplicaRole::Unknown);

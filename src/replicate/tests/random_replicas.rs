@@ -5,8 +5,8 @@ use crate::clock::simulated::{Skew, begin};
 use crate::index::{ListScope, ReadVersion};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::simulation::{
-    Client, ClientCopy, Environment, Faults, Invariants, Network, NetworkFaults, SimulatedLeases,
-    State, Subjects, WholeReplica,
+    Client, ClientCopy, Faults, Invariants, Network, NetworkFaults, ObjectHashes,
+    ReplicaEnvironment, SimulatedLeases, Subjects, WholeReplica,
 };
 use ifo_api::live::{InFlightOperation, Phase};
 use ifo_engine::track::Retention;
@@ -111,7 +111,7 @@ struct Outcome {
 
 /// The simulated cluster of one run.
 struct SimulatedCluster {
-    environment: Environment,
+    environment: ReplicaEnvironment,
     replicas: Vec<WholeReplica>,
     clients: Vec<ClientCopy>,
     random: fastrand::Rng,
@@ -142,7 +142,7 @@ impl SimulatedCluster {
             let namespaces = BTreeMap::from([("ns".to_owned(), Timestamp::UNIX_EPOCH)]);
             store.lock().namespaces = namespaces;
         }
-        let environment = Environment {
+        let environment = ReplicaEnvironment {
             leases: SimulatedLeases::new(seed),
             network: Network::new(),
             subjects: Subjects::default(),
@@ -303,9 +303,9 @@ impl SimulatedCluster {
             list.expect("the newest state is always available").1
         };
         let entries = list(&self.replicas[leader]);
-        let expected = State::of(&entries);
+        let expected = ObjectHashes::of(&entries);
         for replica in &self.replicas {
-            let there = State::of(&list(replica));
+            let there = ObjectHashes::of(&list(replica));
             if there != expected {
                 let (pod, leader) = (&replica.pod, &self.replicas[leader].pod);
                 return Some(format!(

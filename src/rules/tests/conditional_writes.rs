@@ -14,24 +14,28 @@ fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet 
 
 /// Starts a controller that has written `Ready=True` to `a`, and has not received the event of this
 /// write. Also returns the status and its resourceVersion.
-async fn ready() -> (World, OperationRuleSetStatus, u64) {
-    let mut world = world();
-    world.store(10);
-    world.list(&[at(10, None)]);
+async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
+    let mut fixture = fixture();
+    fixture.store(10);
+    fixture.list(&[at(10, None)]);
     moment().await;
-    world.catch_up().await;
-    let status = world.status("a");
+    fixture.catch_up().await;
+    let status = fixture.status("a");
     assert_eq!(
         condition(&status, "Ready").as_deref(),
         Some("True/Watching")
     );
-    let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
+    let versions: Vec<_> = fixture
+        .writes()
+        .into_iter()
+        .map(|own| own.version)
+        .collect();
     let expected = ["10", "11"].map(|it| Some(it.to_owned()));
     assert_eq!(
         versions, expected,
         "each write must name the version before the write"
     );
-    (world, status, 12)
+    (fixture, status, 12)
 }
 
 /// Returns a status that another client has edited.
@@ -45,7 +49,7 @@ fn edited_elsewhere(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
     status
 }
 
-impl World {
+impl ControllerFixture {
     /// Sets the resourceVersion of `a` in the cluster.
     fn store(&self, version: u64) {
         self.sink
@@ -65,7 +69,7 @@ impl World {
 
 #[tokio::test(start_paused = true)]
 async fn late_event_of_an_own_write_writes_nothing() {
-    let (world, status, version) = ready().await;
+    let (fixture, status, version) = ready().await;
     let mut pending = status.clone();
     pending.watch_active = false;
     pending.conditions.retain(|own| own.type_ == "Validated");
@@ -74,31 +78,36 @@ async fn late_event_of_an_own_write_writes_nothing() {
         at(version - 1, Some(pending)),
         at(version, Some(status)),
     ] {
-        world.apply(&event);
+        fixture.apply(&event);
         tokio::time::sleep(REQUEUE).await;
-        assert_eq!(world.writes(), [], "{:?}", event.metadata.resource_version);
+        assert_eq!(
+            fixture.writes(),
+            [],
+            "{:?}",
+            event.metadata.resource_version
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn event_of_an_own_write_before_its_answer_writes_nothing() {
-    let world = world();
-    world.store(10);
-    *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
-    world.list(&[at(10, None)]);
+    let fixture = fixture();
+    fixture.store(10);
+    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    fixture.list(&[at(10, None)]);
     moment().await;
-    world.apply(&at(11, Some(world.status("a"))));
+    fixture.apply(&at(11, Some(fixture.status("a"))));
     tokio::time::sleep(REQUEUE).await;
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         1,
         "only the status for the running list must be written"
     );
 
     // The controller must not treat the event of its own write as the edit of another client.
-    let mut world = world;
-    world.catch_up().await;
-    let writes = world.writes();
+    let mut fixture = fixture;
+    fixture.catch_up().await;
+    let writes = fixture.writes();
     let versions: Vec<_> = writes.iter().map(|own| own.version.as_deref()).collect();
     assert_eq!(versions, [Some("11")]);
     assert!(!writes[0].repairs);
@@ -106,42 +115,42 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
-    let (world, status, version) = ready().await;
-    world.sink.refuse.lock().unwrap().insert("a".into());
-    world.edit(version + 1, &edited_elsewhere(&status));
+    let (fixture, status, version) = ready().await;
+    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
-    let written = world.status("a");
-    assert_eq!(world.writes().len(), 1);
+    let written = fixture.status("a");
+    assert_eq!(fixture.writes().len(), 1);
     // The write has reached the cluster, but its answer was lost.
-    world.sink.refuse.lock().unwrap().clear();
-    world.edit(version + 2, &written);
+    fixture.sink.refuse.lock().unwrap().clear();
+    fixture.edit(version + 2, &written);
     tokio::time::sleep(REQUEUE).await;
-    assert_eq!(world.writes(), []);
+    assert_eq!(fixture.writes(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn status_edited_by_another_client_is_repaired_once() {
-    let (world, status, version) = ready().await;
-    world.edit(version + 3, &edited_elsewhere(&status));
+    let (fixture, status, version) = ready().await;
+    fixture.edit(version + 3, &edited_elsewhere(&status));
     moment().await;
-    let writes = world.writes();
+    let writes = fixture.writes();
     assert_eq!(writes.len(), 1);
     assert_eq!(writes[0].version, Some((version + 3).to_string()));
     let ready = condition(&writes[0].status, "Ready");
     assert_eq!(ready.as_deref(), Some("True/Watching"));
     assert!(writes[0].status.watch_active);
-    world.apply(&at(version + 4, Some(writes[0].status.clone())));
+    fixture.apply(&at(version + 4, Some(writes[0].status.clone())));
     tokio::time::sleep(REQUEUE * 5).await;
-    assert_eq!(world.writes(), []);
+    assert_eq!(fixture.writes(), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn status_deleted_by_another_client_is_written_again() {
-    let (world, _, version) = ready().await;
-    world.store(version + 1);
-    world.list(&[at(version + 1, None)]);
+    let (fixture, _, version) = ready().await;
+    fixture.store(version + 1);
+    fixture.list(&[at(version + 1, None)]);
     moment().await;
-    let writes = world.writes();
+    let writes = fixture.writes();
     assert_eq!(
         writes.len(),
         1,
@@ -152,16 +161,16 @@ async fn status_deleted_by_another_client_is_written_again() {
 
 #[tokio::test(start_paused = true)]
 async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
-    let (mut world, status, version) = ready().await;
+    let (mut fixture, status, version) = ready().await;
     for (step, expression) in [(1, "true // The same rules."), (2, "false")] {
         let version = version + 10 * step;
-        world.store(version);
+        fixture.store(version);
         let mut object = edited(at(version, Some(edited_elsewhere(&status))), expression);
         object.metadata.generation = Some(1 + i64::try_from(step).unwrap());
-        world.apply(&object);
+        fixture.apply(&object);
         moment().await;
-        world.catch_up().await;
-        let writes = world.writes();
+        fixture.catch_up().await;
+        let writes = fixture.writes();
         assert_eq!(writes[0].version, Some(version.to_string()));
         let last = writes.last().expect("the status was repaired");
         assert!(last.status.watch_active, "{last:?}");
@@ -171,57 +180,65 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
 
 #[tokio::test(start_paused = true)]
 async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
-    let (world, status, version) = ready().await;
-    world.edit(version + 1, &edited_elsewhere(&status));
+    let (fixture, status, version) = ready().await;
+    fixture.edit(version + 1, &edited_elsewhere(&status));
     // Another client has changed the rule set, and the controller has not received the event of
     // this change.
-    world.store(version + 2);
+    fixture.store(version + 2);
     moment().await;
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         1,
         "the conflicting write must be sent once"
     );
     moment().await;
-    assert_eq!(world.writes(), [], "the controller must wait for the event");
+    assert_eq!(
+        fixture.writes(),
+        [],
+        "the controller must wait for the event"
+    );
     // The other client has only changed the labels, so the status is still the edited one.
-    world.apply(&at(version + 2, Some(edited_elsewhere(&status))));
+    fixture.apply(&at(version + 2, Some(edited_elsewhere(&status))));
     tokio::time::sleep(REQUEUE).await;
-    let writes = world.writes();
+    let writes = fixture.writes();
     assert_eq!(writes.len(), 1);
     assert_eq!(writes[0].version, Some((version + 2).to_string()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
-    let mut world = world();
-    world.store(10);
-    world.list(&[at(9, None)]);
+    let mut fixture = fixture();
+    fixture.store(10);
+    fixture.list(&[at(9, None)]);
     moment().await;
-    world.published();
+    fixture.published();
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         1,
         "the conflicting write must be sent once"
     );
-    world.apply(&at(10, None));
+    fixture.apply(&at(10, None));
     moment().await;
-    let versions: Vec<_> = world.writes().into_iter().map(|own| own.version).collect();
+    let versions: Vec<_> = fixture
+        .writes()
+        .into_iter()
+        .map(|own| own.version)
+        .collect();
     assert_eq!(versions, [Some("10".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn conflict_without_an_event_is_retried_with_back_off() {
-    let mut world = world();
-    world.store(10);
-    world.list(&[at(9, None)]);
+    let mut fixture = fixture();
+    fixture.store(10);
+    fixture.list(&[at(9, None)]);
     moment().await;
-    world.published();
+    fixture.published();
     for _ in 0..600 {
-        world.changes.send(()).unwrap();
+        fixture.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let attempts = world.writes().len();
+    let attempts = fixture.writes().len();
     assert!(
         (5..=9).contains(&attempts),
         "{attempts} attempts in ten minutes"
@@ -230,16 +247,16 @@ async fn conflict_without_an_event_is_retried_with_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn constantly_changing_rule_set_causes_few_conflicts() {
-    let mut world = world();
-    world.store(1_000_000);
-    world.list(&[at(9, None)]);
+    let mut fixture = fixture();
+    fixture.store(1_000_000);
+    fixture.list(&[at(9, None)]);
     moment().await;
-    world.published();
+    fixture.published();
     for version in 10..610 {
-        world.apply(&at(version, None));
+        fixture.apply(&at(version, None));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let attempts = world.writes().len();
+    let attempts = fixture.writes().len();
     assert!(
         (5..=10).contains(&attempts),
         "{attempts} attempts in ten minutes"
@@ -248,13 +265,13 @@ async fn constantly_changing_rule_set_causes_few_conflicts() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
-    let (world, status, mut version) = ready().await;
+    let (fixture, status, mut version) = ready().await;
     let mut repairs = 0;
     for _ in 0..600 {
         version += 2;
-        world.edit(version, &edited_elsewhere(&status));
+        fixture.edit(version, &edited_elsewhere(&status));
         tokio::time::sleep(Duration::from_secs(1)).await;
-        repairs += world.writes().len();
+        repairs += fixture.writes().len();
     }
     assert!(
         (5..=9).contains(&repairs),
@@ -262,27 +279,27 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
     );
     // The other client stops editing, and its last edit is replaced.
     tokio::time::sleep(Duration::from_mins(5)).await;
-    let last = world.writes().pop().expect("the last edit is repaired");
+    let last = fixture.writes().pop().expect("the last edit is repaired");
     assert!(last.status.watch_active);
     // After ten minutes without edits, the next edit is repaired at once.
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(world.writes(), []);
-    world.edit(version + 10, &edited_elsewhere(&status));
+    assert_eq!(fixture.writes(), []);
+    fixture.edit(version + 10, &edited_elsewhere(&status));
     moment().await;
-    assert_eq!(world.writes().len(), 1);
+    assert_eq!(fixture.writes().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn repair_does_not_delay_the_next_change_of_the_status() {
-    let (mut world, status, version) = ready().await;
-    world.edit(version + 1, &edited_elsewhere(&status));
+    let (mut fixture, status, version) = ready().await;
+    fixture.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
-    assert_eq!(world.writes().len(), 1);
-    world.discovers("cars", not_served());
-    world.changes.send(()).unwrap();
+    assert_eq!(fixture.writes().len(), 1);
+    fixture.discovers("cars", not_served());
+    fixture.changes.send(()).unwrap();
     moment().await;
-    world.published();
-    let writes = world.writes();
+    fixture.published();
+    let writes = fixture.writes();
     assert_eq!(writes.len(), 1, "the new status must be written at once");
     assert_eq!(
         condition(&writes[0].status, "Ready").as_deref(),
@@ -292,14 +309,14 @@ async fn repair_does_not_delay_the_next_change_of_the_status() {
 
 #[tokio::test(start_paused = true)]
 async fn recreated_rule_set_is_written_with_its_own_version() {
-    let (mut world, _, version) = ready().await;
+    let (mut fixture, _, version) = ready().await;
     let mut new = at(version + 7, None);
     new.metadata.uid = Some("another".into());
-    world.store(version + 7);
-    world.apply(&new);
+    fixture.store(version + 7);
+    fixture.apply(&new);
     moment().await;
-    world.catch_up().await;
-    let writes = world.writes();
+    fixture.catch_up().await;
+    let writes = fixture.writes();
     assert!(!writes.is_empty());
     for (number, write) in (version + 7..).zip(&writes) {
         assert_eq!(write.uid.as_deref(), Some("another"));

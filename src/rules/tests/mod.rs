@@ -131,7 +131,7 @@ impl StatusSink for Sink {
 }
 
 /// A running controller and its simulated environment.
-struct World {
+struct ControllerFixture {
     discovery: Arc<FakeDiscovery>,
     changes: mpsc::UnboundedSender<()>,
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
@@ -144,7 +144,7 @@ struct World {
 }
 
 /// Starts a controller without rule sets.
-fn world() -> World {
+fn fixture() -> ControllerFixture {
     let discovery = Arc::new(FakeDiscovery::default());
     let (changes, changed) = mpsc::unbounded_channel();
     *discovery.changes.lock().unwrap() = Some(changed);
@@ -169,7 +169,7 @@ fn world() -> World {
         status: sink.clone(),
     };
     tokio::spawn(Controller::new(discovery.clone(), REQUEUE, false).run(inputs, outputs));
-    World {
+    ControllerFixture {
         discovery,
         changes,
         rule_sets,
@@ -183,18 +183,18 @@ fn world() -> World {
 }
 
 /// Starts a controller that then reads `rule_sets`.
-async fn started(rule_sets: &[OperationRuleSet]) -> World {
-    let world = world();
-    world.list(rule_sets);
+async fn started(rule_sets: &[OperationRuleSet]) -> ControllerFixture {
+    let fixture = fixture();
+    fixture.list(rule_sets);
     moment().await;
-    world
+    fixture
 }
 
 async fn moment() {
     tokio::time::sleep(A_MOMENT).await;
 }
 
-impl World {
+impl ControllerFixture {
     fn list(&self, rule_sets: &[OperationRuleSet]) {
         self.send(RuleSetEvent::Reset);
         for rule_set in rule_sets {
@@ -275,7 +275,7 @@ impl World {
         std::mem::take(&mut *self.sink.written.lock().unwrap())
     }
 
-    /// Returns the newest status of `name`, among those that [`World::writes`] has not returned
+    /// Returns the newest status of `name`, among those that [`ControllerFixture::writes`] has not returned
     /// yet.
     fn status(&self, name: &str) -> OperationRuleSetStatus {
         let written = self.sink.written.lock().unwrap();

@@ -4,20 +4,20 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_of_one_target_share_a_rule_book() {
-    let mut world = started(&[
+    let mut fixture = started(&[
         rule_set("b", "cars", "true"),
         rule_set("a", "cars", "true"),
         rule_set("c", "boats", "true"),
     ])
     .await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(
         books,
         [("boats", Some(vec!["c"])), ("cars", Some(vec!["a", "b"]))]
     );
     assert_eq!(
-        world.looked_up(),
+        fixture.looked_up(),
         ["boats", "cars"],
         "each target must be looked up once"
     );
@@ -27,8 +27,8 @@ async fn rule_sets_of_one_target_share_a_rule_book() {
 async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
     let b = in_namespaces(rule_set("b", "cars", "true"), &["y", "z"]);
-    let mut world = started(&[a, b]).await;
-    let published = world.published();
+    let mut fixture = started(&[a, b]).await;
+    let published = fixture.published();
     let namespaces = |publication: &Publication| -> Vec<String> {
         let book = publication
             .book
@@ -40,21 +40,21 @@ async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
             .collect()
     };
     assert_eq!(namespaces(&published[0]), ["x", "y", "z"]);
-    world.apply(&rule_set("c", "cars", "true"));
+    fixture.apply(&rule_set("c", "cars", "true"));
     moment().await;
-    assert_eq!(namespaces(&world.published()[0]), ["everywhere"]);
+    assert_eq!(namespaces(&fixture.published()[0]), ["everywhere"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn changes_within_half_a_second_are_published_together() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.published();
-    world.apply(&rule_set("b", "cars", "true"));
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.published();
+    fixture.apply(&rule_set("b", "cars", "true"));
     tokio::time::sleep(Duration::from_millis(300)).await;
-    world.apply(&edited(rule_set("b", "cars", "true"), "false"));
-    world.apply(&rule_set("c", "cars", "true"));
+    fixture.apply(&edited(rule_set("b", "cars", "true"), "false"));
+    fixture.apply(&rule_set("c", "cars", "true"));
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(books, [("cars", Some(vec!["a", "b", "c"]))]);
 }
@@ -62,38 +62,38 @@ async fn changes_within_half_a_second_are_published_together() {
 #[tokio::test(start_paused = true)]
 async fn no_feed_relists_for_another_target_or_a_status_change() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(std::slice::from_ref(&a)).await;
-    world.catch_up().await;
-    world.apply(&rule_set("b", "boats", "true"));
+    let mut fixture = started(std::slice::from_ref(&a)).await;
+    fixture.catch_up().await;
+    fixture.apply(&rule_set("b", "boats", "true"));
     let mut event = a;
-    event.status = Some(world.status("a"));
-    world.apply(&event);
+    event.status = Some(fixture.status("a"));
+    fixture.apply(&event);
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(books, [("boats", Some(vec!["b"]))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn unusable_rule_set_does_not_affect_others_of_its_target() {
-    let mut world = started(&[rule_set("good", "cars", "true")]).await;
-    world.catch_up().await;
-    world.writes();
+    let mut fixture = started(&[rule_set("good", "cars", "true")]).await;
+    fixture.catch_up().await;
+    fixture.writes();
     let bad = rule_set("bad", "cars", "object.");
-    world.apply(&bad);
+    fixture.apply(&bad);
     moment().await;
-    world.apply(&edited(bad, "object.."));
+    fixture.apply(&edited(bad, "object.."));
     moment().await;
     assert!(
-        world.published().is_empty(),
+        fixture.published().is_empty(),
         "an invalid rule set must not change the rule book"
     );
-    let names: BTreeSet<_> = world.writes().into_iter().map(|own| own.name).collect();
+    let names: BTreeSet<_> = fixture.writes().into_iter().map(|own| own.name).collect();
     assert_eq!(names, BTreeSet::from(["bad".to_owned()]));
-    world.send(RuleSetEvent::Deleted("bad".into()));
+    fixture.send(RuleSetEvent::Deleted("bad".into()));
     moment().await;
     assert!(
-        world.published().is_empty(),
+        fixture.published().is_empty(),
         "the deletion of an invalid rule set must not change the rule book"
     );
 }
@@ -101,16 +101,16 @@ async fn unusable_rule_set_does_not_affect_others_of_its_target() {
 #[tokio::test(start_paused = true)]
 async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(&[a.clone(), rule_set("b", "cars", "true")]).await;
-    world.catch_up().await;
+    let mut fixture = started(&[a.clone(), rule_set("b", "cars", "true")]).await;
+    fixture.catch_up().await;
     let invalid = edited(a, "1 +");
-    world.apply(&invalid);
+    fixture.apply(&invalid);
     moment().await;
     assert!(
-        world.published().is_empty(),
+        fixture.published().is_empty(),
         "the rule book must keep the last valid rules"
     );
-    let status = world.status("a");
+    let status = fixture.status("a");
     assert_eq!(
         condition(&status, "Ready").as_deref(),
         Some("False/InvalidRule")
@@ -122,51 +122,51 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
     );
 
     // Another rule set of the target changes. The new rule book contains the last valid rules, too.
-    world.apply(&rule_set("c", "cars", "true"));
+    fixture.apply(&rule_set("c", "cars", "true"));
     moment().await;
-    let published = world.catch_up().await;
+    let published = fixture.catch_up().await;
     assert_eq!(summary(&published[0]), ("cars", Some(vec!["a", "b", "c"])));
 
     let repaired = edited(invalid.clone(), "true");
-    world.apply(&repaired);
+    fixture.apply(&repaired);
     moment().await;
     assert!(
-        world.published().is_empty(),
+        fixture.published().is_empty(),
         "the feeds must not list again for rules that are already in use"
     );
     assert_eq!(
-        condition(&world.status("a"), "Ready").as_deref(),
+        condition(&fixture.status("a"), "Ready").as_deref(),
         Some("True/Watching")
     );
 
     // The last valid rules watch another target, so they are not used.
     let mut moved = edited(repaired, "1 +");
     moved.spec.target.resource = "boats".into();
-    world.apply(&moved);
+    fixture.apply(&moved);
     moment().await;
     assert_eq!(
-        summary(&world.published()[0]),
+        summary(&fixture.published()[0]),
         ("cars", Some(vec!["b", "c"]))
     );
-    let text = message(&world.status("a"), "InvalidRule");
+    let text = message(&fixture.status("a"), "InvalidRule");
     assert!(!text.contains("stays in use"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     let invalid = rule_set("a", "cars", "1 +");
-    let mut world = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
-    world.catch_up().await;
-    let bookless = world
+    let mut fixture = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
+    fixture.catch_up().await;
+    let bookless = fixture
         .caught_up
         .borrow()
         .clone()
         .expect("all feeds have reported");
     assert_eq!(bookless.undecided, BTreeSet::from(["a".to_owned()]));
-    world.apply(&edited(invalid, "true"));
+    fixture.apply(&edited(invalid, "true"));
     moment().await;
-    world.catch_up().await;
-    let bookless = world
+    fixture.catch_up().await;
+    let bookless = fixture
         .caught_up
         .borrow()
         .clone()
@@ -176,11 +176,11 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
 
 #[tokio::test(start_paused = true)]
 async fn last_rule_set_of_a_target_ends_its_feeds() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.published();
-    world.send(RuleSetEvent::Deleted("a".into()));
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.published();
+    fixture.send(RuleSetEvent::Deleted("a".into()));
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     assert_eq!(summary(&published[0]), ("cars", None));
     assert!(
         !published[0].removed,
@@ -190,11 +190,11 @@ async fn last_rule_set_of_a_target_ends_its_feeds() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_set_that_moves_to_another_target_leaves_the_old_one() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.published();
-    world.apply(&rule_set("a", "boats", "true"));
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.published();
+    fixture.apply(&rule_set("a", "boats", "true"));
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(books, [("boats", Some(vec!["a"])), ("cars", None)]);
 }
@@ -202,11 +202,11 @@ async fn rule_set_that_moves_to_another_target_leaves_the_old_one() {
 #[tokio::test(start_paused = true)]
 async fn rule_sets_missing_from_a_relist_are_removed() {
     let kept = rule_set("kept", "cars", "true");
-    let mut world = started(&[kept.clone(), rule_set("gone", "boats", "true")]).await;
-    world.published();
-    world.list(&[kept]);
+    let mut fixture = started(&[kept.clone(), rule_set("gone", "boats", "true")]).await;
+    fixture.published();
+    fixture.list(&[kept]);
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(books, [("boats", None)]);
 }
@@ -217,165 +217,165 @@ async fn truncated_list_of_rule_sets_removes_none() {
         rule_set("a", "cars", "true"),
         rule_set("b", "boats", "true"),
     );
-    let mut world = started(&[a.clone(), b.clone()]).await;
-    world.published();
-    world.send(RuleSetEvent::Reset);
-    world.apply(&a);
-    world.list(&[b, a]);
+    let mut fixture = started(&[a.clone(), b.clone()]).await;
+    fixture.published();
+    fixture.send(RuleSetEvent::Reset);
+    fixture.apply(&a);
+    fixture.list(&[b, a]);
     moment().await;
-    assert!(world.published().is_empty());
+    assert!(fixture.published().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn target_is_watched_while_its_crd_is_installed() {
-    let mut world = world();
-    world.discovers("cars", not_served());
-    world.list(&[rule_set("a", "cars", "true")]);
+    let mut fixture = fixture();
+    fixture.discovers("cars", not_served());
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    assert!(world.published().is_empty());
+    assert!(fixture.published().is_empty());
     assert_eq!(
-        condition(&world.status("a"), "InvalidTarget").as_deref(),
+        condition(&fixture.status("a"), "InvalidTarget").as_deref(),
         Some("True/NotServed")
     );
 
-    world.discovers("cars", served());
-    world.changes.send(()).unwrap();
+    fixture.discovers("cars", served());
+    fixture.changes.send(()).unwrap();
     moment().await;
     assert_eq!(
-        summary(&world.catch_up().await[0]),
+        summary(&fixture.catch_up().await[0]),
         ("cars", Some(vec!["a"]))
     );
     assert_eq!(
-        condition(&world.status("a"), "Ready").as_deref(),
+        condition(&fixture.status("a"), "Ready").as_deref(),
         Some("True/Watching")
     );
 
-    world.discovers("cars", not_served());
-    world.changes.send(()).unwrap();
+    fixture.discovers("cars", not_served());
+    fixture.changes.send(()).unwrap();
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     assert_eq!(summary(&published[0]), ("cars", None));
     assert!(published[0].removed);
     moment().await;
-    let status = world.status("a");
+    let status = fixture.status("a");
     assert_eq!(
         condition(&status, "Ready").as_deref(),
         Some("False/InvalidTarget")
     );
     assert!(!status.watch_active);
-    world.writes();
-    world.looked_up();
+    fixture.writes();
+    fixture.looked_up();
     tokio::time::sleep(REQUEUE * 5).await;
     assert_eq!(
-        world.looked_up().len(),
+        fixture.looked_up().len(),
         5,
         "the target must be looked up once in each interval"
     );
     assert!(
-        world.writes().is_empty() && world.published().is_empty(),
+        fixture.writes().is_empty() && fixture.published().is_empty(),
         "repeated look-ups must cause no writes and no publications"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn change_during_a_discovery_causes_another_discovery() {
-    let mut world = world();
-    *world.discovery.takes.lock().unwrap() = Duration::from_secs(10);
-    world.discovers("cars", not_served());
-    world.list(&[rule_set("a", "cars", "true")]);
+    let mut fixture = fixture();
+    *fixture.discovery.takes.lock().unwrap() = Duration::from_secs(10);
+    fixture.discovers("cars", not_served());
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    world.discovers("cars", served());
-    world.changes.send(()).unwrap();
+    fixture.discovers("cars", served());
+    fixture.changes.send(()).unwrap();
     moment().await;
     assert_eq!(
-        world.looked_up(),
+        fixture.looked_up(),
         ["cars"],
         "a target must have only one look-up at a time"
     );
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(world.looked_up(), ["cars"]);
-    assert_eq!(summary(&world.published()[0]), ("cars", Some(vec!["a"])));
+    assert_eq!(fixture.looked_up(), ["cars"]);
+    assert_eq!(summary(&fixture.published()[0]), ("cars", Some(vec!["a"])));
 }
 
 #[tokio::test(start_paused = true)]
 async fn inconclusive_discovery_ends_no_feed() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.catch_up().await;
-    world.writes();
-    world.discovers("cars", unknown());
-    world.changes.send(()).unwrap();
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
+    fixture.writes();
+    fixture.discovers("cars", unknown());
+    fixture.changes.send(()).unwrap();
     tokio::time::sleep(REQUEUE * 3).await;
-    assert!(world.published().is_empty());
+    assert!(fixture.published().is_empty());
     assert!(
-        world.writes().is_empty(),
+        fixture.writes().is_empty(),
         "the status must not change while the feed is up to date"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_feed_triggers_discovery() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    let published = world.catch_up().await;
-    world.looked_up();
-    world.discovers("cars", not_served());
-    world.report(&published[0], Some("not found: cars")).await;
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
+    fixture.looked_up();
+    fixture.discovers("cars", not_served());
+    fixture.report(&published[0], Some("not found: cars")).await;
     moment().await;
-    assert_eq!(world.looked_up(), ["cars"]);
-    assert_eq!(summary(&world.published()[0]), ("cars", None));
+    assert_eq!(fixture.looked_up(), ["cars"]);
+    assert_eq!(summary(&fixture.published()[0]), ("cars", None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn target_with_a_failing_feed_is_discovered_each_interval() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    let published = world.catch_up().await;
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
     // Discovery is delayed. No event reports when it is up to date.
-    world.report(&published[0], Some("not found: cars")).await;
+    fixture.report(&published[0], Some("not found: cars")).await;
     moment().await;
-    world.looked_up();
-    world.discovers("cars", not_served());
+    fixture.looked_up();
+    fixture.discovers("cars", not_served());
     tokio::time::sleep(REQUEUE).await;
-    assert_eq!(world.looked_up(), ["cars"]);
-    assert_eq!(summary(&world.published()[0]), ("cars", None));
+    assert_eq!(fixture.looked_up(), ["cars"]);
+    assert_eq!(summary(&fixture.published()[0]), ("cars", None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn change_of_the_served_resource_makes_another_rule_book() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.published();
-    world.changes.send(()).unwrap();
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.published();
+    fixture.changes.send(()).unwrap();
     moment().await;
     assert!(
-        world.published().is_empty(),
+        fixture.published().is_empty(),
         "an unchanged result must not be published"
     );
     let kind = "Automobile".to_owned();
-    world.discovers(
+    fixture.discovers(
         "cars",
         Resolution::Served {
             kind,
             namespaced: true,
         },
     );
-    world.changes.send(()).unwrap();
+    fixture.changes.send(()).unwrap();
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     assert_eq!(published[0].book.as_ref().unwrap().kind, "Automobile");
 }
 
 #[tokio::test(start_paused = true)]
 async fn reports_of_an_older_rule_books_feed_are_ignored() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(std::slice::from_ref(&a)).await;
-    let old = world.published();
-    world.apply(&edited(a, "false"));
+    let mut fixture = started(std::slice::from_ref(&a)).await;
+    let old = fixture.published();
+    fixture.apply(&edited(a, "false"));
     moment().await;
-    world.writes();
-    world.report(&old[0], None).await;
+    fixture.writes();
+    fixture.report(&old[0], None).await;
     moment().await;
-    assert!(world.writes().is_empty());
-    world.catch_up().await;
+    assert!(fixture.writes().is_empty());
+    fixture.catch_up().await;
     assert_eq!(
-        condition(&world.status("a"), "Ready").as_deref(),
+        condition(&fixture.status("a"), "Ready").as_deref(),
         Some("True/Watching")
     );
 }
@@ -412,8 +412,8 @@ fn full() -> OperationRuleSet {
 
 #[tokio::test(start_paused = true)]
 async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
-    let mut world = started(&[full()]).await;
-    let published = world.catch_up().await;
+    let mut fixture = started(&[full()]).await;
+    let published = fixture.catch_up().await;
     assert_eq!(published.len(), 1);
     let mut generation = 2;
     for fields in [
@@ -428,14 +428,14 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
         json!({"labelExpressions": [{"key": "team", "expression": "object . team"}]}),
         json!({"labelSelector": {"matchLabels": {"c": "d", "a": "b"}, "matchExpressions": []}}),
     ] {
-        world.writes();
+        fixture.writes();
         generation += 1;
         let mut object = with(full(), &fields);
         object.metadata.generation = Some(generation);
-        world.apply(&object);
+        fixture.apply(&object);
         moment().await;
-        assert!(world.published().is_empty(), "{:?}", object.spec);
-        let status = world.status("a");
+        assert!(fixture.published().is_empty(), "{:?}", object.spec);
+        let status = fixture.status("a");
         assert_eq!(status.observed_generation, Some(generation));
         assert_eq!(
             condition(&status, "Ready").as_deref(),
@@ -443,7 +443,7 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
             "the rule set must stay watched"
         );
         assert!(
-            world.unread.borrow().is_empty(),
+            fixture.unread.borrow().is_empty(),
             "the target must not be read again"
         );
     }
@@ -451,8 +451,8 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_of_detection_or_details_is_published() {
-    let mut world = started(&[full()]).await;
-    world.catch_up().await;
+    let mut fixture = started(&[full()]).await;
+    fixture.catch_up().await;
     let rule = |fields: serde_json::Value| {
         let mut rule = json!({"operation": "Working", "expression": "object.works",
             "message": "object.text"});
@@ -485,22 +485,22 @@ async fn an_edit_of_detection_or_details_is_published() {
         json!({"component": "other"}),
         json!({"namespaces": ["x"]}),
     ] {
-        world.apply(&with(full(), &fields));
+        fixture.apply(&with(full(), &fields));
         moment().await;
-        assert_eq!(world.catch_up().await.len(), 1, "{fields}");
+        assert_eq!(fixture.catch_up().await.len(), 1, "{fields}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn error_positions_follow_a_formatting_edit() {
     let a = rule_set("a", "cars", "object.works");
-    let mut world = started(std::slice::from_ref(&a)).await;
-    world.catch_up().await;
+    let mut fixture = started(std::slice::from_ref(&a)).await;
+    fixture.catch_up().await;
     for (expression, position) in [("object.", "1:"), ("// Why.\n\nobject.", "3:")] {
-        world.writes();
-        world.apply(&edited(a.clone(), expression));
+        fixture.writes();
+        fixture.apply(&edited(a.clone(), expression));
         moment().await;
-        let text = message(&world.status("a"), "InvalidRule");
+        let text = message(&fixture.status("a"), "InvalidRule");
         let want = format!("rules[Working].expression: {position}");
         assert!(text.starts_with(&want), "{text}");
     }

@@ -13,12 +13,12 @@ async fn final_status(
     rule_set: OperationRuleSet,
     discovered: Resolution,
 ) -> OperationRuleSetStatus {
-    let mut world = world();
-    world.discovers(&rule_set.spec.target.resource, discovered);
-    world.list(std::slice::from_ref(&rule_set));
+    let mut fixture = fixture();
+    fixture.discovers(&rule_set.spec.target.resource, discovered);
+    fixture.list(std::slice::from_ref(&rule_set));
     moment().await;
-    world.catch_up().await;
-    world.status("a")
+    fixture.catch_up().await;
+    fixture.status("a")
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,17 +132,17 @@ async fn namespaces_are_rejected_for_a_cluster_scoped_target() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_feed_is_reported_with_its_error_while_it_fails() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    let published = world.published();
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.published();
     assert_eq!(
-        condition(&world.status("a"), "Ready").as_deref(),
+        condition(&fixture.status("a"), "Ready").as_deref(),
         Some("False/Pending")
     );
-    world
+    fixture
         .report(&published[0], Some("forbidden: may not list cars"))
         .await;
     moment().await;
-    let status = world.status("a");
+    let status = fixture.status("a");
     assert_eq!(types(&status), ["Ready", "Validated", "WatchFailed"]);
     assert_eq!(
         message(&status, "WatchFailed"),
@@ -150,23 +150,25 @@ async fn failing_feed_is_reported_with_its_error_while_it_fails() {
     );
     assert_eq!(message(&status, "Ready"), "forbidden: may not list cars");
     assert!(!status.watch_active);
-    world.report(&published[0], None).await;
+    fixture.report(&published[0], None).await;
     moment().await;
-    assert_eq!(types(&world.status("a")), ["Ready", "Validated"]);
+    assert_eq!(types(&fixture.status("a")), ["Ready", "Validated"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failing_namespace_affects_only_rule_sets_that_watch_it() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x"]);
     let b = in_namespaces(rule_set("b", "cars", "true"), &["x", "y"]);
-    let mut world = started(&[a, b]).await;
-    let published = world.catch_up().await;
+    let mut fixture = started(&[a, b]).await;
+    let published = fixture.catch_up().await;
     let book = published[0].book.clone().unwrap();
     let y = book.sources(&published[0].target)[1].clone();
-    world.writes();
-    world.report_of(y, book.generation, Some("forbidden")).await;
+    fixture.writes();
+    fixture
+        .report_of(y, book.generation, Some("forbidden"))
+        .await;
     moment().await;
-    let writes = world.writes();
+    let writes = fixture.writes();
     assert_eq!(writes.len(), 1);
     assert_eq!(writes[0].name, "b");
     assert_eq!(
@@ -396,8 +398,8 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
 }
 
 /// Returns the rule sets that may miss operations, each with the reason.
-fn gaps(world: &World) -> Vec<(String, String)> {
-    let reporter = Reporter::new(world.report.clone(), "ifo-system".into());
+fn gaps(fixture: &ControllerFixture) -> Vec<(String, String)> {
+    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into());
     let gaps = reporter.gaps("");
     assert!(gaps.read);
     let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);
@@ -406,17 +408,17 @@ fn gaps(world: &World) -> Vec<(String, String)> {
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
-    let world = world();
-    world.discovers("typos", not_served());
+    let fixture = fixture();
+    fixture.discovers("typos", not_served());
     let absent = Resolution::NotServed {
         message: "no such group".into(),
         group_served: false,
     };
-    world.discovers("absent", absent);
-    world.discovers("doubtful", unknown());
+    fixture.discovers("absent", absent);
+    fixture.discovers("doubtful", unknown());
     let mut secrets = rule_set("secrets", "secrets", "true");
     secrets.spec.target.group = String::new();
-    world.list(&[
+    fixture.list(&[
         rule_set("absent", "absent", "true"),
         rule_set("broken", "cars", "1 +"),
         rule_set("doubtful", "doubtful", "true"),
@@ -425,9 +427,9 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
         rule_set("works", "cars", "true"),
     ]);
     moment().await;
-    let mut world = world;
-    let reasons = |world: &World| {
-        let gaps = gaps(world);
+    let mut fixture = fixture;
+    let reasons = |fixture: &ControllerFixture| {
+        let gaps = gaps(fixture);
         let lines = gaps.into_iter().map(|(name, why)| format!("{name}: {why}"));
         lines.collect::<Vec<_>>()
     };
@@ -437,43 +439,43 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
         "secrets: target is refused",
         "typo: target is not served",
     ];
-    assert_eq!(reasons(&world)[..4], always);
-    assert_eq!(reasons(&world)[4..], ["works: target is being listed"]);
-    let published = world.catch_up().await;
-    assert_eq!(reasons(&world), always);
-    world.report(&published[0], Some("forbidden")).await;
+    assert_eq!(reasons(&fixture)[..4], always);
+    assert_eq!(reasons(&fixture)[4..], ["works: target is being listed"]);
+    let published = fixture.catch_up().await;
+    assert_eq!(reasons(&fixture), always);
+    fixture.report(&published[0], Some("forbidden")).await;
     moment().await;
-    assert_eq!(reasons(&world)[4..], ["works: target cannot be watched"]);
-    world.report(&published[0], None).await;
+    assert_eq!(reasons(&fixture)[4..], ["works: target cannot be watched"]);
+    fixture.report(&published[0], None).await;
     moment().await;
     let book = published[0].book.clone().unwrap();
     let activity = &book.rule_sets[0].activity;
     activity.add_unknown(Some(&"ns".into()), &["Working".into()]);
     assert_eq!(
-        reasons(&world)[4..],
+        reasons(&fixture)[4..],
         ["works: evaluation fails on 1 object"]
     );
     activity.throttle();
-    assert_eq!(reasons(&world)[4..], ["works: throttled"]);
+    assert_eq!(reasons(&fixture)[4..], ["works: throttled"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_rule_set_is_reported_until_it_is_repaired_or_deleted() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.catch_up().await;
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
     let unreadable = ("a".to_owned(), "is not a valid object".to_owned());
-    world.send(RuleSetEvent::Unreadable("a".into()));
+    fixture.send(RuleSetEvent::Unreadable("a".into()));
     moment().await;
-    assert_eq!(gaps(&world), [unreadable]);
-    world.apply(&rule_set("a", "cars", "true"));
+    assert_eq!(gaps(&fixture), [unreadable]);
+    fixture.apply(&rule_set("a", "cars", "true"));
     moment().await;
-    world.catch_up().await;
-    assert_eq!(gaps(&world), []);
-    world.send(RuleSetEvent::Unreadable("b".into()));
-    world.list(&[rule_set("a", "cars", "true")]);
+    fixture.catch_up().await;
+    assert_eq!(gaps(&fixture), []);
+    fixture.send(RuleSetEvent::Unreadable("b".into()));
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     assert_eq!(
-        gaps(&world),
+        gaps(&fixture),
         [],
         "an object that is missing in the list must not be reported"
     );
@@ -482,62 +484,62 @@ async fn malformed_rule_set_is_reported_until_it_is_repaired_or_deleted() {
 #[tokio::test(start_paused = true)]
 async fn rule_set_that_changed_is_reported_until_its_target_has_been_listed_again() {
     let first = rule_set("a", "cars", "true");
-    let mut world = started(std::slice::from_ref(&first)).await;
-    world.catch_up().await;
-    assert_eq!(gaps(&world), []);
-    world.apply(&edited(first, "false"));
+    let mut fixture = started(std::slice::from_ref(&first)).await;
+    fixture.catch_up().await;
+    assert_eq!(gaps(&fixture), []);
+    fixture.apply(&edited(first, "false"));
     tokio::time::sleep(Duration::from_millis(50)).await;
     let listing = [("a".to_owned(), "target is being listed".to_owned())];
     assert_eq!(
-        gaps(&world),
+        gaps(&fixture),
         listing,
         "the rule set must be reported before its change is published"
     );
     moment().await;
-    assert_eq!(gaps(&world), listing);
-    world.catch_up().await;
-    assert_eq!(gaps(&world), []);
+    assert_eq!(gaps(&fixture), listing);
+    fixture.catch_up().await;
+    assert_eq!(gaps(&fixture), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn fields_that_are_not_understood_are_reported_and_do_not_affect_ready() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.catch_up().await;
-    let status = |world: &World| {
-        let status = world.status("a");
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
+    let status = |fixture: &ControllerFixture| {
+        let status = fixture.status("a");
         assert_eq!(
             condition(&status, "Ready").as_deref(),
             Some("True/Watching")
         );
         status
     };
-    world.send(RuleSetEvent::UnknownFields {
+    fixture.send(RuleSetEvent::UnknownFields {
         rule_set: "a".into(),
         fields: vec!["spec.rules[0].newer".into()],
     });
     moment().await;
-    let text = message(&status(&world), "UnknownFields");
+    let text = message(&status(&fixture), "UnknownFields");
     assert!(
         text.contains(": spec.rules[0].newer. Upgrade the server"),
         "{text}"
     );
 
-    world.send(RuleSetEvent::OutdatedDefinition(vec![
+    fixture.send(RuleSetEvent::OutdatedDefinition(vec![
         "spec.rules[].outcome".into(),
     ]));
-    world.send(RuleSetEvent::UnknownFields {
+    fixture.send(RuleSetEvent::UnknownFields {
         rule_set: "a".into(),
         fields: Vec::new(),
     });
     moment().await;
     assert_eq!(
-        types(&status(&world)),
+        types(&status(&fixture)),
         ["Ready", "OutdatedDefinition", "Validated"]
     );
-    let text = message(&status(&world), "OutdatedDefinition");
+    let text = message(&status(&fixture), "OutdatedDefinition");
     assert!(text.contains(": spec.rules[].outcome. Run"), "{text}");
 
-    world.send(RuleSetEvent::OutdatedDefinition(Vec::new()));
+    fixture.send(RuleSetEvent::OutdatedDefinition(Vec::new()));
     moment().await;
-    assert_eq!(types(&status(&world)), ["Ready", "Validated"]);
+    assert_eq!(types(&status(&fixture)), ["Ready", "Validated"]);
 }

@@ -4,49 +4,49 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn without_rule_sets_the_server_is_synced_at_once() {
-    let world = world();
+    let fixture = fixture();
     moment().await;
     assert!(
-        world.caught_up.borrow().is_none(),
+        fixture.caught_up.borrow().is_none(),
         "the state must not be complete before the rule sets have been read"
     );
-    world.list(&[]);
+    fixture.list(&[]);
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(world.caught_up.borrow().is_some());
+    assert!(fixture.caught_up.borrow().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn server_is_synced_once_every_feed_has_synced_or_failed() {
     let a = in_namespaces(rule_set("a", "cars", "true"), &["x", "y"]);
-    let mut world = started(&[a, rule_set("b", "boats", "true")]).await;
-    let published = world.published();
-    world.report(&published[0], Some("forbidden")).await;
+    let mut fixture = started(&[a, rule_set("b", "boats", "true")]).await;
+    let published = fixture.published();
+    fixture.report(&published[0], Some("forbidden")).await;
     let book = published[1].book.clone().unwrap();
     let sources = book.sources(&published[1].target);
-    world
+    fixture
         .report_of(sources[0].clone(), book.generation, None)
         .await;
-    world
+    fixture
         .report_of(sources[0].clone(), book.generation, None)
         .await;
     moment().await;
     assert!(
-        world.caught_up.borrow().is_none(),
+        fixture.caught_up.borrow().is_none(),
         "the state must not be complete before every feed has reported"
     );
-    world
+    fixture
         .report_of(sources[1].clone(), book.generation, None)
         .await;
     moment().await;
-    assert!(world.caught_up.borrow().is_some());
+    assert!(fixture.caught_up.borrow().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_are_reported_while_their_target_has_a_gap() {
-    let mut world = world();
-    world.discovers("trains", unknown());
-    world.discovers("planes", not_served());
-    world.list(&[
+    let mut fixture = fixture();
+    fixture.discovers("trains", unknown());
+    fixture.discovers("planes", not_served());
+    fixture.list(&[
         in_namespaces(rule_set("a", "cars", "true"), &["x"]),
         in_namespaces(rule_set("b", "cars", "true"), &["y"]),
         rule_set("c", "boats", "true"),
@@ -55,12 +55,12 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         rule_set("f", "boats", "not valid"),
     ]);
     moment().await;
-    let unread = |world: &World| -> String {
-        let unread = world.unread.borrow();
+    let unread = |fixture: &ControllerFixture| -> String {
+        let unread = fixture.unread.borrow();
         unread.iter().map(String::as_str).collect()
     };
-    assert_eq!(unread(&world), "abcd");
-    let published = world.published();
+    assert_eq!(unread(&fixture), "abcd");
+    let published = fixture.published();
     let of = |resource: &str| {
         let mut published = published.iter();
         let found = published.find(|it| it.target.resource == resource);
@@ -74,37 +74,37 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         let found = sources.find(|it| it.namespace.as_deref() == Some(namespace));
         found.expect("the namespace is watched").clone()
     };
-    world.report_of(feed("x"), book.generation, None).await;
-    world
+    fixture.report_of(feed("x"), book.generation, None).await;
+    fixture
         .report_of(feed("y"), book.generation, Some("forbidden"))
         .await;
-    world.report(&of("boats"), None).await;
+    fixture.report(&of("boats"), None).await;
     moment().await;
     assert!(
-        world.caught_up.borrow().is_some(),
+        fixture.caught_up.borrow().is_some(),
         "a failing feed must not delay the first state"
     );
-    assert_eq!(unread(&world), "bd");
-    world.report_of(feed("y"), book.generation, None).await;
+    assert_eq!(unread(&fixture), "bd");
+    fixture.report_of(feed("y"), book.generation, None).await;
     moment().await;
-    assert_eq!(unread(&world), "d");
-    world.report(&of("boats"), Some("away")).await;
+    assert_eq!(unread(&fixture), "d");
+    fixture.report(&of("boats"), Some("away")).await;
     moment().await;
-    assert_eq!(unread(&world), "cd");
+    assert_eq!(unread(&fixture), "cd");
 }
 
 #[tokio::test(start_paused = true)]
 async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
-    let world = world();
-    world.discovers("cars", not_served());
-    world.discovers("boats", unknown());
-    world.list(&[
+    let fixture = fixture();
+    fixture.discovers("cars", not_served());
+    fixture.discovers("boats", unknown());
+    fixture.list(&[
         rule_set("a", "cars", "true"),
         rule_set("b", "boats", "true"),
         rule_set("c", "trains", "not valid"),
     ]);
     moment().await;
-    let bookless = world.caught_up.borrow().clone();
+    let bookless = fixture.caught_up.borrow().clone();
     let bookless = bookless.expect("targets that cannot be watched do not delay the first state");
     assert!(bookless.undecided.iter().eq(["b", "c"]), "{bookless:?}");
     assert!(bookless.unserved.iter().eq(["a"]), "{bookless:?}");
@@ -112,71 +112,71 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
 
 #[tokio::test(start_paused = true)]
 async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_reported() {
-    let mut world = world();
-    world.discovers("boats", unknown());
-    world.list(&[rule_set("b", "boats", "true")]);
+    let mut fixture = fixture();
+    fixture.discovers("boats", unknown());
+    fixture.list(&[rule_set("b", "boats", "true")]);
     moment().await;
-    let undecided = |world: &World| -> usize {
-        let bookless = world.caught_up.borrow().clone();
+    let undecided = |fixture: &ControllerFixture| -> usize {
+        let bookless = fixture.caught_up.borrow().clone();
         bookless.map_or(usize::MAX, |bookless| bookless.undecided.len())
     };
-    assert_eq!(undecided(&world), 1);
-    world.discovers("boats", served());
+    assert_eq!(undecided(&fixture), 1);
+    fixture.discovers("boats", served());
     tokio::time::sleep(REQUEUE * 2).await;
     moment().await;
     assert_eq!(
-        undecided(&world),
+        undecided(&fixture),
         1,
         "the rule set must stay undecided until its feed has reported"
     );
-    world.catch_up().await;
+    fixture.catch_up().await;
     moment().await;
-    assert_eq!(undecided(&world), 0);
+    assert_eq!(undecided(&fixture), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hanging_discovery_delays_no_other_target() {
-    let mut world = world();
-    world.discovery_hangs("cars");
-    world.list(&[
+    let mut fixture = fixture();
+    fixture.discovery_hangs("cars");
+    fixture.list(&[
         rule_set("a", "cars", "true"),
         rule_set("b", "boats", "true"),
     ]);
     moment().await;
-    let published = world.catch_up().await;
+    let published = fixture.catch_up().await;
     assert_eq!(summary(&published[0]), ("boats", Some(vec!["b"])));
     assert_eq!(
-        condition(&world.status("b"), "Ready").as_deref(),
+        condition(&fixture.status("b"), "Ready").as_deref(),
         Some("True/Watching")
     );
     assert!(
-        world.caught_up.borrow().is_none(),
+        fixture.caught_up.borrow().is_none(),
         "the state must not be complete before every look-up has ended"
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn first_rule_books_are_published_without_delay() {
-    let mut world = world();
-    world.list(&[rule_set("a", "cars", "true")]);
+    let mut fixture = fixture();
+    fixture.list(&[rule_set("a", "cars", "true")]);
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(world.published().len(), 1);
+    assert_eq!(fixture.published().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_published_before_all_rule_sets_are_known() {
-    let mut world = world();
-    world.send(RuleSetEvent::Reset);
-    world.apply(&rule_set("a", "cars", "true"));
+    let mut fixture = fixture();
+    fixture.send(RuleSetEvent::Reset);
+    fixture.apply(&rule_set("a", "cars", "true"));
     tokio::time::sleep(REQUEUE * 2).await;
-    assert!(world.published().is_empty());
-    assert!(world.writes().is_empty());
-    world.apply(&rule_set("b", "cars", "true"));
-    world.send(RuleSetEvent::Synced);
+    assert!(fixture.published().is_empty());
+    assert!(fixture.writes().is_empty());
+    fixture.apply(&rule_set("b", "cars", "true"));
+    fixture.send(RuleSetEvent::Synced);
     moment().await;
-    let published = world.published();
+    let published = fixture.published();
     let books: Vec<_> = published.iter().map(summary).collect();
     assert_eq!(books, [("cars", Some(vec!["a", "b"]))]);
 }

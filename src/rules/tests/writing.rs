@@ -22,31 +22,31 @@ fn activity(publication: &Publication) -> &Activity {
 
 #[tokio::test(start_paused = true)]
 async fn status_is_written_only_when_it_changes() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    let published = world.catch_up().await;
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         2,
         "the status must be written twice: pending, then ready"
     );
-    world.report(&published[0], None).await;
-    world.changes.send(()).unwrap();
+    fixture.report(&published[0], None).await;
+    fixture.changes.send(()).unwrap();
     tokio::time::sleep(REQUEUE * 10).await;
-    assert!(world.writes().is_empty());
+    assert!(fixture.writes().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn failure_is_reported_within_seconds_and_once() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    let published = world.catch_up().await;
-    world.writes();
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    let published = fixture.catch_up().await;
+    fixture.writes();
     for second in 0..60 {
         let activity = activity(&published[0]);
         activity.evaluated(clock::now());
         activity.failed(failure(second));
         tokio::time::sleep(Duration::from_secs(1)).await;
         if second == 10 {
-            let status = world.status("a");
+            let status = fixture.status("a");
             let text = message(&status, "EvaluationFailed");
             assert!(
                 text.starts_with("Working: expected") && !text.contains("ns/car"),
@@ -59,7 +59,7 @@ async fn failure_is_reported_within_seconds_and_once() {
         }
     }
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         1,
         "failures on further objects must not cause further writes"
     );
@@ -67,39 +67,39 @@ async fn failure_is_reported_within_seconds_and_once() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_write_is_retried_with_back_off() {
-    let mut world = world();
-    world.sink.refuse.lock().unwrap().insert("a".into());
-    world.list(&[rule_set("a", "cars", "true")]);
+    let mut fixture = fixture();
+    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    world.published();
-    world.writes();
+    fixture.published();
+    fixture.writes();
     // Discovery reports changes all the time. These reports must not cause further attempts to
     // write the status.
     for _ in 0..600 {
-        world.changes.send(()).unwrap();
+        fixture.changes.send(()).unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let attempts = world.writes().len();
+    let attempts = fixture.writes().len();
     assert!(
         (5..=9).contains(&attempts),
         "{attempts} attempts in ten minutes"
     );
-    world.sink.refuse.lock().unwrap().clear();
+    fixture.sink.refuse.lock().unwrap().clear();
     tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(world.writes().len(), 1);
+    assert_eq!(fixture.writes().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_write_does_not_delay_a_publication() {
-    let world = world();
-    world.sink.refuse.lock().unwrap().insert("a".into());
-    world.list(&[rule_set("a", "cars", "true")]);
+    let fixture = fixture();
+    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    let mut world = world;
-    world.published();
-    world.apply(&rule_set("b", "boats", "true"));
+    let mut fixture = fixture;
+    fixture.published();
+    fixture.apply(&rule_set("b", "boats", "true"));
     moment().await;
-    assert_eq!(world.published().len(), 1);
+    assert_eq!(fixture.published().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,35 +107,35 @@ async fn many_statuses_are_written_soon_with_limited_concurrency() {
     let rule_sets: Vec<_> = (0..100)
         .map(|n| rule_set(&format!("r{n}"), "cars", "true"))
         .collect();
-    let world = world();
-    *world.sink.takes.lock().unwrap() = Duration::from_millis(10);
-    world.list(&rule_sets);
-    while world.discovery.looked_up.lock().unwrap().is_empty() {
+    let fixture = fixture();
+    *fixture.sink.takes.lock().unwrap() = Duration::from_millis(10);
+    fixture.list(&rule_sets);
+    while fixture.discovery.looked_up.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::time::sleep(Duration::from_millis(15)).await;
-    assert!(world.sink.written.lock().unwrap().len() <= 16);
+    assert!(fixture.sink.written.lock().unwrap().len() <= 16);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(world.writes().len(), 100);
+    assert_eq!(fixture.writes().len(), 100);
 }
 
 #[tokio::test(start_paused = true)]
 async fn writes_of_one_rule_set_stay_in_order() {
-    let world = world();
-    *world.sink.takes.lock().unwrap() = Duration::from_secs(20);
-    world.list(&[rule_set("a", "cars", "true")]);
+    let fixture = fixture();
+    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(20);
+    fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
-    let mut world = world;
-    world.catch_up().await;
+    let mut fixture = fixture;
+    fixture.catch_up().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(
-        world.writes().len(),
+        fixture.writes().len(),
         1,
         "the second write must wait until the first one has ended"
     );
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(
-        condition(&world.status("a"), "Ready").as_deref(),
+        condition(&fixture.status("a"), "Ready").as_deref(),
         Some("True/Watching")
     );
 }
@@ -143,16 +143,16 @@ async fn writes_of_one_rule_set_stay_in_order() {
 #[tokio::test(start_paused = true)]
 async fn rule_set_recreated_during_a_write_gets_its_own_status() {
     let old = rule_set("a", "cars", "true");
-    let world = world();
-    *world.sink.takes.lock().unwrap() = Duration::from_secs(2);
-    world.list(std::slice::from_ref(&old));
+    let fixture = fixture();
+    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    fixture.list(std::slice::from_ref(&old));
     moment().await;
     let mut new = old;
     new.metadata.uid = Some("another".into());
-    world.send(RuleSetEvent::Deleted("a".into()));
-    world.apply(&new);
+    fixture.send(RuleSetEvent::Deleted("a".into()));
+    fixture.apply(&new);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let uids: Vec<_> = world.writes().into_iter().map(|own| own.uid).collect();
+    let uids: Vec<_> = fixture.writes().into_iter().map(|own| own.uid).collect();
     assert_eq!(uids.last(), Some(&Some("another".to_owned())));
 }
 
@@ -187,13 +187,13 @@ async fn restart_reports_a_feed_that_now_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_set_stays_ready_during_a_relist_caused_by_another_rule_set() {
-    let mut world = started(&[rule_set("a", "cars", "true")]).await;
-    world.catch_up().await;
-    world.writes();
-    world.apply(&rule_set("b", "cars", "true"));
+    let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
+    fixture.catch_up().await;
+    fixture.writes();
+    fixture.apply(&rule_set("b", "cars", "true"));
     moment().await;
-    world.catch_up().await;
-    let names: Vec<_> = world.writes().into_iter().map(|own| own.name).collect();
+    fixture.catch_up().await;
+    let names: Vec<_> = fixture.writes().into_iter().map(|own| own.name).collect();
     assert_eq!(
         names,
         ["b", "b"],
@@ -204,11 +204,11 @@ async fn rule_set_stays_ready_during_a_relist_caused_by_another_rule_set() {
 #[tokio::test(start_paused = true)]
 async fn changed_rule_set_is_not_ready_before_its_target_is_relisted() {
     let a = rule_set("a", "cars", "true");
-    let mut world = started(std::slice::from_ref(&a)).await;
-    world.catch_up().await;
-    world.apply(&edited(a, "false"));
+    let mut fixture = started(std::slice::from_ref(&a)).await;
+    fixture.catch_up().await;
+    fixture.apply(&edited(a, "false"));
     moment().await;
-    let status = world.status("a");
+    let status = fixture.status("a");
     assert_eq!(
         condition(&status, "Ready").as_deref(),
         Some("False/Pending")

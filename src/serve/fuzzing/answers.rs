@@ -1,7 +1,7 @@
 //! Checks that every answer of the server must pass, and the function that sends a request and
 //! returns the answer. The fuzz targets call these functions.
 
-use super::World;
+use super::FuzzServer;
 use crate::serve::error_status::ErrorStatus;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -47,7 +47,7 @@ fn check_status(status: &Value, code: u16) {
 }
 
 /// The answer to a request, with the decompressed body. Only the start of a watch is included.
-pub struct Answer {
+pub struct CheckedAnswer {
     pub code: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -55,17 +55,17 @@ pub struct Answer {
 
 /// Sends a request and returns the answer.
 pub fn send(
-    world: &World,
+    fuzz_server: &FuzzServer,
     router: &Router,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Answer {
+) -> CheckedAnswer {
     let mut request = Request::new(Body::empty());
     *request.method_mut() = method.clone();
     *request.uri_mut() = uri.clone();
     *request.headers_mut() = headers.clone();
-    world.runtime.block_on(async {
+    fuzz_server.runtime.block_on(async {
         let answer = router.clone().oneshot(request).await;
         let (head, mut body) = answer
             .expect("the error type of a router is Infallible")
@@ -87,7 +87,7 @@ pub fn send(
         if is_compressed && *method != Method::HEAD {
             bytes = decompress(&head.headers, &bytes);
         }
-        Answer {
+        CheckedAnswer {
             code: head.status.as_u16(),
             headers: head.headers,
             body: bytes,
@@ -120,8 +120,8 @@ fn decompress(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
 
 /// Checks that the status code of an answer is possible, and that the body matches the content
 /// type.
-pub fn check(method: &Method, uri: &Uri, answer: &Answer) {
-    let Answer {
+pub fn check(method: &Method, uri: &Uri, answer: &CheckedAnswer) {
+    let CheckedAnswer {
         code,
         headers,
         body,
@@ -197,7 +197,7 @@ fn check_json(body: &[u8]) {
 
 /// Checks an answer of the router that denies all access. Only public paths may succeed, and the
 /// answer must not contain operations.
-pub fn check_forbidden(uri: &Uri, answer: &Answer) {
+pub fn check_forbidden(uri: &Uri, answer: &CheckedAnswer) {
     if !StatusCode::from_u16(answer.code).is_ok_and(|code| code.is_success()) {
         return;
     }

@@ -1,7 +1,7 @@
 //! Checks for the fuzz targets that send complete requests to the router.
 
-use super::World;
-use super::answers::{self, Answer, send};
+use super::FuzzServer;
+use super::answers::{self, CheckedAnswer, send};
 use crate::serve::content_negotiation::accepts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
@@ -42,13 +42,13 @@ pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
 }
 
 /// Checks that an authorized user gets a correct answer, and that another user gets no data.
-pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
-    let allowed = send(world, &world.allowing, method, uri, headers);
+pub fn check(fuzz_server: &FuzzServer, method: &Method, uri: &Uri, headers: &HeaderMap) {
+    let allowed = send(fuzz_server, &fuzz_server.allowing, method, uri, headers);
     answers::check(method, uri, &allowed);
     if allowed.headers.contains_key(header::CONTENT_ENCODING) {
-        check_compressed(world, method, uri, headers, &allowed);
+        check_compressed(fuzz_server, method, uri, headers, &allowed);
     }
-    let denied = send(world, &world.denying, method, uri, headers);
+    let denied = send(fuzz_server, &fuzz_server.denying, method, uri, headers);
     answers::check(method, uri, &denied);
     answers::check_forbidden(uri, &denied);
 }
@@ -56,11 +56,11 @@ pub fn check(world: &World, method: &Method, uri: &Uri, headers: &HeaderMap) {
 /// Checks that the client of a compressed answer has named gzip, and that the uncompressed answer
 /// has the same content.
 fn check_compressed(
-    world: &World,
+    fuzz_server: &FuzzServer,
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
-    compressed: &Answer,
+    compressed: &CheckedAnswer,
 ) {
     let names_gzip = headers
         .get_all(header::ACCEPT_ENCODING)
@@ -75,7 +75,7 @@ fn check_compressed(
     assert!(names_gzip, "{uri}");
     let mut headers = headers.clone();
     headers.remove(header::ACCEPT_ENCODING);
-    let plain = send(world, &world.allowing, method, uri, &headers);
+    let plain = send(fuzz_server, &fuzz_server.allowing, method, uri, &headers);
     assert!(!plain.headers.contains_key(header::CONTENT_ENCODING));
     assert_eq!(plain.code, compressed.code, "{uri}");
     assert!(plain.body == compressed.body, "{uri}");
@@ -86,11 +86,17 @@ fn check_compressed(
 
 /// Checks that discovery and `OpenAPI` have a content type that the client accepts, or that the
 /// answer is a 406. A client that requests JSON must get JSON.
-pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
+pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
     let request = |uri: &Uri, values: &[HeaderValue]| {
         let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
         let headers = values.collect();
-        let answer = send(world, &world.allowing, &Method::GET, uri, &headers);
+        let answer = send(
+            fuzz_server,
+            &fuzz_server.allowing,
+            &Method::GET,
+            uri,
+            &headers,
+        );
         // Only errors are checked, because the documents themselves never change.
         if answer.code != 200 {
             answers::check(&Method::GET, uri, &answer);
@@ -113,7 +119,7 @@ pub fn check_discovery(world: &World, accept: &[HeaderValue]) {
 
 /// Checks that a clause of `Accept` requests the content type of the answer. Without a clause, the
 /// content type must be JSON.
-fn check_content_type(answer: &Answer, accept: &[HeaderValue]) {
+fn check_content_type(answer: &CheckedAnswer, accept: &[HeaderValue]) {
     let content_type = answer.headers[header::CONTENT_TYPE].to_str();
     let content_type = content_type.expect("content types are ASCII constants");
     let mut parameters = content_type.split(';');

@@ -12,7 +12,7 @@ use crate::index::{
 use crate::replicate::ReplicaStatus;
 use crate::rules::IncompleteRuleSets;
 use crate::serve::resource_definitions::{Resource, inflight_operations, operation_rule_sets};
-use crate::serve::{Health, Limits, Server, VersionInfo, router};
+use crate::serve::{Health, Limits, ServerParameters, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;
 use futures::future::BoxFuture;
@@ -50,12 +50,12 @@ const OPERATIONS: &[(&str, &str, &str, &str)] = &[
 ];
 
 thread_local! {
-    static WORLD: World = World::new();
+    static WORLD: FuzzServer = FuzzServer::new();
 }
 
 /// A server, its index, and a runtime with a simulated clock. Because of this clock, no test waits
 /// for a timer.
-pub struct World {
+pub struct FuzzServer {
     pub runtime: Runtime,
     pub live: Arc<Resource>,
     /// The router that allows all access.
@@ -74,7 +74,7 @@ pub struct Known {
     pub object: Value,
 }
 
-impl World {
+impl FuzzServer {
     /// Calls `check` with this thread's server.
     pub fn with<T>(check: impl FnOnce(&Self) -> T) -> T {
         WORLD.with(check)
@@ -179,7 +179,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
     let health = Arc::new(Health::new());
     health.set_has_joined();
     health.set_synced();
-    router(Server {
+    router(ServerParameters {
         resources: vec![
             inflight_operations(live.clone()),
             operation_rule_sets(rule_sets.clone()),

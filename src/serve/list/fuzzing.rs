@@ -2,8 +2,8 @@
 
 use super::{ContinueToken, ListRange, Options, key_in_token, list};
 use crate::index::{ListScope, ReadVersion, Rv};
-use crate::serve::fuzzing::{World, check_error};
-use crate::serve::request::{Query, Request};
+use crate::serve::fuzzing::{FuzzServer, check_error};
+use crate::serve::request::{Query, ResourceRequest};
 use axum::response::IntoResponse as _;
 use http::{HeaderMap, StatusCode, Uri};
 use http_body_util::BodyExt as _;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 /// Checks a continue token. A valid token must be unchanged after encoding and decoding. The pages
 /// that the token requests must contain all objects from the key `start` of the token on. All pages
 /// must have the version of the token.
-pub fn check(world: &World, token: &str, limit: usize) {
+pub fn check(fuzz_server: &FuzzServer, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,
         Err(failure) => {
             check_error(&failure, &[400]);
-            let (code, _) = page(world, "", token, limit);
+            let (code, _) = page(fuzz_server, "", token, limit);
             // An empty token counts as no token.
             assert_eq!(code == StatusCode::OK, token.is_empty());
             return;
@@ -29,14 +29,14 @@ pub fn check(world: &World, token: &str, limit: usize) {
         ContinueToken::decode(&token.encode()).expect("the token was valid before it was encoded");
     assert_eq!((again.rv, &again.start), (token.rv, &token.start));
     for namespace in ["", "a"] {
-        check_pages(world, &token, namespace, limit);
+        check_pages(fuzz_server, &token, namespace, limit);
     }
 }
 
 /// Reads all pages of `namespace` from `token` on, and compares them with the index. An empty
 /// `namespace` means all namespaces.
-fn check_pages(world: &World, token: &ContinueToken, namespace: &str, limit: usize) {
-    let reader = &world.live.reader;
+fn check_pages(fuzz_server: &FuzzServer, token: &ContinueToken, namespace: &str, limit: usize) {
+    let reader = &fuzz_server.live.reader;
     let scope = if namespace.is_empty() {
         ListScope::All
     } else {
@@ -44,7 +44,7 @@ fn check_pages(world: &World, token: &ContinueToken, namespace: &str, limit: usi
     };
     let at = u64::try_from(token.rv).map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv)));
     let Ok((version, entries)) = reader.list(&scope, at) else {
-        let (code, body) = page(world, namespace, &token.encode(), limit);
+        let (code, body) = page(fuzz_server, namespace, &token.encode(), limit);
         if u64::try_from(token.rv).is_ok_and(|rv| rv > reader.head().0) {
             // The index does not reach this version within the time limit.
             assert_eq!(code, StatusCode::GATEWAY_TIMEOUT, "{token:?}");
@@ -69,7 +69,7 @@ fn check_pages(world: &World, token: &ContinueToken, namespace: &str, limit: usi
     let mut expected = expected.into_iter();
     let mut next = token.encode();
     loop {
-        let (code, body) = page(world, namespace, &next, limit);
+        let (code, body) = page(fuzz_server, namespace, &next, limit);
         assert_eq!(code, StatusCode::OK, "{body}");
         assert_eq!(body["metadata"]["resourceVersion"], version.to_string());
         let items = body["items"].as_array().expect("a list has items");
@@ -103,10 +103,15 @@ fn check_pages(world: &World, token: &ContinueToken, namespace: &str, limit: usi
 }
 
 /// Requests one page. A limit of 0 means no limit.
-fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCode, Value) {
-    let request = Request {
+fn page(
+    fuzz_server: &FuzzServer,
+    namespace: &str,
+    token: &str,
+    limit: usize,
+) -> (StatusCode, Value) {
+    let request = ResourceRequest {
         namespace: namespace.to_owned(),
-        ..Request::default()
+        ..ResourceRequest::default()
     };
     let target = form_urlencoded::Serializer::new("/?".to_owned())
         .append_pair("continue", token)
@@ -114,8 +119,15 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
         .finish();
     let uri: Uri = target.parse().expect("an encoded query is a URI");
     let query = Query::of(&uri);
-    world.runtime.block_on(async {
-        let answer = list(&world.live, &request, &query, &HeaderMap::new(), false).await;
+    fuzz_server.runtime.block_on(async {
+        let answer = list(
+            &fuzz_server.live,
+            &request,
+            &query,
+            &HeaderMap::new(),
+            false,
+        )
+        .await;
         let response = answer.unwrap_or_else(super::ErrorStatus::into_response);
         let code = response.status();
         let body = response.into_body().collect().await;
@@ -128,8 +140,8 @@ fn page(world: &World, namespace: &str, token: &str, limit: usize) -> (StatusCod
 }
 
 /// Returns the parsed options of a list, or the error, as a text that can be compared.
-pub fn options(world: &World, query: &Query) -> String {
-    let options = Options::of_list(query, &world.live);
+pub fn options(fuzz_server: &FuzzServer, query: &Query) -> String {
+    let options = Options::of_list(query, &fuzz_server.live);
     match options.and_then(|options| ListRange::of(query, &options, false)) {
         Ok(page) => {
             check_version_options(query, &page);

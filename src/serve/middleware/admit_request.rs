@@ -10,7 +10,7 @@ use crate::serve::connections::{self, ConnectionClass, ConnectionRefused};
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::peer_requests;
 use crate::serve::quoted_client_text::{Quoted, clip};
-use crate::serve::request::{Query, Request as ResourceRequest, RequestTarget};
+use crate::serve::request::{Query, RequestTarget, ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::response_syntax::{overload, plain};
 use crate::serve::selectors::Reviewed;

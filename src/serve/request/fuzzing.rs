@@ -1,16 +1,16 @@
 //! Checks of the parser of requests, for the fuzz targets.
 
 use super::{KNOWN_PARAMETERS, Query, RequestTarget, parse};
-use crate::serve::fuzzing::{World, check_error};
+use crate::serve::fuzzing::{FuzzServer, check_error};
 use crate::serve::{list, watch};
 use http::{Method, Uri};
 use std::collections::BTreeSet;
 
 /// Checks that the result of parsing the options does not depend on their order or their encoding.
 /// Unknown options, and further values of an option, must not change the result either.
-pub fn check_options(world: &World, uri: &Uri) {
+pub fn check_options(fuzz_server: &FuzzServer, uri: &Uri) {
     let query = Query::of(uri);
-    let outcome = outcome(world, &query);
+    let outcome = outcome(fuzz_server, &query);
     let mut seen = BTreeSet::new();
     let given = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let first: Vec<_> = given
@@ -34,14 +34,14 @@ pub fn check_options(world: &World, uri: &Uri) {
     // a URI.
     if let Ok(reordered) = reordered.parse::<Uri>() {
         assert_eq!(
-            self::outcome(world, &Query::of(&reordered)),
+            self::outcome(fuzz_server, &Query::of(&reordered)),
             outcome,
             "{reordered}"
         );
     }
 }
 
-fn outcome(world: &World, query: &Query) -> [String; 3] {
+fn outcome(fuzz_server: &FuzzServer, query: &Query) -> [String; 3] {
     let timeout = match query.timeout() {
         Ok(timeout) => format!("{timeout:?}"),
         Err(failure) => {
@@ -61,8 +61,8 @@ fn outcome(world: &World, query: &Query) -> [String; 3] {
         );
     }
     [
-        list::check_options(world, query),
-        watch::check_options(world, query),
+        list::check_options(fuzz_server, query),
+        watch::check_options(fuzz_server, query),
         timeout,
     ]
 }

@@ -3,7 +3,7 @@
 use super::{MAX_REQUIREMENTS, Reviewed, Selector};
 use crate::auth;
 use crate::index::ReadVersion;
-use crate::serve::fuzzing::{Known, World, check_error};
+use crate::serve::fuzzing::{FuzzServer, Known, check_error};
 use crate::serve::request::Query;
 use http::Uri;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use serde_json::Value;
 /// - The number of requirements is limited.
 /// - Every selected object fulfils the requirements that the authorizer gets.
 /// - Every selected object is in the part of the index that a request with these selectors reads.
-pub fn check(world: &World, labels: &str, fields: &str) {
+pub fn check(fuzz_server: &FuzzServer, labels: &str, fields: &str) {
     let query = form_urlencoded::Serializer::new("/?".to_owned())
         .append_pair("labelSelector", labels)
         .append_pair("fieldSelector", fields)
@@ -26,7 +26,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
     let reviewed = Reviewed::of(&query);
     assert!(reviewed.labels.len().max(reviewed.fields.len()) <= MAX_REQUIREMENTS);
     let parsed = Selector::parse(&query);
-    let selector = match parsed.and_then(|parsed| parsed.resolve(&world.live)) {
+    let selector = match parsed.and_then(|parsed| parsed.resolve(&fuzz_server.live)) {
         Ok(selector) => selector,
         Err(failure) => return check_error(&failure, &[400]),
     };
@@ -35,7 +35,7 @@ pub fn check(world: &World, labels: &str, fields: &str) {
         assert!(selector.is_everything());
     }
 
-    let operations = &world.operations;
+    let operations = &fuzz_server.operations;
     for Known { entry, object } in operations {
         if !selector.matches(entry) {
             continue;
@@ -62,8 +62,8 @@ pub fn check(world: &World, labels: &str, fields: &str) {
         }
     }
     for namespace in ["", "a", "none"] {
-        let scope = selector.scope(namespace, &world.live);
-        let (_, found) = world
+        let scope = selector.scope(namespace, &fuzz_server.live);
+        let (_, found) = fuzz_server
             .live
             .reader
             .list(&scope, ReadVersion::Latest)

@@ -16,7 +16,7 @@ mod tls_listener;
 mod watches;
 
 use super::resource_definitions::{inflight_operations, operation_rule_sets};
-use super::{Health, Limits, Server, VersionInfo, router};
+use super::{Health, Limits, ServerParameters, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
@@ -200,7 +200,7 @@ impl Fixture {
         let alone = Leadership::alone(reader.head());
         let role = watch::Sender::new(ReplicaRole::Leading(alone));
         let (replica_status, contact) = replica_status(reader.clone(), role.subscribe());
-        let router = router(Server {
+        let router = router(ServerParameters {
             replica_status: replica_status.clone(),
             coverage: Arc::new(IncompleteRuleSets::default),
             resources: vec![

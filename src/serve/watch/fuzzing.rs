@@ -3,15 +3,15 @@
 use super::Options;
 use super::start_and_duration::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchLifetime, WatchStart};
 use crate::index::Rv;
-use crate::serve::fuzzing::{World, check_error};
+use crate::serve::fuzzing::{FuzzServer, check_error};
 use crate::serve::request::Query;
 use std::time::Duration;
 
 /// Checks the start and the duration that follow from the options of a watch. Returns the start and
 /// the duration, or the error, as a text that can be compared. The text does not contain the
 /// default duration, because the default duration is random.
-pub fn options(world: &World, query: &Query) -> String {
-    let options = Options::of_watch(query, &world.live);
+pub fn options(fuzz_server: &FuzzServer, query: &Query) -> String {
+    let options = Options::of_watch(query, &fuzz_server.live);
     let lifetime = match options.and_then(|options| WatchLifetime::of(query, &options, false)) {
         Ok(lifetime) => lifetime,
         Err(failure) => {

@@ -7,7 +7,8 @@
 
 use super::{Overlay, the};
 use crate::harness::{
-    Caller, Events, Kind, OPERATION, Server, apart, crd, eventually, mounted_secret, so, text,
+    Caller, Events, Kind, OPERATION, ServerProcess, apart, crd, eventually, mounted_secret, so,
+    text,
 };
 use crate::installation::Cluster;
 use openssl::asn1::Asn1Time;
@@ -136,7 +137,7 @@ pub fn mount(folder: &Path, pair: &KeyPair) {
 }
 
 /// Returns the certificate that the server presents.
-fn presented(server: &Server) -> X509 {
+fn presented(server: &ServerProcess) -> X509 {
     let mut connector = SslConnector::builder(SslMethod::tls_client()).unwrap();
     connector.set_verify(SslVerifyMode::NONE);
     let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("the server must listen");
@@ -157,7 +158,7 @@ pub async fn inject(cluster: &Cluster<'_>, cas: &[&KeyPair]) {
     cluster.admin.merge(path, &patch).await.ok();
 }
 
-async fn presents(server: &Server, expected: &KeyPair) {
+async fn presents(server: &ServerProcess, expected: &KeyPair) {
     eventually("the server presents its new certificate", async || {
         let found = presented(server).to_der().unwrap();
         let expected = expected.certificate.to_der().unwrap();

@@ -4,7 +4,7 @@
 
 use super::certificates::{ca, inject, leaf, mount, new_key};
 use super::{remaining, the};
-use crate::harness::{Server, apart, eventually, kubeconfig_of, mounted_secret, so, text};
+use crate::harness::{ServerProcess, apart, eventually, kubeconfig_of, mounted_secret, so, text};
 use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -178,7 +178,7 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
         let account = (NAMESPACE, "ifo-apiserver");
         kubeconfig_of(control_plane, &cluster.admin, account, &kubeconfig).await;
-        let mut server = Server::start_unready(dir, &deployment, &kubeconfig);
+        let mut server = ServerProcess::start_unready(dir, &deployment, &kubeconfig);
         inject(&cluster, &[&authority]).await;
         server.until_ready().await;
         let port = json!({"spec": {"service": {"port": server.port()}}});

@@ -4,7 +4,7 @@
 
 use super::definition::TWIN;
 use super::placeholders::Side;
-use crate::harness::{Events, Folded, Kind, OPERATION, World, eventually, so, text};
+use crate::harness::{Events, Folded, Kind, OPERATION, TestCluster, eventually, so, text};
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ const CONCURRENT: usize = 32;
 
 /// The watches of both resources, and the changes that have been copied so far.
 pub struct Mirror {
-    world: &'static World,
+    cluster: &'static TestCluster,
     /// Selects the operations that are copied, as an option of a URL query (`labelSelector=…`).
     selector: String,
     /// Name of the namespace with many operations.
@@ -35,15 +35,15 @@ impl Mirror {
     /// Starts the watches. Operations are copied if their label `twin` is `few` or `many`, which
     /// are the names of two rule sets. `many` is also the name of the namespace with many
     /// operations.
-    pub async fn start(world: &'static World, few: &str, many: &str) -> Self {
+    pub async fn start(cluster: &'static TestCluster, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
             let path = format!("{}?watch=1&{selector}", kind.path(None));
-            let events = Events::of(&world.admin, &path).await;
+            let events = Events::of(&cluster.admin, &path).await;
             events.expect("an administrator must be allowed to watch")
         };
         Self {
-            world,
+            cluster,
             live: watch(&OPERATION).await,
             custom: watch(&TWIN).await,
             selector,
@@ -74,7 +74,7 @@ impl Mirror {
     pub async fn wait_until_equal(&mut self, sides: [&Side; 2]) -> usize {
         let path = format!("{}?{}", OPERATION.path(None), self.selector);
         eventually("both resources have the same objects", async || {
-            let list = self.world.admin.get(&path).await.ok();
+            let list = self.cluster.admin.get(&path).await.ok();
             self.copy_changes(sides).await;
             let items = list["items"].as_array().expect("a list has items");
             let listed = items
@@ -150,7 +150,7 @@ impl Mirror {
 
     /// Makes the change of an event to the custom resource.
     async fn copy(&self, event: &Value) {
-        let admin = &self.world.admin;
+        let admin = &self.cluster.admin;
         let object = &event["object"];
         let all = TWIN.path(Some(text(object, "/metadata/namespace")));
         let one = format!("{all}/{}", text(object, "/metadata/name"));

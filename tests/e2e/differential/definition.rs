@@ -2,7 +2,7 @@
 //! the live resource. It also has the selectable fields of the live resource, as far as a CRD
 //! supports them.
 
-use crate::harness::{CRD, Kind, OPERATION, World, eventually, so, text};
+use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, so, text};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn without_null(schema: &mut Value) {
 
 /// Creates the CRD, and waits until the custom resource can be listed. Returns the resourceVersion
 /// of this list, which is older than all objects of the custom resource.
-pub async fn define(world: &World) -> String {
+pub async fn define(cluster: &TestCluster) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
             settings.inline_subschemas = true;
@@ -79,7 +79,7 @@ pub async fn define(world: &World) -> String {
     without_null(&mut schema);
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let headers = [("Accept", table)];
-    let table = world
+    let table = cluster
         .admin
         .get_with(&OPERATION.path(None), &headers)
         .await
@@ -120,9 +120,9 @@ pub async fn define(world: &World) -> String {
             }],
         },
     });
-    world.create(&CRD, None, &definition).await;
+    cluster.create(&CRD, None, &definition).await;
     eventually("the custom resource is served", async || {
-        let answer = world.admin.get(&TWIN.path(None)).await;
+        let answer = cluster.admin.get(&TWIN.path(None)).await;
         so(answer.code == 200, &answer)?;
         Ok(text(&answer.body, "/metadata/resourceVersion").to_owned())
     })

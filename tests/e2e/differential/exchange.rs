@@ -14,7 +14,7 @@ use std::io::Read as _;
 
 /// A request of the table.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct TableRequest {
     /// The line of the table. It is also the name of the request.
     pub line: String,
     method: Method,
@@ -24,7 +24,7 @@ pub struct Request {
 
 /// A complete answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ExchangeAnswer {
     pub code: u16,
     /// The headers, sorted by name.
     pub headers: Vec<(String, String)>,
@@ -39,7 +39,7 @@ pub struct Pair {
     pub custom: Value,
 }
 
-impl Request {
+impl TableRequest {
     /// Parses a line of the table.
     pub fn parse(line: &str) -> Self {
         let mut parts = line.split(" | ");
@@ -105,7 +105,7 @@ impl Request {
 }
 
 /// Sends a request to both sides at the same time.
-pub async fn both(twin: &Twin, request: &Request) -> Pair {
+pub async fn both(twin: &Twin, request: &TableRequest) -> Pair {
     let of = async |side: &Side| {
         let answer = send(twin.caller(), request.to(side)).await;
         match answer {
@@ -119,7 +119,7 @@ pub async fn both(twin: &Twin, request: &Request) -> Pair {
 
 /// Sends a request, and reads the whole answer. Returns an error if the connection fails, or if the
 /// answer does not end before the deadline.
-async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, String> {
+async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeAnswer, String> {
     let whole = async {
         let answer = caller.client.send(request).await;
         let answer = answer.map_err(|error| error.to_string())?;
@@ -144,7 +144,7 @@ async fn send(caller: &Caller, request: http::Request<Body>) -> Result<Answer, S
         } else {
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        Ok(Answer {
+        Ok(ExchangeAnswer {
             code: head.status.as_u16(),
             headers,
             text,

@@ -6,7 +6,7 @@
 //! - The resourceVersion of a list is replaced by its relation to other versions, such as `not
 //!   older than the items`.
 
-use super::exchange::{Answer, Request};
+use super::exchange::{ExchangeAnswer, TableRequest};
 use super::placeholders::Side;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -41,7 +41,12 @@ const AGE: usize = 6;
 const STARTED: usize = 12;
 
 /// Returns an answer in the form in which it is compared.
-pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -> Value {
+pub fn answer(
+    request: &TableRequest,
+    side: &Side,
+    namespace: &str,
+    answer: ExchangeAnswer,
+) -> Value {
     let yaml = kind(&answer).starts_with("application/yaml");
     let json = kind(&answer).starts_with("application/json");
     let mask = Mask {
@@ -84,7 +89,7 @@ pub fn answer(request: &Request, side: &Side, namespace: &str, answer: Answer) -
     })
 }
 
-fn kind(answer: &Answer) -> &str {
+fn kind(answer: &ExchangeAnswer) -> &str {
     let kind = answer
         .headers
         .iter()
@@ -118,7 +123,7 @@ fn headers(headers: Vec<(String, String)>) -> Value {
 
 /// The context that is needed to mask the values of one answer.
 pub struct Mask<'a> {
-    pub request: &'a Request,
+    pub request: &'a TableRequest,
     pub side: &'a Side,
     /// Name of the first namespace of the test. The names of its other namespaces begin with this
     /// name.

@@ -29,7 +29,7 @@ mod test_objects;
 use crate::harness::{DEADLINE, shared};
 use compare::Comparison;
 use definition::define;
-use exchange::{Request, both};
+use exchange::{TableRequest, both};
 use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
@@ -49,10 +49,10 @@ const ATTEMPTS: usize = 3;
 
 #[test]
 fn the_live_api_answers_like_a_custom_resource() {
-    shared(async |world| {
-        let oldest = define(world).await;
+    shared(async |cluster| {
+        let oldest = define(cluster).await;
         for attempt in 1..=ATTEMPTS {
-            let mut twin = Twin::create(world, oldest.clone()).await;
+            let mut twin = Twin::create(cluster, oldest.clone()).await;
             let mut comparison = Comparison::new();
             documents::compare(&twin, &mut comparison).await;
             twin.fill().await;
@@ -105,11 +105,11 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
 async fn disagreeing(
     twin: &Twin,
     comparison: &mut Comparison,
-    requests: Vec<Request>,
-) -> Vec<Request> {
+    requests: Vec<TableRequest>,
+) -> Vec<TableRequest> {
     twin.wait_until_equal().await;
     let mut answers = futures::stream::iter(requests)
-        .map(async |request: Request| {
+        .map(async |request: TableRequest| {
             let pair = both(twin, &request).await;
             (request, pair)
         })

@@ -2,7 +2,7 @@
 //! objects change. Their events are compared after the last change.
 
 use super::compare::Comparison;
-use super::exchange::{Pair, Request};
+use super::exchange::{Pair, TableRequest};
 use super::masks::Mask;
 use super::placeholders::Side;
 use super::test_objects::Twin;
@@ -17,7 +17,7 @@ const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
 /// Returns the watch requests. Many of them have selectors. All selectors match the last operation.
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<TableRequest> {
     let start = "resourceVersion={before}";
     let initial =
         "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -58,11 +58,11 @@ fn requests() -> Vec<Request> {
     lines.push(format!(
         "GET {{gv}}/watch/namespaces/{{namespace}}/inflightoperations?{start}"
     ));
-    lines.iter().map(|line| Request::parse(line)).collect()
+    lines.iter().map(|line| TableRequest::parse(line)).collect()
 }
 
 /// The open watches: each request with its events from the live resource and the custom resource.
-pub struct Streams(Vec<(Request, Events, Events)>);
+pub struct Streams(Vec<(TableRequest, Events, Events)>);
 
 /// Opens all watches.
 pub async fn open(twin: &Twin) -> Streams {

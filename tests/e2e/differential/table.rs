@@ -5,7 +5,7 @@
 //! such as `{list}`. [`super::placeholders::Side`] has the values of the placeholders. The line is
 //! also the name of its request.
 
-use super::exchange::Request;
+use super::exchange::TableRequest;
 use std::collections::BTreeSet;
 
 /// The contents of all files of the table.
@@ -18,10 +18,10 @@ const FILES: [&str; 5] = [
 ];
 
 /// Returns all requests. Fails if a request occurs twice.
-pub fn all() -> Vec<Request> {
+pub fn all() -> Vec<TableRequest> {
     let lines = FILES.into_iter().flat_map(str::lines);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let requests: Vec<Request> = lines.map(Request::parse).collect();
+    let requests: Vec<TableRequest> = lines.map(TableRequest::parse).collect();
     let names: BTreeSet<&str> = requests.iter().map(|it| it.line.as_str()).collect();
     assert_eq!(names.len(), requests.len(), "a request occurs twice");
     requests

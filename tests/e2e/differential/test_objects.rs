@@ -5,7 +5,7 @@ use super::copy_changes::Mirror;
 use super::definition::TWIN;
 use super::masks::token;
 use super::placeholders::Side;
-use crate::harness::{Caller, Events, OPERATION, VM, World, eventually, rule_set, so, text};
+use crate::harness::{Caller, Events, OPERATION, TestCluster, VM, eventually, rule_set, so, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
 pub struct Twin {
-    world: &'static World,
+    cluster: &'static TestCluster,
     /// The first of four namespaces. The names of the other three begin with this name.
     namespace: &'static str,
     pub live: Side,
@@ -33,18 +33,18 @@ pub struct Twin {
 impl Twin {
     /// Creates four namespaces with similar names. `oldest` is a resourceVersion from before the
     /// first object of the custom resource.
-    pub async fn create(world: &'static World, oldest: String) -> Self {
-        let namespace = world.namespace("twin").await;
+    pub async fn create(cluster: &'static TestCluster, oldest: String) -> Self {
+        let namespace = cluster.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
             let name = format!("{namespace}{other}");
             let object = json!({
                 "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
             });
-            world.admin.post("/api/v1/namespaces", &object).await.ok();
+            cluster.admin.post("/api/v1/namespaces", &object).await.ok();
         }
-        let mirror = Mirror::start(world, namespace, &format!("{namespace}-fat")).await;
+        let mirror = Mirror::start(cluster, namespace, &format!("{namespace}-fat")).await;
         Self {
-            world,
+            cluster,
             namespace,
             live: Side::new(OPERATION.group_version().0, namespace),
             custom: Side::new(TWIN.group_version().0, namespace),
@@ -59,7 +59,7 @@ impl Twin {
 
     /// Returns the client that sends the requests.
     pub fn caller(&self) -> &'static Caller {
-        &self.world.admin
+        &self.cluster.admin
     }
 
     /// Starts operations, and copies them to the custom resource. Sets the placeholders whose
@@ -111,7 +111,7 @@ impl Twin {
         let selected = format!("?limit=2&labelSelector=twin%3D{namespace}");
         let (before, pages, everywhere) = self
             .without_changes(async || {
-                let admin = &self.world.admin;
+                let admin = &self.cluster.admin;
                 let everywhere = [
                     admin.get(&(OPERATION.path(None) + &selected)).await.ok(),
                     admin.get(&(TWIN.path(None) + &selected)).await.ok(),
@@ -193,14 +193,14 @@ impl Twin {
             .expect("the placeholder contains JSON");
         object["metadata"] = json!({"name": self.namespace, "namespace": "default"});
         let all = TWIN.path(Some("default"));
-        self.world.admin.post(&all, &object).await.ok();
+        self.cluster.admin.post(&all, &object).await.ok();
     }
 
     /// Compacts etcd, so that versions that are older than all objects of the custom resource are
     /// no longer available. Without this call, the kube-apiserver would compact etcd after five
     /// minutes.
     pub async fn expire(&self) {
-        let log = self.world.control_plane.state.dir.join("etcd.log");
+        let log = self.cluster.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
         let (_, url) = log
             .split_once("--listen-client-urls=")
@@ -223,8 +223,8 @@ impl Twin {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
             let watch = side.expand("{list}?watch=1&timeoutSeconds=1&resourceVersion={before}");
-            let listed = self.world.admin.get(&list).await.code == 200;
-            let Ok(mut events) = Events::of(&self.world.admin, &watch).await else {
+            let listed = self.cluster.admin.get(&list).await.code == 200;
+            let Ok(mut events) = Events::of(&self.cluster.admin, &watch).await else {
                 return false;
             };
             events.ended().await;
@@ -278,7 +278,7 @@ impl Twin {
         for field in ["message", "progress", "state"] {
             rules["spec"]["rules"][0][field] = json!(format!("object.status.{field}"));
         }
-        self.world.ready_rule_set(&rules).await;
+        self.cluster.ready_rule_set(&rules).await;
     }
 
     async fn machine(&self, namespace: &str, name: &str, status: Value) {
@@ -286,7 +286,7 @@ impl Twin {
             "apiVersion": VM.api_version, "kind": VM.kind,
             "metadata": {"name": name}, "status": status,
         });
-        self.world.create(&VM, Some(namespace), &machine).await;
+        self.cluster.create(&VM, Some(namespace), &machine).await;
     }
 
     /// Creates a VirtualMachine that migrates, and waits until its operation is copied.
@@ -333,7 +333,7 @@ impl Twin {
     async fn set_status(&self, namespace: &str, name: &str, status: Value) {
         let path = format!("{}/{name}", VM.path(Some(namespace)));
         let patch = json!({"status": status});
-        self.world.admin.merge(&path, &patch).await.ok();
+        self.cluster.admin.merge(&path, &patch).await.ok();
     }
 
     /// Returns the name of the operation on this VirtualMachine in the first namespace.
@@ -353,7 +353,7 @@ impl Twin {
         let namespace = Some(self.namespace);
         let live = OPERATION.path(namespace) + options;
         let custom = TWIN.path(namespace) + options;
-        let admin = &self.world.admin;
+        let admin = &self.cluster.admin;
         [admin.get(&live).await.ok(), admin.get(&custom).await.ok()]
     }
 }

@@ -14,14 +14,14 @@ pub struct Caller {
 
 /// A complete answer.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ApiAnswer {
     pub code: u16,
     pub text: String,
     /// The body if it is JSON; otherwise null.
     pub body: Value,
 }
 
-impl Answer {
+impl ApiAnswer {
     /// Asserts that the request has succeeded, and returns the body.
     #[track_caller]
     pub fn ok(self) -> Value {
@@ -55,7 +55,7 @@ impl Caller {
 
     /// Sends a request, and reads the whole answer. Returns an error if the connection fails, but
     /// not if the server answers with an error.
-    pub async fn try_send(&self, request: Request<Body>) -> Result<Answer, String> {
+    pub async fn try_send(&self, request: Request<Body>) -> Result<ApiAnswer, String> {
         let answer = self
             .client
             .send(request)
@@ -70,12 +70,12 @@ impl Caller {
             .to_bytes();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let body = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Answer { code, text, body })
+        Ok(ApiAnswer { code, text, body })
     }
 
     /// Sends a request with this body. `kind` is the media type of the body. Fails if the
     /// connection fails.
-    pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, kind: &str, body: String) -> ApiAnswer {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -88,7 +88,7 @@ impl Caller {
     }
 
     /// Sends a GET request with additional headers. Fails if the connection fails.
-    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> ApiAnswer {
         let mut request = Request::get(path)
             .body(Body::empty())
             .expect("tests send valid requests");
@@ -105,32 +105,32 @@ impl Caller {
 
     /// Sends a GET request to a server that may be stopped. Returns an error if the connection
     /// fails, but not if the server answers with an error.
-    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+    pub async fn try_get(&self, path: &str) -> Result<ApiAnswer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))
             .await
     }
 
     /// Sends a GET request. Fails if the connection fails.
-    pub async fn get(&self, path: &str) -> Answer {
+    pub async fn get(&self, path: &str) -> ApiAnswer {
         self.get_with(path, &[]).await
     }
 
     /// Sends a POST request with a JSON object.
-    pub async fn post(&self, path: &str, object: &Value) -> Answer {
+    pub async fn post(&self, path: &str, object: &Value) -> ApiAnswer {
         self.send(Method::POST, path, "application/json", object.to_string())
             .await
     }
 
     /// Sends a PATCH request with a JSON merge patch.
-    pub async fn merge(&self, path: &str, patch: &Value) -> Answer {
+    pub async fn merge(&self, path: &str, patch: &Value) -> ApiAnswer {
         let kind = "application/merge-patch+json";
         self.send(Method::PATCH, path, kind, patch.to_string())
             .await
     }
 
     /// Sends a DELETE request.
-    pub async fn delete(&self, path: &str) -> Answer {
+    pub async fn delete(&self, path: &str) -> ApiAnswer {
         self.send(Method::DELETE, path, "application/json", String::new())
             .await
     }

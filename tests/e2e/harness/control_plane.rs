@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 /// The addresses and paths of a control plane, as it prints them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct State {
+pub struct ControlPlaneAddresses {
     pub kubeconfig: PathBuf,
     pub server: String,
     pub dir: PathBuf,
@@ -30,7 +30,7 @@ pub struct State {
 /// closed, and the control plane stops.
 #[derive(Debug)]
 pub struct ControlPlane {
-    pub state: State,
+    pub state: ControlPlaneAddresses,
     /// Path of the program in `tests/control-plane/informer`, an informer of client-go.
     pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
@@ -72,7 +72,7 @@ impl ControlPlane {
         let line = lines.next_line().await.expect("the pipe is readable");
         // If the start fails, the program has printed the reason to standard error.
         let line = line.expect("the control plane must start");
-        let state: State =
+        let state: ControlPlaneAddresses =
             serde_json::from_str(&line).expect("the first line of the program is its state");
         assert!(
             state.controller_manager,

@@ -1,29 +1,29 @@
 //! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
-//! async closure that gets the shared environment ([`World`]): a control plane and the server under
+//! async closure that gets the shared cluster ([`TestCluster`]): a control plane and the server under
 //! test. If the test fails, the log of the server is printed.
 
 mod api;
 mod control_plane;
-mod events;
 pub mod informers;
 mod objects;
 pub mod relay;
 mod server;
+mod test_cluster;
 mod watch;
-mod world;
+mod watch_events;
 
-pub use api::{Answer, Caller};
+pub use api::{ApiAnswer, Caller};
 pub use control_plane::ControlPlane;
-pub use events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps};
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
 };
-pub use server::{Image, Server, mounted_secret, tail};
-pub use watch::{Events, Lines};
-pub use world::{
-    FOLDERS, Installed, World, administrator, audited, columns, credentials, front_proxy, install,
-    kubeconfig_of, kubectl, register,
+pub use server::{Image, ServerProcess, mounted_secret, tail};
+pub use test_cluster::{
+    FOLDERS, Installed, TestCluster, administrator, audited, columns, credentials, front_proxy,
+    install, kubeconfig_of, kubectl, register,
 };
+pub use watch::{Events, Lines};
+pub use watch_events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps};
 
 use std::any::Any;
 use std::io::Write as _;
@@ -46,33 +46,33 @@ const POLL: Duration = Duration::from_millis(100);
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("the process must be able to start threads"));
 
-static WORLD: OnceLock<Setup> = OnceLock::new();
+static TEST_CLUSTER: OnceLock<Setup> = OnceLock::new();
 
 /// Tests that may run at the same time hold a read lock. A test that disrupts the shared server
 /// holds the write lock, so no other test runs.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
-    Ready(World),
+    Ready(TestCluster),
     Skipped(String),
     Failed(String),
 }
 
 /// Runs a test on the shared server, at the same time as other tests.
-pub fn shared(test: impl AsyncFnOnce(&'static World)) {
-    if let Some(world) = world() {
+pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
+    if let Some(cluster) = test_cluster() {
         let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
-        run(world, test);
+        run(cluster, test);
     }
 }
 
 /// Runs a test that stops or restarts the shared server or its kube-apiserver. No other test runs
 /// meanwhile.
-pub fn alone(test: impl AsyncFnOnce(&'static World)) {
-    if let Some(world) = world() {
+pub fn alone(test: impl AsyncFnOnce(&'static TestCluster)) {
+    if let Some(cluster) = test_cluster() {
         let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
-        let result = catch_unwind(AssertUnwindSafe(|| run(world, test)));
-        RUNTIME.block_on(world.recover());
+        let result = catch_unwind(AssertUnwindSafe(|| run(cluster, test)));
+        RUNTIME.block_on(cluster.recover());
         if let Err(panic) = result {
             resume_unwind(panic);
         }
@@ -89,24 +89,24 @@ pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
     });
 }
 
-fn run(world: &'static World, test: impl AsyncFnOnce(&'static World)) {
-    let result = catch_unwind(AssertUnwindSafe(|| RUNTIME.block_on(test(world))));
+fn run(cluster: &'static TestCluster, test: impl AsyncFnOnce(&'static TestCluster)) {
+    let result = catch_unwind(AssertUnwindSafe(|| RUNTIME.block_on(test(cluster))));
     if let Err(panic) = result {
-        eprintln!("{}", world.log_tail());
+        eprintln!("{}", cluster.log_tail());
         resume_unwind(panic);
     }
 }
 
-/// Returns the shared world. The first call starts it. Returns None if the test is skipped.
-fn world() -> Option<&'static World> {
-    let setup = WORLD.get_or_init(|| {
-        catch_unwind(|| RUNTIME.block_on(World::start())).map_or_else(
+/// Returns the shared cluster. The first call starts the cluster. Returns None if the test is skipped.
+fn test_cluster() -> Option<&'static TestCluster> {
+    let setup = TEST_CLUSTER.get_or_init(|| {
+        catch_unwind(|| RUNTIME.block_on(TestCluster::start())).map_or_else(
             |panic| Setup::Failed(panic_message(&*panic)),
-            |world| world.map_or_else(Setup::Skipped, Setup::Ready),
+            |cluster| cluster.map_or_else(Setup::Skipped, Setup::Ready),
         )
     });
     match setup {
-        Setup::Ready(world) => Some(world),
+        Setup::Ready(cluster) => Some(cluster),
         Setup::Failed(why) => panic!("the control plane and the server did not start: {why}"),
         Setup::Skipped(why) => {
             skip(why);

@@ -36,7 +36,7 @@ const LEASE: [&str; 3] = [
 /// A server process, which stands for the container of a Pod. A restart of the process stands for a
 /// restart of the container, so the UID of the Pod stays the same.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerProcess {
     pod: Pod,
     port: u16,
     child: Child,
@@ -100,7 +100,7 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
         .collect()
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
     /// kubeconfig determines the rights of the server.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {

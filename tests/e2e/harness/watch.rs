@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 /// The items that have been received so far. `ended` is true if no more items follow.
 #[derive(Debug)]
-struct Seen<T> {
+struct ReceivedItems<T> {
     items: Vec<T>,
     ended: bool,
 }
@@ -23,7 +23,7 @@ struct Seen<T> {
 #[derive(Debug)]
 pub struct Collected<T> {
     what: String,
-    seen: watch::Receiver<Seen<T>>,
+    seen: watch::Receiver<ReceivedItems<T>>,
     reader: JoinHandle<()>,
     child: Option<Child>,
 }
@@ -171,8 +171,11 @@ impl Events {
     }
 }
 
-fn channel<T>() -> (watch::Sender<Seen<T>>, watch::Receiver<Seen<T>>) {
-    watch::channel(Seen {
+fn channel<T>() -> (
+    watch::Sender<ReceivedItems<T>>,
+    watch::Receiver<ReceivedItems<T>>,
+) {
+    watch::channel(ReceivedItems {
         items: Vec::new(),
         ended: false,
     })

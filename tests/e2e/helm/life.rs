@@ -4,7 +4,9 @@
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
 use crate::deploy::NAMESPACE;
-use crate::harness::{ControlPlane, OPERATION, Server, apart, condition, eventually, so, text};
+use crate::harness::{
+    ControlPlane, OPERATION, ServerProcess, apart, condition, eventually, so, text,
+};
 use crate::installation::Cluster;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -73,7 +75,7 @@ impl<'a> Installation<'a> {
 
     /// Copies the chart, and returns the path of the copy. In the copy, the Service and the
     /// APIService lead to `localhost` and the port of this server. Nothing else is changed.
-    fn chart_to(&self, server: &Server) -> String {
+    fn chart_to(&self, server: &ServerProcess) -> String {
         let chart = self.routed.path().join("ifo");
         let _ = std::fs::remove_dir_all(&chart);
         copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART), &chart);

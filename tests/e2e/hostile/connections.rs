@@ -5,7 +5,7 @@
 use super::WITHOUT_PERSISTENCE;
 use super::http2_client::{RawConnection, RawConnector};
 use crate::access::client_certificate;
-use crate::harness::{Caller, OPERATION, World, alone};
+use crate::harness::{Caller, OPERATION, TestCluster, alone};
 use crate::persistence::Persisting;
 use futures::{AsyncReadExt as _, FutureExt as _};
 use kube::Config;
@@ -24,7 +24,7 @@ const READER: &str = "hostile-watcher";
 const BOB: &str = "hostile-bob";
 
 /// Gives these users the ClusterRole `view`.
-async fn grant_view(world: &World, users: &[&str]) {
+async fn grant_view(cluster: &TestCluster, users: &[&str]) {
     let subjects: Vec<_> = users
         .iter()
         .map(|name| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}))
@@ -37,13 +37,13 @@ async fn grant_view(world: &World, users: &[&str]) {
         },
         "subjects": subjects,
     });
-    world.apply(&[binding]).await;
+    cluster.apply(&[binding]).await;
 }
 
 /// Returns a client that connects directly to the server. Its client certificate is issued by the
 /// cluster's CA, and contains this name and this group.
-fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller {
-    let (certificate, key) = client_certificate(world, name, group);
+fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) -> Caller {
+    let (certificate, key) = client_certificate(cluster, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
     direct.auth_info.client_key_data = Some(openssl::base64::encode_block(&key).into());
     Caller::new(direct)
@@ -51,21 +51,21 @@ fn holder(world: &World, mut direct: Config, name: &str, group: &str) -> Caller 
 
 /// Asserts that the server answers probes, the front proxy, an administrator and another user. Each
 /// request uses a new connection.
-async fn assert_others_are_served(world: &World, direct: &Config) {
+async fn assert_others_are_served(cluster: &TestCluster, direct: &Config) {
     let stranger = || Caller::new(direct.clone());
     for path in ["/livez", "/readyz", "/healthz"] {
         stranger().get(path).await.ok();
     }
     let path = OPERATION.path(None);
-    let proxy = world.front_proxy_of(direct.clone());
+    let proxy = cluster.front_proxy_of(direct.clone());
     let masters = [
         ("X-Remote-User", "anybody"),
         ("X-Remote-Group", "system:masters"),
     ];
     proxy.get_with(&path, &masters).await.ok();
-    let administrator = holder(world, direct.clone(), "hostile-root", "system:masters");
+    let administrator = holder(cluster, direct.clone(), "hostile-root", "system:masters");
     administrator.get(&path).await.ok();
-    let bob = holder(world, direct.clone(), BOB, "people");
+    let bob = holder(cluster, direct.clone(), BOB, "people");
     bob.get(&path).await.ok();
 }
 
@@ -93,16 +93,16 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
 /// Asserts that other clients are served during the flood, and that the watch of another user stays
 /// open.
 fn others_are_served_during_flood(user: &'static str, path: &str) {
-    alone(async |world| {
-        let target = Persisting::start(world, &WITHOUT_PERSISTENCE).await;
-        grant_view(world, &[READER, BOB]).await;
+    alone(async |cluster| {
+        let target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;
+        grant_view(cluster, &[READER, BOB]).await;
         let direct = target.server.stranger();
-        let (certificate, key) = client_certificate(world, user, "people");
-        let connector = RawConnector::presenting(world, &target.server, &certificate, &key).await;
+        let (certificate, key) = client_certificate(cluster, user, "people");
+        let connector = RawConnector::presenting(cluster, &target.server, &certificate, &key).await;
         let connector = Arc::new(connector);
         let attempts = Arc::new(AtomicUsize::new(0));
         // Another user has opened a watch before the flood.
-        let bob = holder(world, direct.clone(), BOB, "people");
+        let bob = holder(cluster, direct.clone(), BOB, "people");
         let watch = format!("{}?watch=1", OPERATION.path(None));
         let request = http::Request::get(watch).body(Vec::new());
         let mut events = bob
@@ -115,7 +115,7 @@ fn others_are_served_during_flood(user: &'static str, path: &str) {
             .collect();
         let mut rounds = 0;
         while attempts.load(Ordering::Relaxed) < 2 * CONNECTIONS || rounds < 5 {
-            assert_others_are_served(world, &direct).await;
+            assert_others_are_served(cluster, &direct).await;
             rounds += 1;
         }
         for flood in &floods {

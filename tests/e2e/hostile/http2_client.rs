@@ -2,7 +2,7 @@
 //! HTTP libraries do not send the hostile sequences of frames. The client counts the answers, but
 //! does not keep them.
 
-use crate::harness::{DEADLINE, Server, World, text};
+use crate::harness::{DEADLINE, ServerProcess, TestCluster, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::pem::PemObject as _;
@@ -39,7 +39,7 @@ pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Counts of the frames that a connection has received so far.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct FrameCounts {
     /// Number of answers whose headers have arrived.
     pub heads: usize,
     /// Number of answers to PING frames.
@@ -59,30 +59,39 @@ pub struct RawConnector {
 impl RawConnector {
     /// Creates a connector. If `front_proxy` is true, the connector presents the client certificate
     /// of the kube-apiserver. Otherwise the connector presents no certificate.
-    pub async fn to(world: &World, server: &Server, front_proxy: bool) -> Self {
-        let state = &world.control_plane.state;
+    pub async fn to(cluster: &TestCluster, server: &ServerProcess, front_proxy: bool) -> Self {
+        let state = &cluster.control_plane.state;
         let read = |path: &str| std::fs::read(path).expect("the control plane writes this file");
         let identity = front_proxy.then(|| {
             let certificate = read(&state.request_header_client_certificate);
             (certificate, read(&state.request_header_client_key))
         });
-        Self::with(world, server, identity.as_ref().map(|(c, k)| (&**c, &**k))).await
+        Self::with(
+            cluster,
+            server,
+            identity.as_ref().map(|(c, k)| (&**c, &**k)),
+        )
+        .await
     }
 
     /// Creates a connector that presents this client certificate. The certificate and its key are
     /// PEM.
     pub async fn presenting(
-        world: &World,
-        server: &Server,
+        cluster: &TestCluster,
+        server: &ServerProcess,
         certificate: &[u8],
         key: &[u8],
     ) -> Self {
-        Self::with(world, server, Some((certificate, key))).await
+        Self::with(cluster, server, Some((certificate, key))).await
     }
 
-    async fn with(world: &World, server: &Server, identity: Option<(&[u8], &[u8])>) -> Self {
+    async fn with(
+        cluster: &TestCluster,
+        server: &ServerProcess,
+        identity: Option<(&[u8], &[u8])>,
+    ) -> Self {
         let path = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let registration = world.admin.get(path).await.ok();
+        let registration = cluster.admin.get(path).await.ok();
         let bundle = STANDARD.decode(text(&registration, "/spec/caBundle"));
         let mut roots = RootCertStore::empty();
         for root in CertificateDer::pem_slice_iter(&bundle.expect("caBundle is base64")) {
@@ -135,7 +144,7 @@ impl RawConnector {
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
-        let (seen, sees) = watch::channel(Seen::default());
+        let (seen, sees) = watch::channel(FrameCounts::default());
         let answering = Arc::clone(&writer);
         let reading = tokio::spawn(async move {
             // An error means that the connection was closed.
@@ -155,7 +164,7 @@ impl RawConnector {
 /// One connection. Dropping this value closes the connection.
 pub struct RawConnection {
     writer: Arc<Mutex<WriteHalf<TlsStream<TcpStream>>>>,
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<FrameCounts>,
     reading: JoinHandle<()>,
     next: u32,
     /// Bytes that have not been sent yet.
@@ -217,13 +226,13 @@ impl RawConnection {
     }
 
     /// Returns the counts of the frames that have been received so far.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> FrameCounts {
         self.seen.borrow().clone()
     }
 
     /// Waits until `enough` returns true for the received frames. `what` describes this expectation
     /// in the error message.
-    pub async fn until(&mut self, what: &str, enough: impl Fn(&Seen) -> bool) {
+    pub async fn until(&mut self, what: &str, enough: impl Fn(&FrameCounts) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());
         assert_eq!(there, Ok(true), "{what}; instead: {:?}", self.seen());
@@ -241,7 +250,7 @@ impl Drop for RawConnection {
 async fn read(
     mut reader: ReadHalf<TlsStream<TcpStream>>,
     writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,
-    seen: &watch::Sender<Seen>,
+    seen: &watch::Sender<FrameCounts>,
 ) -> io::Result<()> {
     loop {
         let mut head = [0; 9];

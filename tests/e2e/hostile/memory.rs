@@ -25,8 +25,8 @@ const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 /// If `identity` is true, the connector presents the certificate of the front proxy, and the user
 /// [`READER`] gets the right to list and watch. Otherwise the requests are anonymous.
 fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
-    alone(async |world| {
-        let mut target = Persisting::start(world, &WITHOUT_PERSISTENCE).await;
+    alone(async |cluster| {
+        let mut target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;
         if identity {
             let binding = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -38,10 +38,10 @@ fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
                     {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": READER},
                 ],
             });
-            world.apply(&[binding]).await;
+            cluster.apply(&[binding]).await;
         }
         let server = &mut target.server;
-        let way = RawConnector::to(world, server, identity).await;
+        let way = RawConnector::to(cluster, server, identity).await;
         let before = resident(server.pid(), "VmRSS:");
         flood(&way).await;
         Caller::new(server.stranger()).get("/livez").await.ok();

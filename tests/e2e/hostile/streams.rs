@@ -8,10 +8,10 @@ use crate::persistence::Persisting;
 
 #[test]
 fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_others() {
-    alone(async |world| {
-        let mut target = Persisting::start(world, &super::WITHOUT_PERSISTENCE).await;
+    alone(async |cluster| {
+        let mut target = Persisting::start(cluster, &super::WITHOUT_PERSISTENCE).await;
         let server = &mut target.server;
-        let way = RawConnector::to(world, server, false).await;
+        let way = RawConnector::to(cluster, server, false).await;
         let kubelet = Caller::new(server.stranger());
         let path = OPERATION.path(None);
         let mut goaways = Vec::new();

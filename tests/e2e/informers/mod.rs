@@ -5,7 +5,7 @@
 mod traffic;
 
 use crate::harness::informers::{ClientGo, Informer, KubeRs, wait_until_correct};
-use crate::harness::{World, alone, eventually, so};
+use crate::harness::{TestCluster, alone, eventually, so};
 use std::collections::BTreeSet;
 use traffic::Traffic;
 
@@ -18,8 +18,8 @@ enum Stop {
     Kill,
 }
 
-async fn stop(world: &World, how: Stop) {
-    let mut server = world.server.lock().await;
+async fn stop(cluster: &TestCluster, how: Stop) {
+    let mut server = cluster.server.lock().await;
     match how {
         Stop::Terminate => {
             let status = server.terminate().await;
@@ -29,11 +29,11 @@ async fn stop(world: &World, how: Stop) {
     }
 }
 
-async fn start(world: &World) {
-    let mut server = world.server.lock().await;
-    server.start_again(&world.kubeconfig).await;
+async fn start(cluster: &TestCluster) {
+    let mut server = cluster.server.lock().await;
+    server.start_again(&cluster.kubeconfig).await;
     drop(server);
-    world.served().await;
+    cluster.served().await;
 }
 
 /// Four informers: one for each of two libraries and each of two ways to read the initial state.
@@ -45,14 +45,14 @@ struct Informers {
 }
 
 impl Informers {
-    async fn start(world: &World) -> Self {
+    async fn start(cluster: &TestCluster) -> Self {
         let mut informers = Self {
-            streaming: ClientGo::start(&world.control_plane, true),
-            listing: ClientGo::start(&world.control_plane, false),
-            rust_streaming: KubeRs::start(&world.admin, true),
-            rust_listing: KubeRs::start(&world.admin, false),
+            streaming: ClientGo::start(&cluster.control_plane, true),
+            listing: ClientGo::start(&cluster.control_plane, false),
+            rust_streaming: KubeRs::start(&cluster.admin, true),
+            rust_listing: KubeRs::start(&cluster.admin, false),
         };
-        informers.wait_until_correct(world).await;
+        informers.wait_until_correct(cluster).await;
         // The streaming informer must not list, and the listing informer must not stream its
         // initial state. The number of requests can be above 1, because an informer repeats its
         // request if a connection is lost.
@@ -64,11 +64,11 @@ impl Informers {
     }
 
     /// Waits until the state of each informer equals a list.
-    async fn wait_until_correct(&mut self, world: &World) {
-        wait_until_correct(&world.admin, &mut self.streaming).await;
-        wait_until_correct(&world.admin, &mut self.listing).await;
-        wait_until_correct(&world.admin, &mut self.rust_streaming).await;
-        wait_until_correct(&world.admin, &mut self.rust_listing).await;
+    async fn wait_until_correct(&mut self, cluster: &TestCluster) {
+        wait_until_correct(&cluster.admin, &mut self.streaming).await;
+        wait_until_correct(&cluster.admin, &mut self.listing).await;
+        wait_until_correct(&cluster.admin, &mut self.rust_streaming).await;
+        wait_until_correct(&cluster.admin, &mut self.rust_listing).await;
     }
 
     /// Waits until the informers of client-go have reported the deletion of these operations. The
@@ -91,27 +91,27 @@ impl Informers {
 
 #[test]
 fn informers_match_the_server_after_any_traffic_and_restart() {
-    alone(async |world| {
-        let mut traffic = Traffic::start(world).await;
+    alone(async |cluster| {
+        let mut traffic = Traffic::start(cluster).await;
         traffic.steps(60).await;
         // client-go doubles its retry delay after each failure. If the same informers were used for
         // all four stops, the test would be slow. So new informers are started after two stops.
         for _ in 0..2 {
-            let mut informers = Informers::start(world).await;
+            let mut informers = Informers::start(cluster).await;
             for how in [Stop::Terminate, Stop::Kill] {
                 traffic.steps(20).await;
-                traffic.during(stop(world, how)).await;
+                traffic.during(stop(cluster, how)).await;
                 // While no server is running, the test ends some operations that the informers
                 // know.
                 let streaming = informers.streaming.belief().await.from_events;
                 let listing = informers.listing.belief().await.from_events;
                 let deleted_uids = traffic.delete_with_operations([&streaming, &listing]).await;
                 traffic.steps(20).await;
-                traffic.during(start(world)).await;
+                traffic.during(start(cluster)).await;
                 traffic
                     .during(informers.wait_for_deletions(&deleted_uids))
                     .await;
-                informers.wait_until_correct(world).await;
+                informers.wait_until_correct(cluster).await;
             }
         }
         let operations = traffic.wait_until_expected().await;

@@ -2,7 +2,7 @@
 //! that operations start and end.
 
 use crate::harness::informers::{Objects, list_operations};
-use crate::harness::{VM, World, eventually, so, text};
+use crate::harness::{TestCluster, VM, eventually, so, text};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ impl Machine {
 
 /// Makes random changes, and remembers the VirtualMachines that exist after the changes.
 pub struct Traffic {
-    world: &'static World,
+    cluster: &'static TestCluster,
     namespaces: Vec<&'static str>,
     random: fastrand::Rng,
     machines: BTreeMap<Id, Machine>,
@@ -65,10 +65,10 @@ pub struct Traffic {
 
 impl Traffic {
     /// Creates namespaces and rule sets. The VirtualMachines are created by later changes.
-    pub async fn start(world: &'static World) -> Self {
+    pub async fn start(cluster: &'static TestCluster) -> Self {
         let mut namespaces = Vec::new();
         for prefix in ["informed", "informed-x", "informed"] {
-            namespaces.push(world.namespace(prefix).await);
+            namespaces.push(cluster.namespace(prefix).await);
         }
         let rule = |status: &str| {
             let expression = format!("object.status.printableStatus == '{status}'");
@@ -97,10 +97,10 @@ impl Traffic {
                     "target": {"group": group, "version": version, "resource": VM.plural},
                 },
             });
-            world.ready_rule_set(&rule_set).await;
+            cluster.ready_rule_set(&rule_set).await;
         }
         Self {
-            world,
+            cluster,
             namespaces,
             random: fastrand::Rng::with_seed(SEED),
             machines: BTreeMap::new(),
@@ -142,10 +142,10 @@ impl Traffic {
                 "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": id.1},
                 "status": machine.json(&mut self.random),
             });
-            self.world.admin.post(&path, &object).await.ok();
+            self.cluster.admin.post(&path, &object).await.ok();
             self.machines.insert(id, machine);
         } else if self.random.u8(..5) == 0 {
-            self.world.admin.delete(&one).await.ok();
+            self.cluster.admin.delete(&one).await.ok();
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
@@ -155,7 +155,7 @@ impl Traffic {
                 machine = Machine::random(&mut self.random);
             }
             let patch = json!({"status": machine.json(&mut self.random)});
-            self.world.admin.merge(&one, &patch).await.ok();
+            self.cluster.admin.merge(&one, &patch).await.ok();
             self.machines.insert(id, machine);
         }
     }
@@ -180,7 +180,7 @@ impl Traffic {
             .expect("earlier changes created VirtualMachines");
         assert!(!uids.is_empty(), "no VirtualMachine has an operation");
         let path = format!("{}/{}", VM.path(Some(id.0)), id.1);
-        self.world.admin.delete(&path).await.ok();
+        self.cluster.admin.delete(&path).await.ok();
         self.machines.remove(&id);
         uids
     }
@@ -198,7 +198,7 @@ impl Traffic {
         }
         want.sort_unstable();
         eventually("the expected operations are listed", async || {
-            let all = list_operations(&self.world.admin).await?;
+            let all = list_operations(&self.cluster.admin).await?;
             let mut found: Vec<[&str; 4]> = (all.values())
                 .map(|it| {
                     let subject = ["/metadata/namespace", "/spec/subject/name"];

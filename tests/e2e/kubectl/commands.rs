@@ -2,9 +2,9 @@
 //! output.
 
 use super::Scene;
-use super::program::{Kubectl, Said};
+use super::program::{Kubectl, KubectlOutput};
 use super::table::{Columns, Expect, LINES};
-use crate::harness::{World, columns, eventually, text};
+use crate::harness::{TestCluster, columns, eventually, text};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 const AT_ONCE: usize = 4;
 
 /// Runs all command lines. Fails with a list of all differences.
-pub async fn compare_output(world: &World, kubectl: &Kubectl) {
-    let mut scene = Scene::create(world, "kubectl").await;
+pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
+    let mut scene = Scene::create(cluster, "kubectl").await;
     // After the server is registered, the kube-apiserver reads the server's OpenAPI document with a
     // delay.
     eventually("operations are documented", async || {
@@ -26,7 +26,7 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
         }
     })
     .await;
-    create_event(world, &scene).await;
+    create_event(cluster, &scene).await;
     let folder = tempfile::tempdir().expect("temporary folders can be created");
     let file = folder.path().join("operation.json");
     std::fs::write(&file, scene.operations[0].to_string()).expect("the folder is writable");
@@ -42,7 +42,7 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
         // During a watch gap (an interruption of the server's watch), the operations change, so the
         // outputs can differ. Then the commands are run again. If the operations have not changed,
         // the differences are failures.
-        let now = scene.current_operations(world).await;
+        let now = scene.current_operations(cluster).await;
         assert!(
             now != scene.operations,
             "{}",
@@ -54,7 +54,7 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
     // The commands that write were refused. They must have had no effect.
-    scene.assert_unchanged(&scene.current_operations(world).await);
+    scene.assert_unchanged(&scene.current_operations(cluster).await);
 }
 
 /// Runs these command lines. Returns the lines whose output differs, each with its difference.
@@ -79,7 +79,7 @@ async fn run_lines(
     let mut wrong = BTreeMap::new();
     while let Some((line, expect, output)) = answers.next().await {
         if let Err(difference) = compare(&output, expect, scene, filled) {
-            let Said { out, err, .. } = output;
+            let KubectlOutput { out, err, .. } = output;
             let words = filled(line);
             wrong.insert(line, format!("kubectl {words}: {difference}\n{out}{err}"));
         }
@@ -88,7 +88,7 @@ async fn run_lines(
 }
 
 /// Creates an Event about the first operation, as a controller could do.
-async fn create_event(world: &World, scene: &Scene) {
+async fn create_event(cluster: &TestCluster, scene: &Scene) {
     let operation = &scene.operations[0];
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": "moon"},
@@ -100,13 +100,13 @@ async fn create_event(world: &World, scene: &Scene) {
         },
     });
     let path = format!("/api/v1/namespaces/{}/events", scene.namespace);
-    world.admin.post(&path, &event).await.ok();
+    cluster.admin.post(&path, &event).await.ok();
 }
 
 /// Compares the output of a command with the expected output. If they differ, returns a description
 /// of the difference.
 fn compare(
-    output: &Said,
+    output: &KubectlOutput,
     expect: Expect,
     scene: &Scene,
     filled: impl Fn(&str) -> String,

@@ -10,7 +10,7 @@ mod watches;
 pub use program::Kubectl;
 pub use watches::{is_log, wait_for_watch};
 
-use crate::harness::{VM, World, rule_set, same_but_for_gaps, shared, skip, text};
+use crate::harness::{TestCluster, VM, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
 /// The VirtualMachines of a scene, each with the name of its operation. Tests of sorting need two
@@ -26,8 +26,8 @@ struct Scene {
 }
 
 impl Scene {
-    async fn current_operations(&self, world: &World) -> Vec<Value> {
-        world.until_operations(self.namespace, &MACHINES).await
+    async fn current_operations(&self, cluster: &TestCluster) -> Vec<Value> {
+        cluster.until_operations(self.namespace, &MACHINES).await
     }
 
     /// Fails if `now` differs from the operations of the scene. Changes that only report a watch
@@ -41,8 +41,8 @@ impl Scene {
         );
     }
 
-    async fn create(world: &World, prefix: &str) -> Self {
-        let namespace = world.namespace(prefix).await;
+    async fn create(cluster: &TestCluster, prefix: &str) -> Self {
+        let namespace = cluster.namespace(prefix).await;
         let rule = |status: &str| {
             json!({
                 "operation": status,
@@ -54,15 +54,15 @@ impl Scene {
         rules["spec"]["namespaces"] = json!([namespace]);
         rules["spec"]["labels"] = json!({"team": namespace});
         rules["spec"]["rules"] = json!([rule("Starting"), rule("Migrating")]);
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         for (name, status) in MACHINES {
             let machine = json!({
                 "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": name},
                 "status": {"printableStatus": status, "message": "Half done.", "progress": 50},
             });
-            world.create(&VM, Some(namespace), &machine).await;
+            cluster.create(&VM, Some(namespace), &machine).await;
         }
-        let operations = world.until_operations(namespace, &MACHINES).await;
+        let operations = cluster.until_operations(namespace, &MACHINES).await;
         Self {
             namespace,
             operations,
@@ -76,32 +76,32 @@ impl Scene {
 
 #[test]
 fn current_kubectl_understands_operations() {
-    shared(async |world| {
-        let kubectl = Kubectl::new(world);
-        commands::compare_output(world, &kubectl).await;
+    shared(async |cluster| {
+        let kubectl = Kubectl::new(cluster);
+        commands::compare_output(cluster, &kubectl).await;
     });
 }
 
 #[test]
 fn kubectl_of_2020_understands_operations() {
-    shared(async |world| match Kubectl::old(world).await {
-        Ok(kubectl) => commands::compare_output(world, &kubectl).await,
+    shared(async |cluster| match Kubectl::old(cluster).await {
+        Ok(kubectl) => commands::compare_output(cluster, &kubectl).await,
         Err(why) => skip(&why),
     });
 }
 
 #[test]
 fn current_kubectl_watches_operations_and_waits_for_them() {
-    shared(async |world| {
-        let kubectl = Kubectl::new(world);
-        watches::compare_output(world, &kubectl).await;
+    shared(async |cluster| {
+        let kubectl = Kubectl::new(cluster);
+        watches::compare_output(cluster, &kubectl).await;
     });
 }
 
 #[test]
 fn kubectl_of_2020_watches_operations_and_waits_for_them() {
-    shared(async |world| match Kubectl::old(world).await {
-        Ok(kubectl) => watches::compare_output(world, &kubectl).await,
+    shared(async |cluster| match Kubectl::old(cluster).await {
+        Ok(kubectl) => watches::compare_output(cluster, &kubectl).await,
         Err(why) => skip(&why),
     });
 }

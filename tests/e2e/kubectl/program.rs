@@ -1,6 +1,6 @@
 //! Runs the program kubectl, in a current or an old version.
 
-use crate::harness::{DEADLINE, Lines, World};
+use crate::harness::{DEADLINE, Lines, TestCluster};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
@@ -15,7 +15,7 @@ pub struct Kubectl {
 
 /// The result of a command: its success and its output.
 #[derive(Debug)]
-pub struct Said {
+pub struct KubectlOutput {
     pub succeeded: bool,
     pub out: String,
     pub err: String,
@@ -23,9 +23,9 @@ pub struct Said {
 
 impl Kubectl {
     /// Returns the version of kubectl that belongs to the control plane.
-    pub fn new(world: &World) -> Self {
+    pub fn new(cluster: &TestCluster) -> Self {
         Self {
-            program: world.control_plane.state.kubectl.clone(),
+            program: cluster.control_plane.state.kubectl.clone(),
             options: Vec::new(),
             waits_for_fields: true,
         }
@@ -33,7 +33,7 @@ impl Kubectl {
 
     /// Returns version 1.20. Returns an error with the reason if this machine cannot download or
     /// run this version.
-    pub async fn old(world: &World) -> Result<Self, String> {
+    pub async fn old(cluster: &TestCluster) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)
             .stdin(Stdio::null())
@@ -44,7 +44,7 @@ impl Kubectl {
             return Err(String::from_utf8_lossy(&fetched.stderr).trim().to_owned());
         }
         let path = String::from_utf8(fetched.stdout).expect("the script prints a UTF-8 path");
-        let state = &world.control_plane.state;
+        let state = &cluster.control_plane.state;
         Ok(Self {
             program: path.trim().into(),
             options: vec![
@@ -61,7 +61,7 @@ impl Kubectl {
     }
 
     /// Runs kubectl until it exits.
-    pub async fn run(&self, args: &[&str]) -> Said {
+    pub async fn run(&self, args: &[&str]) -> KubectlOutput {
         let child = Command::new(&self.program)
             .args(&self.options)
             .args(args)
@@ -74,7 +74,7 @@ impl Kubectl {
             .await
             .unwrap_or_else(|_| panic!("kubectl {} did not exit", args.join(" ")))
             .expect("kubectl must start");
-        Said {
+        KubectlOutput {
             succeeded: output.status.success(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: without_completeness(&String::from_utf8_lossy(&output.stderr)),

@@ -4,7 +4,7 @@
 use super::Scene;
 use super::commands::row;
 use super::program::Kubectl;
-use crate::harness::{Lines, World, columns, event_types, is_in_gap, text};
+use crate::harness::{Lines, TestCluster, columns, event_types, is_in_gap, text};
 use serde_json::{Value, json};
 
 /// How a command prints events.
@@ -175,9 +175,9 @@ const ATTEMPTS: usize = 5;
 
 /// Runs all commands, ends an operation while they run, and compares their output. If there was a
 /// watch gap, tries again in a new namespace.
-pub async fn compare_output(world: &World, kubectl: &Kubectl) {
+pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
-        if compare_output_once(world, kubectl).await {
+        if compare_output_once(cluster, kubectl).await {
             return;
         }
         eprintln!("there was a watch gap");
@@ -186,10 +186,10 @@ pub async fn compare_output(world: &World, kubectl: &Kubectl) {
 }
 
 /// Runs the commands once. Returns false if there was a watch gap.
-async fn compare_output_once(world: &World, kubectl: &Kubectl) -> bool {
-    let scene = Scene::create(world, "kubectl-watch").await;
+async fn compare_output_once(cluster: &TestCluster, kubectl: &Kubectl) -> bool {
+    let scene = Scene::create(cluster, "kubectl-watch").await;
     let one = scene.name(0);
-    let mut own_watch = world.watch(scene.namespace).await;
+    let mut own_watch = cluster.watch(scene.namespace).await;
     let mut watches: Vec<Watch> = commands(scene.namespace, one)
         .into_iter()
         .filter(|(line, ..)| kubectl.waits_for_fields || !line.contains("--for=jsonpath"))
@@ -206,7 +206,7 @@ async fn compare_output_once(world: &World, kubectl: &Kubectl) -> bool {
     for watch in &mut watches {
         wait_for_watch(&mut watch.lines).await;
     }
-    world.set_status(scene.namespace, "a", "Running").await;
+    cluster.set_status(scene.namespace, "a", "Running").await;
     let events = own_watch
         .until("the operation is deleted", |all| {
             (event_types(all, one).last() == Some(&"DELETED")).then(|| all.to_vec())

@@ -2,7 +2,7 @@
 //! superseded by a request to stop it.
 
 use super::life;
-use crate::harness::{Kind, World, columns, shared, text};
+use crate::harness::{Kind, TestCluster, columns, shared, text};
 use serde_json::{Value, json};
 
 const OPERATION: Kind = Kind {
@@ -12,19 +12,26 @@ const OPERATION: Kind = Kind {
 };
 
 /// Creates a VirtualMachineOperation, which requests an operation on the virtual machine `db`.
-async fn request_operation(world: &World, namespace: &str, name: &str, kind: &str) -> Value {
+async fn request_operation(
+    cluster: &TestCluster,
+    namespace: &str,
+    name: &str,
+    kind: &str,
+) -> Value {
     let operation = json!({
         "apiVersion": OPERATION.api_version, "kind": OPERATION.kind,
         "metadata": {"name": name},
         "spec": {"type": kind, "virtualMachineName": "db"},
     });
-    world.create(&OPERATION, Some(namespace), &operation).await
+    cluster
+        .create(&OPERATION, Some(namespace), &operation)
+        .await
 }
 
 /// Writes the status of a VirtualMachineOperation, as the controller does: its phase, and the
 /// status, the reason and the message of its condition Completed.
 async fn write_status(
-    world: &World,
+    cluster: &TestCluster,
     (namespace, name): (&str, &str),
     phase: &str,
     (status, reason, message): (&str, &str, &str),
@@ -43,7 +50,7 @@ async fn write_status(
             },
         ],
     });
-    world
+    cluster
         .patch_status(&OPERATION, namespace, name, &status)
         .await;
 }
@@ -65,19 +72,19 @@ fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
 
 #[test]
 fn a_start_is_superseded_by_a_stop_that_succeeds() {
-    shared(async |world| {
-        let namespace = world.namespace("deckhouse").await;
-        world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("deckhouse").await;
+        cluster
             .install("virtualmachineoperations.yaml", &OPERATION)
             .await;
-        let rules = world
+        let rules = cluster
             .shipped("rules/deckhouse", &OPERATION, namespace)
             .await;
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         // kubectl prints the current operations first. When kubectl has printed this operation, its
         // watch is open.
-        request_operation(world, namespace, "restart-db", "Restart").await;
-        let mut kubectl = world.kubectl_watch(&[
+        request_operation(cluster, namespace, "restart-db", "Restart").await;
+        let mut kubectl = cluster.kubectl_watch(&[
             "get",
             "ifos",
             "-n",
@@ -90,9 +97,9 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
                 (!rows(lines, "restart-db").is_empty()).then_some(())
             })
             .await;
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
 
-        let start = request_operation(world, namespace, "start-db", "Start").await;
+        let start = request_operation(cluster, namespace, "start-db", "Start").await;
         let mut starting = vec!["ADDED Active Progressing Starting -: db".to_owned()];
         let is = |name: &'static str, operation: &'static str, want: &[String]| {
             let want = want.to_vec();
@@ -103,7 +110,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .await;
         let waits = "Waiting for the operation to complete.";
         write_status(
-            world,
+            cluster,
             (namespace, "start-db"),
             "InProgress",
             ("False", "StartInProgress", waits),
@@ -119,21 +126,21 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             )
             .await;
 
-        let stop = request_operation(world, namespace, "stop-db", "Stop").await;
+        let stop = request_operation(cluster, namespace, "stop-db", "Stop").await;
         let mut stopping = vec!["ADDED Active Progressing Stopping -: db".to_owned()];
         events
             .until("Stopping", is("stop-db", "Stopping", &stopping))
             .await;
         let by = "Superseded by stop-db with type Stop";
         write_status(
-            world,
+            cluster,
             (namespace, "start-db"),
             "Superseded",
             ("True", "Superseded", by),
         )
         .await;
         write_status(
-            world,
+            cluster,
             (namespace, "stop-db"),
             "InProgress",
             ("False", "StopInProgress", waits),
@@ -158,7 +165,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             )
             .await;
         write_status(
-            world,
+            cluster,
             (namespace, "stop-db"),
             "Completed",
             ("True", "OperationCompleted", ""),

@@ -2,7 +2,7 @@
 //! describe an operation.
 
 use super::life;
-use crate::harness::{VM, World, columns, condition, migrating, shared, text};
+use crate::harness::{TestCluster, VM, columns, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
 /// Returns a rule set for VirtualMachines in this namespace. Its rule also has the given fields.
@@ -14,9 +14,9 @@ fn with(namespace: &str, fields: &Value) -> Value {
     rules
 }
 
-async fn patch(world: &World, namespace: &str, name: &str, status: &Value) {
+async fn patch(cluster: &TestCluster, namespace: &str, name: &str, status: &Value) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
-    world
+    cluster
         .admin
         .merge(&path, &json!({"status": status}))
         .await
@@ -25,8 +25,8 @@ async fn patch(world: &World, namespace: &str, name: &str, status: &Value) {
 
 #[test]
 fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() {
-    shared(async |world| {
-        let namespace = world.namespace("details").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("details").await;
         let mut rules = with(
             namespace,
             &json!({
@@ -39,8 +39,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         );
         rules["spec"]["variables"] =
             json!([{"name": "target", "expression": "object.status.targetNode"}]);
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
         let since = "2020-01-01T00:00:00Z";
         let machine = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
@@ -49,8 +49,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "held": true, "done": "45.20%", "since": since,
             },
         });
-        world.create(&VM, Some(namespace), &machine).await;
-        let operation = world
+        cluster.create(&VM, Some(namespace), &machine).await;
+        let operation = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await
             .remove(0);
@@ -67,14 +67,14 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         assert_eq!(progressing["message"], "to node-1");
 
         let get = ["get", "ifos", "-n", namespace];
-        let table = world
+        let table = cluster
             .kubectl(&get)
             .await
             .expect("kubectl must list operations");
         let row = columns(table.lines().nth(1).expect("the table must have a row"));
         assert_eq!(row[2..6], ["a", "Migrating", "Blocked", "45%"]);
         assert_eq!(row[7..], ["to node-1"], "{table}");
-        let yaml = world.kubectl(&[&get[..], &["-o", "yaml"]].concat()).await;
+        let yaml = cluster.kubectl(&[&get[..], &["-o", "yaml"]].concat()).await;
         let yaml = yaml.expect("kubectl must list operations");
         let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl must print YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
@@ -98,7 +98,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing PostCopy -: ",
             ),
         ] {
-            patch(world, namespace, "a", &status).await;
+            patch(cluster, namespace, "a", &status).await;
             want.push(expected);
             events
                 .until(expected, |all| {
@@ -112,7 +112,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
             assert_eq!(object["metadata"]["creationTimestamp"], since);
             assert_eq!(object["metadata"]["uid"], operation["metadata"]["uid"]);
         }
-        let ready = world
+        let ready = cluster
             .rule_set_until(namespace, "still Ready", |_| true)
             .await;
         assert_eq!(
@@ -125,23 +125,23 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
 
 #[test]
 fn a_failing_detail_is_reported_in_status_and_omitted_from_the_operation() {
-    shared(async |world| {
-        let namespace = world.namespace("failing").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("failing").await;
         let fields = json!({
             "message": "object.status.message",
             "reason": "object.status.why",
             "progress": "object.status.done",
         });
-        world.ready_rule_set(&with(namespace, &fields)).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&with(namespace, &fields)).await;
+        let mut events = cluster.watch(namespace).await;
         let machine = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
             "status": {
                 "printableStatus": "Migrating", "message": "goes on", "done": 7, "why": "not camel",
             },
         });
-        world.create(&VM, Some(namespace), &machine).await;
-        let failed = world
+        cluster.create(&VM, Some(namespace), &machine).await;
+        let failed = cluster
             .rule_set_until(namespace, "EvaluationFailed", |it| {
                 condition(it, "EvaluationFailed")["status"] == "True"
             })
@@ -163,16 +163,16 @@ fn a_failing_detail_is_reported_in_status_and_omitted_from_the_operation() {
 
 #[test]
 fn a_start_in_the_future_is_ignored() {
-    shared(async |world| {
-        let namespace = world.namespace("future").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("future").await;
         let fields = json!({"startedAt": "object.status.since"});
-        world.ready_rule_set(&with(namespace, &fields)).await;
+        cluster.ready_rule_set(&with(namespace, &fields)).await;
         let machine = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
             "status": {"printableStatus": "Migrating", "since": "9999-01-01T00:00:00Z"},
         });
-        let machine = world.create(&VM, Some(namespace), &machine).await;
-        let operation = world
+        let machine = cluster.create(&VM, Some(namespace), &machine).await;
+        let operation = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await
             .remove(0);

@@ -118,12 +118,12 @@ fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
 
 #[test]
 fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
-    shared(async |world| {
-        let namespace = world.namespace("forklift").await;
-        world.install("plans.yaml", &PLAN).await;
-        let rules = world.shipped("rules/forklift", &PLAN, namespace).await;
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("forklift").await;
+        cluster.install("plans.yaml", &PLAN).await;
+        let rules = cluster.shipped("rules/forklift", &PLAN, namespace).await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
         let wave = json!({
             "apiVersion": PLAN.api_version, "kind": PLAN.kind, "metadata": {"name": "wave1"},
             "spec": {"vms": [
@@ -131,9 +131,11 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 {"id": "vm-3", "name": "app"},
             ]},
         });
-        world.create(&PLAN, Some(namespace), &wave).await;
+        cluster.create(&PLAN, Some(namespace), &wave).await;
         let ready = json!({"conditions": [condition("Ready")]});
-        world.patch_status(&PLAN, namespace, "wave1", &ready).await;
+        cluster
+            .patch_status(&PLAN, namespace, "wave1", &ready)
+            .await;
 
         // Each step of the test has the condition of the plan and the progress of each virtual
         // machine. It also has the expected events about the plan and about each virtual machine.
@@ -238,7 +240,9 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
         let mut want: [Vec<String>; 4] = Default::default();
         for (number, (condition, machines, expected)) in steps.iter().enumerate() {
             let status = plan(condition, *machines);
-            world.patch_status(&PLAN, namespace, "wave1", &status).await;
+            cluster
+                .patch_status(&PLAN, namespace, "wave1", &status)
+                .await;
             for (life, expected) in want.iter_mut().zip(expected) {
                 life.extend(expected.lines().map(str::to_owned));
             }
@@ -250,7 +254,7 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 })
                 .await;
             if number == 2 {
-                let table = world.kubectl(&["get", "ifos", "-n", namespace]).await;
+                let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await;
                 let table = table.expect("kubectl must list operations");
                 let rows: Vec<Vec<&str>> = table.lines().skip(1).map(columns).collect();
                 let mut cells: Vec<&[&str]> = rows.iter().map(|row| &row[2..6]).collect();

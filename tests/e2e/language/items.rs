@@ -27,19 +27,19 @@ fn machine(volumes: &Value) -> Value {
 
 #[test]
 fn each_element_has_its_own_operation_that_settles_when_the_element_disappears() {
-    shared(async |world| {
-        let namespace = world.namespace("items").await;
-        world.ready_rule_set(&volumes(namespace)).await;
-        let mut events = world.watch(namespace).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("items").await;
+        cluster.ready_rule_set(&volumes(namespace)).await;
+        let mut events = cluster.watch(namespace).await;
         let volume = |name: &str, phase: &str| json!({"name": name, "phase": phase});
         let both = json!([
             volume("x", "Attaching"),
             volume("y", "Attaching"),
             volume("z", "Ready")
         ]);
-        world.create(&VM, Some(namespace), &machine(&both)).await;
+        cluster.create(&VM, Some(namespace), &machine(&both)).await;
         let attaching = [("a", "Attaching"), ("a", "Attaching")];
-        let operations = world.until_operations(namespace, &attaching).await;
+        let operations = cluster.until_operations(namespace, &attaching).await;
         let mut items: Vec<&str> = operations
             .iter()
             .map(|operation| text(operation, "/spec/item"))
@@ -53,12 +53,12 @@ fn each_element_has_its_own_operation_that_settles_when_the_element_disappears()
         let select = format!(
             "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations?fieldSelector=spec.item%3Dy"
         );
-        let list = world.admin.get(&select).await.ok();
+        let list = cluster.admin.get(&select).await.ok();
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
 
         let path = format!("{}/a", VM.path(Some(namespace)));
         let other = json!({"status": {"volumes": [volume("y", "Attaching")]}});
-        world.admin.merge(&path, &other).await.ok();
+        cluster.admin.merge(&path, &other).await.ok();
         let over = "No rule detects the operation any more.";
         let want = [
             "ADDED Active Progressing Attaching -: ".to_owned(),
@@ -77,22 +77,24 @@ fn each_element_has_its_own_operation_that_settles_when_the_element_disappears()
 
 #[test]
 fn an_element_without_a_key_is_reported_in_status_and_the_others_are_detected() {
-    shared(async |world| {
-        let namespace = world.namespace("nameless").await;
-        world.ready_rule_set(&volumes(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("nameless").await;
+        cluster.ready_rule_set(&volumes(namespace)).await;
         let volumes = json!([
             {"name": ["x"], "phase": "Attaching"},
             {"name": "y", "phase": "Attaching"},
         ]);
-        world.create(&VM, Some(namespace), &machine(&volumes)).await;
-        let failed = world
+        cluster
+            .create(&VM, Some(namespace), &machine(&volumes))
+            .await;
+        let failed = cluster
             .rule_set_until(namespace, "EvaluationFailed", |it| {
                 condition(it, "EvaluationFailed")["status"] == "True"
             })
             .await;
         let message = text(condition(&failed, "EvaluationFailed"), "/message");
         assert!(message.contains("rules[Attaching].itemKey"), "{message}");
-        let operations = world
+        let operations = cluster
             .until_operations(namespace, &[("a", "Attaching")])
             .await;
         assert_eq!(operations[0]["spec"]["item"], "y");

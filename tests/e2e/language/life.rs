@@ -4,8 +4,8 @@
 
 use super::life;
 use crate::harness::{
-    CRD, DEADLINE, Events, Kind, VM, World, condition, crd, migrating, rule_set, shared, text,
-    without_gaps,
+    CRD, DEADLINE, Events, Kind, TestCluster, VM, condition, crd, migrating, rule_set, shared,
+    text, without_gaps,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -35,23 +35,23 @@ fn machine(name: &str, status: &Value) -> Value {
 
 #[test]
 fn a_new_instance_of_an_operation_replaces_the_previous_one() {
-    shared(async |world| {
-        let namespace = world.namespace("runs").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("runs").await;
         let mut set = migrating(namespace);
         set["spec"]["rules"][0]["instance"] = json!("object.status.migrationUID");
-        world.ready_rule_set(&set).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&set).await;
+        let mut events = cluster.watch(namespace).await;
         let first = machine(
             "a",
             &json!({"printableStatus": "Migrating", "migrationUID": "1"}),
         );
-        world.create(&VM, Some(namespace), &first).await;
-        world
+        cluster.create(&VM, Some(namespace), &first).await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         let second = json!({"status": {"migrationUID": "2"}});
-        world.admin.merge(&path, &second).await.ok();
+        cluster.admin.merge(&path, &second).await.ok();
         let replaced = "Another run of the operation took over.";
         let want = [
             "ADDED Active Progressing Migrating -: ".to_owned(),
@@ -77,8 +77,8 @@ fn a_new_instance_of_an_operation_replaces_the_previous_one() {
 
 #[test]
 fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
-    shared(async |world| {
-        let namespace = world.namespace("patient").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("patient").await;
         let moving = "object.status.printableStatus == 'Migrating'";
         let set = rules(
             namespace,
@@ -88,9 +88,9 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
                 {"operation": "VeryPatient", "expression": moving, "appearAfter": "24h"},
             ]),
         );
-        world.ready_rule_set(&set).await;
-        let mut events = world.watch(namespace).await;
-        let (stays, all) = appeared_after_a_flap(world, namespace, &mut events).await;
+        cluster.ready_rule_set(&set).await;
+        let mut events = cluster.watch(namespace).await;
+        let (stays, all) = appeared_after_a_flap(cluster, namespace, &mut events).await;
         let find = |operation: &str| {
             let mut events = all.iter().enumerate();
             events
@@ -105,7 +105,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
         // The start of both operations is the time of the first detection.
         let start = "/object/metadata/creationTimestamp";
         assert_eq!(text(prompt, start), text(patient, start));
-        world.set_status(namespace, &stays, "Running").await;
+        cluster.set_status(namespace, &stays, "Running").await;
         let all = events
             .until("both operations have ended", |all| {
                 let has_ended = |operation| {
@@ -130,16 +130,16 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
 /// longer than `appearAfter`, so that `Patient` appears. Then the function tries again with two new
 /// VirtualMachines.
 async fn appeared_after_a_flap(
-    world: &World,
+    cluster: &TestCluster,
     namespace: &str,
     events: &mut Events,
 ) -> (String, Vec<Value>) {
     let started = Instant::now();
     for attempt in 0.. {
         let (flaps, stays) = (format!("flaps-{attempt}"), format!("stays-{attempt}"));
-        world.machine(namespace, &flaps, "Migrating").await;
-        world.set_status(namespace, &flaps, "Running").await;
-        world.machine(namespace, &stays, "Migrating").await;
+        cluster.machine(namespace, &flaps, "Migrating").await;
+        cluster.set_status(namespace, &flaps, "Running").await;
+        cluster.machine(namespace, &stays, "Migrating").await;
         let all = events
             .until("the operation Patient", |all| {
                 (!life(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
@@ -184,8 +184,8 @@ fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
 
 #[test]
 fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
-    shared(async |world| {
-        let namespace = world.namespace("states").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("states").await;
         let rule = |operation: &str| {
             json!({
                 "operation": operation, "expression": "object.status.moving",
@@ -195,16 +195,16 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
         let mut all = [rule("Prompt"), rule("Patient"), rule("VeryPatient")];
         all[1]["stateAfter"] = json!("4s");
         all[2]["stateAfter"] = json!("24h");
-        world.ready_rule_set(&rules(namespace, &json!(all))).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&rules(namespace, &json!(all))).await;
+        let mut events = cluster.watch(namespace).await;
         let object = machine("a", &json!({"moving": true, "how": "Progressing"}));
-        world.create(&VM, Some(namespace), &object).await;
+        cluster.create(&VM, Some(namespace), &object).await;
         let operations = ["Patient", "Prompt", "VeryPatient"].map(|name| ("a", name));
-        world.until_operations(namespace, &operations).await;
+        cluster.until_operations(namespace, &operations).await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         let patch = async |status: Value| {
             let status = json!({ "status": status });
-            world.admin.merge(&path, &status).await.ok()
+            cluster.admin.merge(&path, &status).await.ok()
         };
         let blocked = patch(json!({"how": "Blocked"})).await;
         let shown = |state: &str, operation: &str| format!("{state} {operation} -: ");
@@ -269,10 +269,10 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
 
 #[test]
 fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
-    shared(async |world| {
-        let namespace = world.namespace("now").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("now").await;
         let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
-        world.create(&CRD, None, &crd(&DISK, "Namespaced")).await;
+        cluster.create(&CRD, None, &crd(&DISK, "Namespaced")).await;
         let (group, version) = DISK.group_version();
         let mut set = rules(
             namespace,
@@ -284,8 +284,8 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         );
         set["spec"]["target"] =
             json!({"group": group, "version": version, "resource": DISK.plural});
-        world.ready_rule_set(&set).await;
-        let mut events = world.watch(namespace).await;
+        cluster.ready_rule_set(&set).await;
+        let mut events = cluster.watch(namespace).await;
         // The operation `Overdue` must start some seconds after the creation of the object. On a
         // busy machine, the creation can take longer than these seconds. Then the test tries again
         // with more seconds.
@@ -305,7 +305,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 "apiVersion": DISK.api_version, "kind": DISK.kind, "metadata": {"name": name},
             });
             object["spec"] = json!({"from": from.to_string(), "to": to.to_string()});
-            let object = world.create(&DISK, Some(namespace), &object).await;
+            let object = cluster.create(&DISK, Some(namespace), &object).await;
             let message = format!("since {from}");
             let over = "No rule detects the operation any more.";
             let want = [
@@ -344,7 +344,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         let started: jiff::Timestamp = started.parse().expect("the start must be a time");
         assert!(started.as_second() >= from.as_second(), "{started} {from}");
         let path = format!("{}/{name}", DISK.path(Some(namespace)));
-        let after = world.admin.get(&path).await.ok();
+        let after = cluster.admin.get(&path).await.ok();
         assert_eq!(
             after["metadata"]["resourceVersion"],
             object["metadata"]["resourceVersion"]
@@ -354,8 +354,8 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
 
 #[test]
 fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
-    shared(async |world| {
-        let namespace = world.namespace("supersedes").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("supersedes").await;
         let set = rules(
             namespace,
             &json!([
@@ -364,21 +364,21 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
                 {"operation": "Renaming", "expression": "object.status.renaming"},
             ]),
         );
-        world.ready_rule_set(&set).await;
-        let mut events = world.watch(namespace).await;
-        world
+        cluster.ready_rule_set(&set).await;
+        let mut events = cluster.watch(namespace).await;
+        cluster
             .create(
                 &VM,
                 Some(namespace),
                 &machine("a", &json!({"migrating": true})),
             )
             .await;
-        world
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         let patch = async |status: Value| {
-            world
+            cluster
                 .admin
                 .merge(&path, &json!({"status": status}))
                 .await
@@ -427,19 +427,19 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
 
 #[test]
 fn the_debounce_of_a_rule_overrides_the_default() {
-    shared(async |world| {
-        let namespace = world.namespace("debounce").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("debounce").await;
         let moving = "object.status.printableStatus == 'Migrating'";
         let mut set = rule_set(namespace, &VM, &[("Brief", moving), ("Lasting", moving)]);
         set["spec"]["namespaces"] = json!([namespace]);
         set["spec"]["rules"][1]["debounce"] = json!("1h30m");
-        world.ready_rule_set(&set).await;
-        let mut events = world.watch(namespace).await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+        cluster.ready_rule_set(&set).await;
+        let mut events = cluster.watch(namespace).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Brief"), ("a", "Lasting")])
             .await;
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         let all = events
             .until("the operation with the default debounce has ended", |all| {
                 let life = life(all, "a", "Brief", None);

@@ -8,7 +8,7 @@ use std::path::Path;
 
 #[test]
 fn kubectl_apply_reports_schema_violations_of_rule_sets() {
-    shared(async |world| {
+    shared(async |cluster| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rulesets/invalid");
         for (file, field, why) in [
             (
@@ -34,7 +34,7 @@ fn kubectl_apply_reports_schema_violations_of_rule_sets() {
         ] {
             let path = folder.join(format!("{file}.yaml"));
             let path = path.to_str().expect("the path of the repository is UTF-8");
-            let result = world.kubectl(&["apply", "-f", path]).await;
+            let result = cluster.kubectl(&["apply", "-f", path]).await;
             let error = result.expect_err("the rule set must be refused");
             assert!(
                 error.contains(field) && error.contains(why),
@@ -46,8 +46,8 @@ fn kubectl_apply_reports_schema_violations_of_rule_sets() {
 
 #[test]
 fn compile_errors_are_in_status_with_field_line_and_column() {
-    shared(async |world| {
-        let namespace = world.namespace("uncompiled").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("uncompiled").await;
         let mut rules = migrating(namespace);
         rules["spec"]["variables"] = json!([
             {"name": "early", "expression": "variables.late"},
@@ -64,8 +64,10 @@ fn compile_errors_are_in_status_with_field_line_and_column() {
             {"operation": "Items", "expression": "true", "message": "item.name"},
             {"operation": "Long", "expression": "true", "debounce": "25h"},
         ]);
-        world.create(&crate::harness::RULE_SET, None, &rules).await;
-        let refused = world
+        cluster
+            .create(&crate::harness::RULE_SET, None, &rules)
+            .await;
+        let refused = cluster
             .rule_set_until(namespace, "InvalidRule", |it| {
                 condition(it, "InvalidRule")["status"] == "True"
             })

@@ -5,7 +5,7 @@
 
 use super::life;
 use crate::harness::{
-    Events, Kind, RULE_SET, World, audited, crd, eventually, rule_set, shared, so, text,
+    Events, Kind, RULE_SET, TestCluster, audited, crd, eventually, rule_set, shared, so, text,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -47,39 +47,39 @@ fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &s
     rules
 }
 
-async fn running(world: &World, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
+async fn running(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind,
         "metadata": {"name": name, "labels": labels},
         "status": {"phase": "Running"},
     });
-    world.create(kind, Some(namespace), &object).await;
+    cluster.create(kind, Some(namespace), &object).await;
 }
 
-async fn label(world: &World, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
+async fn label(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str, labels: &Value) {
     let path = format!("{}/{name}", kind.path(Some(namespace)));
     let patch = json!({"metadata": {"labels": labels}});
-    world.admin.merge(&path, &patch).await.ok();
+    cluster.admin.merge(&path, &patch).await.ok();
 }
 
-async fn delete(world: &World, kind: &Kind, namespace: &str, name: &str) {
+async fn delete(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str) {
     let path = format!("{}/{name}", kind.path(Some(namespace)));
-    world.admin.delete(&path).await.ok();
+    cluster.admin.delete(&path).await.ok();
 }
 
 /// Installs the CRD of a kind, creates these rule sets, and waits until they are Ready.
-async fn install(world: &World, kind: &Kind, rule_sets: &[Value]) {
-    world
+async fn install(cluster: &TestCluster, kind: &Kind, rule_sets: &[Value]) {
+    cluster
         .create(&crate::harness::CRD, None, &crd(kind, "Namespaced"))
         .await;
     for rule_set in rule_sets {
-        world.ready_rule_set(rule_set).await;
+        cluster.ready_rule_set(rule_set).await;
     }
 }
 
 /// Returns the URIs of the server's list and watch requests for this resource so far.
-fn requests(world: &World, kind: &Kind) -> Vec<String> {
-    let events = audited(world);
+fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
+    let events = audited(cluster);
     let of_kind = events.iter().filter(|event| {
         // The audit log has several events for each request. Only the event of this stage is
         // counted.
@@ -97,12 +97,16 @@ fn requests(world: &World, kind: &Kind) -> Vec<String> {
 
 /// Returns the number of events about this resource that the server has read. The number is a
 /// metric of the server.
-async fn events_read(world: &World, kind: &Kind) -> u64 {
+async fn events_read(cluster: &TestCluster, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
         ("X-Remote-Group", "system:masters"),
     ];
-    let metrics = world.front_proxy().get_with("/metrics", &admin).await.text;
+    let metrics = cluster
+        .front_proxy()
+        .get_with("/metrics", &admin)
+        .await
+        .text;
     let mut lines = metrics.lines();
     let line = lines
         .find(|line| line.starts_with("ifo_feed_events_total") && line.contains(kind.plural))
@@ -144,8 +148,8 @@ fn ended(operation: &str, end: &str) -> Vec<String> {
 
 #[test]
 fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
-    shared(async |world| {
-        let namespace = world.namespace("shared").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("shared").await;
         let second = format!("{namespace}-2");
         let mut rule_sets = [
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
@@ -154,10 +158,10 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         // The debounce period is long. Below, an object must match the selector again before this
         // period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
-        install(world, &BACKUP, &rule_sets).await;
+        install(cluster, &BACKUP, &rule_sets).await;
         // Asserts that all requests have the selector. Returns the number of requests.
         let check_selectors = || {
-            let sent = requests(world, &BACKUP);
+            let sent = requests(cluster, &BACKUP);
             assert!(!sent.is_empty());
             for uri in &sent {
                 let selection = uri.split_once("labelSelector=").map(|(_, it)| it);
@@ -172,20 +176,20 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         };
         let sent = check_selectors();
 
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let gold = json!({"tier": "gold"});
         running(
-            world,
+            cluster,
             &BACKUP,
             namespace,
             "never",
             &json!({"tier": "silver"}),
         )
         .await;
-        running(world, &BACKUP, namespace, "leaves", &gold).await;
-        running(world, &BACKUP, namespace, "dies", &gold).await;
-        running(world, &BACKUP, namespace, "enters", &json!({})).await;
-        label(world, &BACKUP, namespace, "enters", &gold).await;
+        running(cluster, &BACKUP, namespace, "leaves", &gold).await;
+        running(cluster, &BACKUP, namespace, "dies", &gold).await;
+        running(cluster, &BACKUP, namespace, "enters", &json!({})).await;
+        label(cluster, &BACKUP, namespace, "enters", &gold).await;
         let all = [
             ("dies", "Copying"),
             ("dies", "Saving"),
@@ -194,17 +198,24 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             ("leaves", "Copying"),
             ("leaves", "Saving"),
         ];
-        world.until_operations(namespace, &all).await;
+        cluster.until_operations(namespace, &all).await;
         // Only the three matching objects have caused events. If a watch was interrupted, the
         // server has sent further requests and may have read the objects again.
-        let read = events_read(world, &BACKUP).await;
+        let read = events_read(cluster, &BACKUP).await;
         assert!(read == 3 || check_selectors() > sent, "{read}");
 
         // The labels of one object change so that the selector no longer matches. Another object is
         // deleted. A watch with a selector reports both changes as DELETED, and the server must
         // distinguish them.
-        label(world, &BACKUP, namespace, "leaves", &json!({"ignore": ""})).await;
-        delete(world, &BACKUP, namespace, "dies").await;
+        label(
+            cluster,
+            &BACKUP,
+            namespace,
+            "leaves",
+            &json!({"ignore": ""}),
+        )
+        .await;
+        delete(cluster, &BACKUP, namespace, "dies").await;
         for operation in ["Saving", "Copying"] {
             let want = ended(operation, DELETED);
             wait_for_life(&mut events, ("dies", operation), &want).await;
@@ -215,11 +226,18 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         wait_for_life(&mut events, ("leaves", "Copying"), want).await;
         // The selector no longer matches an object, and matches again before the debounce period
         // ends. The operation on this object must continue.
-        label(world, &BACKUP, namespace, "enters", &json!({"tier": null})).await;
+        label(
+            cluster,
+            &BACKUP,
+            namespace,
+            "enters",
+            &json!({"tier": null}),
+        )
+        .await;
         let mut want = settled("Copying", LEFT);
         want.truncate(2);
         wait_for_life(&mut events, ("enters", "Copying"), &want).await;
-        label(world, &BACKUP, namespace, "enters", &gold).await;
+        label(cluster, &BACKUP, namespace, "enters", &gold).await;
         want.push("MODIFIED Active Progressing Copying -: ".to_owned());
         let all_events = wait_for_life(&mut events, ("enters", "Copying"), &want).await;
         assert!(life(&all_events, "never", "Saving", None).is_empty());
@@ -234,12 +252,12 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         assert_eq!(uids.len(), 1, "{all_events:?}");
 
         // When the second rule set gets another selector, the server must watch without a selector.
-        let sent = requests(world, &BACKUP).len();
+        let sent = requests(cluster, &BACKUP).len();
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
-        world.admin.merge(&path, &other).await.ok();
+        cluster.admin.merge(&path, &other).await.ok();
         eventually("the operations of the new selector", async || {
-            let mut operations = world.operations(namespace).await;
+            let mut operations = cluster.operations(namespace).await;
             operations.retain(|it| it["status"]["state"] != "Settling");
             let names = ["/spec/subject/name", "/spec/operation"];
             let found: Vec<_> = operations
@@ -253,7 +271,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         })
         .await;
         eventually("a request without a selector", async || {
-            let later = requests(world, &BACKUP).split_off(sent);
+            let later = requests(cluster, &BACKUP).split_off(sent);
             let all = later.iter().any(|uri| !uri.contains("labelSelector="));
             so(all, later)
         })
@@ -263,8 +281,8 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
 
 #[test]
 fn different_selectors_are_applied_by_the_server() {
-    shared(async |world| {
-        let namespace = world.namespace("differ").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("differ").await;
         let second = format!("{namespace}-2");
         let mut rule_sets = [
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
@@ -273,40 +291,40 @@ fn different_selectors_are_applied_by_the_server() {
         // The debounce period is long. Below, an object that the selector no longer matches must be
         // deleted before this period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
-        install(world, &SNAPSHOT, &rule_sets).await;
-        let sent = requests(world, &SNAPSHOT);
+        install(cluster, &SNAPSHOT, &rule_sets).await;
+        let sent = requests(cluster, &SNAPSHOT);
         let last = sent.last().expect("the server must watch the resource");
         assert!(!last.contains("labelSelector="), "{sent:?}");
 
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let gold = json!({"tier": "gold"});
         running(
-            world,
+            cluster,
             &SNAPSHOT,
             namespace,
             "never",
             &json!({"tier": "gold", "ignore": ""}),
         )
         .await;
-        running(world, &SNAPSHOT, namespace, "changes", &gold).await;
-        running(world, &SNAPSHOT, namespace, "dies", &gold).await;
+        running(cluster, &SNAPSHOT, namespace, "changes", &gold).await;
+        running(cluster, &SNAPSHOT, namespace, "dies", &gold).await;
         let gilding = [("changes", "Gilding"), ("dies", "Gilding")];
-        world.until_operations(namespace, &gilding).await;
+        cluster.until_operations(namespace, &gilding).await;
 
         label(
-            world,
+            cluster,
             &SNAPSHOT,
             namespace,
             "changes",
             &json!({"tier": "silver"}),
         )
         .await;
-        delete(world, &SNAPSHOT, namespace, "dies").await;
+        delete(cluster, &SNAPSHOT, namespace, "dies").await;
         let want = ended("Gilding", DELETED);
         wait_for_life(&mut events, ("dies", "Gilding"), &want).await;
         let want = settled("Gilding", LEFT);
         wait_for_life(&mut events, ("changes", "Gilding"), &want).await;
-        let operations = world
+        let operations = cluster
             .until_operations(namespace, &[("changes", "Silvering")])
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
@@ -314,7 +332,7 @@ fn different_selectors_are_applied_by_the_server() {
         // First, the selector no longer matches the object. Then the object is deleted. The
         // deletion must end the operation at once.
         label(
-            world,
+            cluster,
             &SNAPSHOT,
             namespace,
             "changes",
@@ -323,7 +341,7 @@ fn different_selectors_are_applied_by_the_server() {
         .await;
         let mut want = settled("Silvering", DELETED);
         wait_for_life(&mut events, ("changes", "Silvering"), &want[..2]).await;
-        delete(world, &SNAPSHOT, namespace, "changes").await;
+        delete(cluster, &SNAPSHOT, namespace, "changes").await;
         let all = wait_for_life(&mut events, ("changes", "Silvering"), &want).await;
         want.clear();
         assert_eq!(life(&all, "never", "Gilding", None), want);

@@ -2,36 +2,36 @@
 //! continue to write these custom resources, and must keep labels and annotations of other clients.
 
 use super::{CR, Persisting, crs, delete_custom_resources, writes};
-use crate::harness::{World, alone, eventually, migrating, so, text};
+use crate::harness::{TestCluster, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 
 /// Creates an operation, and waits until the server has written its custom resource. Returns the
 /// namespace and the custom resource.
-async fn create_written(world: &World, persisting: &Persisting) -> (&'static str, Value) {
-    let namespace = world.namespace("foreign").await;
-    world.ready_rule_set(&migrating(namespace)).await;
-    world.machine(namespace, "a", "Migrating").await;
+async fn create_written(cluster: &TestCluster, persisting: &Persisting) -> (&'static str, Value) {
+    let namespace = cluster.namespace("foreign").await;
+    cluster.ready_rule_set(&migrating(namespace)).await;
+    cluster.machine(namespace, "a", "Migrating").await;
     let cr = eventually("the operation is written", async || {
         persisting.wait_until_equal().await;
-        custom_resource_in(world, namespace).await
+        custom_resource_in(cluster, namespace).await
     })
     .await;
     (namespace, cr)
 }
 
 /// Returns the custom resource of the operation in this namespace.
-async fn custom_resource_in(world: &World, namespace: &str) -> Result<Value, String> {
-    let mut all = crs(world).await.into_values();
+async fn custom_resource_in(cluster: &TestCluster, namespace: &str) -> Result<Value, String> {
+    let mut all = crs(cluster).await.into_values();
     let own = all.find(|cr| text(cr, "/spec/subject/namespace") == namespace);
     own.ok_or_else(|| "there is no custom resource".to_owned())
 }
 
 #[test]
 fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let (namespace, cr) = create_written(world, &persisting).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let (namespace, cr) = create_written(cluster, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         // The test deletes the custom resource, and creates it again with the same content. A
         // backup tool does the same when it restores an object.
@@ -45,12 +45,12 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
             let metadata = copy["metadata"].as_object_mut();
             metadata.expect("an object has metadata").remove(field);
         }
-        world.admin.delete(&path).await.ok();
-        let made = world.create(&CR, None, &copy).await;
+        cluster.admin.delete(&path).await.ok();
+        let made = cluster.create(&CR, None, &copy).await;
         assert_ne!(made["metadata"]["uid"], cr["metadata"]["uid"]);
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {
-            let cr = custom_resource_in(world, namespace).await?;
+            let cr = custom_resource_in(cluster, namespace).await?;
             so(cr["status"]["phase"] == "Completed", &cr["status"])?;
             so(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
@@ -67,37 +67,37 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
 
 #[test]
 fn foreign_labels_and_annotations_are_preserved() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let (namespace, cr) = create_written(world, &persisting).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let (namespace, cr) = create_written(cluster, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         let theirs = json!({"metadata": {
             "labels": {"team": "a"}, "annotations": {"note": "b"},
         }});
-        world.admin.merge(&path, &theirs).await.ok();
+        cluster.admin.merge(&path, &theirs).await.ok();
         persisting.server.kill().await;
-        let before = writes(world).await;
+        let before = writes(cluster).await;
         persisting.start_again().await;
         // At its start, the server compares the custom resources with its operations. This
         // comparison must not cause a write. It is finished when the server writes a new operation.
-        world.machine(namespace, "b", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         eventually("the new operation is written", async || {
-            let count = writes(world).await - before;
+            let count = writes(cluster).await - before;
             so(count > 0.5, count)
         })
         .await;
-        assert!((writes(world).await - before - 1.0).abs() < 0.5);
+        assert!((writes(cluster).await - before - 1.0).abs() < 0.5);
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
         // The server does not read this change of another client, so its next write gets a
         // conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
-        world.admin.merge(&path, &theirs).await.ok();
-        world.set_status(namespace, "a", "Running").await;
+        cluster.admin.merge(&path, &theirs).await.ok();
+        cluster.set_status(namespace, "a", "Running").await;
         let after = eventually("the end of the operation is written", async || {
-            let after = world.admin.get(&path).await.ok();
+            let after = cluster.admin.get(&path).await.ok();
             so(after["status"]["phase"] == "Completed", &after["status"])?;
             Ok(after)
         })
@@ -112,13 +112,13 @@ fn foreign_labels_and_annotations_are_preserved() {
 
 #[test]
 fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let (_, cr) = create_written(world, &persisting).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let (_, cr) = create_written(cluster, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         // Release 0.1.0 wrote custom resources with server-side apply. The test writes a custom
         // resource in the same way.
         let mut applied = json!({
@@ -131,16 +131,16 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         applied["status"]["progress"] = json!(50);
         let apply = format!("{path}?fieldManager=ifo-persistence&force=true");
         let kind = "application/apply-patch+yaml";
-        let answer = world
+        let answer = cluster
             .admin
             .send(http::Method::PATCH, &apply, kind, applied.to_string())
             .await;
         answer.ok();
         let theirs = json!({"metadata": {"labels": {"team": "a"}}});
-        world.admin.merge(&path, &theirs).await.ok();
+        cluster.admin.merge(&path, &theirs).await.ok();
         persisting.start_again().await;
         let labels = eventually("the field progress is removed", async || {
-            let after = world.admin.get(&path).await.ok();
+            let after = cluster.admin.get(&path).await.ok();
             so(after["status"]["progress"].is_null(), &after["status"])?;
             Ok(after["metadata"]["labels"].clone())
         })
@@ -150,7 +150,7 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         // The server restores the operation from the custom resource, including the old label. When
         // the server evaluates the rule for the first time, it removes the label.
         eventually("the old label is removed", async || {
-            let after = world.admin.get(&path).await.ok();
+            let after = cluster.admin.get(&path).await.ok();
             so(
                 after["metadata"]["labels"] == want,
                 (&labels, &after["metadata"]["labels"]),

@@ -11,14 +11,14 @@ const REGISTRATION: &str =
 
 #[test]
 fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let mut traffic = Traffic::start(world, 20).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let mut traffic = Traffic::start(cluster, 20).await;
         let mut outage = async |away: Duration| {
             let stop = async {
                 tokio::time::sleep(Duration::from_millis(700)).await;
-                let stopped = world.control_plane.command("stop kube-apiserver").await;
+                let stopped = cluster.control_plane.command("stop kube-apiserver").await;
                 stopped.expect("the kube-apiserver must stop");
             };
             tokio::join!(traffic.steps(300), stop);
@@ -26,9 +26,9 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
             // memory.
             assert!(!persisting.live().await.is_empty());
             tokio::time::sleep(away).await;
-            let started = world.control_plane.command("start kube-apiserver").await;
+            let started = cluster.control_plane.command("start kube-apiserver").await;
             started.expect("the kube-apiserver must start");
-            world.served().await;
+            cluster.served().await;
         };
         outage(Duration::from_mins(1)).await;
         outage(Duration::from_secs(5)).await;
@@ -52,14 +52,14 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
 
 #[test]
 fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
-    alone(async |world| {
-        let persisting = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("no-crd").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        let persisting = Persisting::start(cluster, &[]).await;
+        let namespace = cluster.namespace("no-crd").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         let definition = format!("{}/{}.ifo.kubevirt.io", CRD.path(None), CR.plural);
         let wait_for_condition = async |status: &str| {
             eventually(&format!("OperationsPersisted is {status}"), async || {
-                let service = world.admin.get(REGISTRATION).await.ok();
+                let service = cluster.admin.get(REGISTRATION).await.ok();
                 let found = condition(&service, "OperationsPersisted").clone();
                 so(found["status"] == status, &found)?;
                 let available = condition(&service, "Available")["status"].clone();
@@ -69,13 +69,13 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             .await
         };
         wait_for_condition("True").await;
-        world.admin.delete(&definition).await.ok();
+        cluster.admin.delete(&definition).await.ok();
         eventually("the CRD is deleted", async || {
-            let answer = world.admin.get(&CR.path(None)).await;
+            let answer = cluster.admin.get(&CR.path(None)).await;
             so(answer.code == 404, answer.code)
         })
         .await;
-        world.machine(namespace, "a", "Migrating").await;
+        cluster.machine(namespace, "a", "Migrating").await;
         eventually("the operation is served", async || {
             let live = persisting.live().await;
             let found = live
@@ -88,19 +88,19 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         assert_eq!(text(&found, "/reason"), "CustomResourceDefinitionMissing");
         assert!(persisting.log().contains("CustomResourceDefinitionMissing"));
 
-        install(world).await;
+        install(cluster).await;
         wait_for_condition("True").await;
         persisting.wait_until_equal().await;
 
         let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-persistence";
         let without = r#"[{"op": "remove", "path": "/rules/0"}]"#.to_owned();
         let kind = "application/json-patch+json";
-        world
+        cluster
             .admin
             .send(http::Method::PATCH, role, kind, without)
             .await
             .ok();
-        world.machine(namespace, "b", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         let found = wait_for_condition("False").await;
         assert_eq!(text(&found, "/reason"), "Forbidden");
         let log = persisting.log();
@@ -115,22 +115,22 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             text(&found, "/message").contains("inflightoperations"),
             "{found}"
         );
-        install(world).await;
+        install(cluster).await;
         wait_for_condition("True").await;
         persisting.wait_until_equal().await;
 
-        delete_custom_resources(world).await;
+        delete_custom_resources(cluster).await;
         // The server does not notice the deletion at once: it does not watch the custom resources,
         // and compares them with its operations only every ten minutes. But when an operation
         // changes, the server must create its custom resource again.
-        let before = writes(world).await;
-        world.set_status(namespace, "a", "Running").await;
+        let before = writes(cluster).await;
+        cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {
-            let crs = crs(world).await;
+            let crs = crs(cluster).await;
             let ended = crs.values().any(|cr| cr["status"]["phase"] == "Completed");
             so(ended, crs.len())
         })
         .await;
-        assert!(writes(world).await > before);
+        assert!(writes(cluster).await > before);
     });
 }

@@ -2,18 +2,18 @@
 //! resources must equal the operations. No custom resource may be lost or duplicated.
 
 use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
-use crate::harness::{World, alone, eventually, migrating, so, text};
+use crate::harness::{TestCluster, alone, eventually, migrating, so, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Creates operations that stay active during the whole test, and waits until their custom
 /// resources are written. Returns the operations by UID.
-async fn create_lasting(world: &World, persisting: &Persisting) -> BTreeMap<String, Value> {
-    let namespace = world.namespace("lasting").await;
-    world.ready_rule_set(&migrating(namespace)).await;
+async fn create_lasting(cluster: &TestCluster, persisting: &Persisting) -> BTreeMap<String, Value> {
+    let namespace = cluster.namespace("lasting").await;
+    cluster.ready_rule_set(&migrating(namespace)).await;
     for name in ["a", "b", "c"] {
-        world.machine(namespace, name, "Migrating").await;
+        cluster.machine(namespace, name, "Migrating").await;
     }
     let own = |it: &Value| text(it, "/spec/subject/namespace") == namespace;
     eventually("the operations are listed and written", async || {
@@ -68,11 +68,11 @@ async fn wait_until_right(
 
 #[test]
 fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let mut traffic = Traffic::start(world, 20).await;
-        let lasting = create_lasting(world, &persisting).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let mut traffic = Traffic::start(cluster, 20).await;
+        let lasting = create_lasting(cluster, &persisting).await;
         let mut ever: BTreeSet<String> = BTreeSet::new();
         for _ in 0..20 {
             let wait = Duration::from_millis(fastrand::u64(..1500));
@@ -81,7 +81,7 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
                 persisting.server.kill().await;
             };
             tokio::join!(traffic.steps(40), kill);
-            let written = crs(world).await;
+            let written = crs(cluster).await;
             persisting.start_again().await;
             // The first list that the restarted server returns must contain all operations that
             // have a custom resource.
@@ -119,11 +119,11 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
 
 #[test]
 fn after_kills_without_history_only_active_operations_are_left() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
         let env = [("RETAIN_COMPLETED_IFOS", "false")];
-        let mut persisting = Persisting::start(world, &env).await;
-        let mut traffic = Traffic::start(world, 20).await;
+        let mut persisting = Persisting::start(cluster, &env).await;
+        let mut traffic = Traffic::start(cluster, 20).await;
         for _ in 0..10 {
             let wait = Duration::from_millis(fastrand::u64(..1500));
             let kill = async {

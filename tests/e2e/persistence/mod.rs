@@ -13,7 +13,7 @@ mod namespaces;
 mod traffic;
 mod writes;
 
-use crate::harness::{Caller, Kind, OPERATION, Server, World, eventually, so, text};
+use crate::harness::{Caller, Kind, OPERATION, ServerProcess, TestCluster, eventually, so, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,17 +32,17 @@ const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode, and a client that connects to it directly.
 pub struct Persisting {
-    world: &'static World,
-    pub server: Server,
+    cluster: &'static TestCluster,
+    pub server: ServerProcess,
     kubeconfig: PathBuf,
     caller: Caller,
 }
 
 /// Returns the objects to install, and the Deployment of the server. The objects give [`ACCOUNT`]
 /// the rights of the server.
-async fn manifests(world: &World) -> (Vec<Value>, Value) {
-    let mut all = world.kustomize("deploy/crd-persistence").await;
-    all.extend(world.kustomize("deploy/persistence").await);
+async fn manifests(cluster: &TestCluster) -> (Vec<Value>, Value) {
+    let mut all = cluster.kustomize("deploy/crd-persistence").await;
+    all.extend(cluster.kustomize("deploy/persistence").await);
     let deployment = all.iter().find(|it| it["kind"] == "Deployment");
     let deployment = deployment
         .expect("deploy/persistence must have a Deployment")
@@ -70,11 +70,11 @@ async fn manifests(world: &World) -> (Vec<Value>, Value) {
 }
 
 /// Installs the CRD of the custom resources, and [`ACCOUNT`] with its rights.
-pub async fn install(world: &World) {
-    let (others, _) = manifests(world).await;
-    world.apply(&others).await;
+pub async fn install(cluster: &TestCluster) {
+    let (others, _) = manifests(cluster).await;
+    cluster.apply(&others).await;
     eventually("custom resources are served", async || {
-        let answer = world.admin.get(&CR.path(None)).await;
+        let answer = cluster.admin.get(&CR.path(None)).await;
         so(answer.code == 200, answer.code)
     })
     .await;
@@ -83,15 +83,15 @@ pub async fn install(world: &World) {
 impl Persisting {
     /// Installs the necessary objects, and starts a server. The environment variables in `env`
     /// replace those in the Deployment.
-    pub async fn start(world: &'static World, env: &[(&str, &str)]) -> Self {
-        install(world).await;
-        Self::start_only(world, env).await
+    pub async fn start(cluster: &'static TestCluster, env: &[(&str, &str)]) -> Self {
+        install(cluster).await;
+        Self::start_only(cluster, env).await
     }
 
     /// Starts a server as [`Self::start`] does, but installs no objects.
-    pub async fn start_only(world: &'static World, env: &[(&str, &str)]) -> Self {
+    pub async fn start_only(cluster: &'static TestCluster, env: &[(&str, &str)]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (_, mut deployment) = manifests(world).await;
+        let (_, mut deployment) = manifests(cluster).await;
         let container = "/spec/template/spec/containers/0/env";
         let variables = deployment
             .pointer_mut(container)
@@ -111,20 +111,20 @@ impl Persisting {
             args.retain(|arg| !arg.as_str().is_some_and(|arg| arg.starts_with(flag)));
         }
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = world
+        let dir = cluster
             .control_plane
             .state
             .dir
             .join(format!("persisting-{number}"));
         std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
         let kubeconfig = dir.join("kubeconfig");
-        world
+        cluster
             .kubeconfig_of("ifo-system", ACCOUNT, &kubeconfig)
             .await;
-        let server = Server::start(&dir, &deployment, &kubeconfig).await;
-        let caller = world.front_proxy_of(server.stranger());
+        let server = ServerProcess::start(&dir, &deployment, &kubeconfig).await;
+        let caller = cluster.front_proxy_of(server.stranger());
         Self {
-            world,
+            cluster,
             server,
             kubeconfig,
             caller,
@@ -190,7 +190,7 @@ impl Persisting {
     ) -> BTreeMap<String, Value> {
         eventually("the custom resources equal the operations", async || {
             let live = self.live().await;
-            let crs = crs(self.world).await;
+            let crs = crs(self.cluster).await;
             let difference = first_difference(&live, &crs, &alone);
             so(difference.is_none(), difference)?;
             Ok(crs)
@@ -201,10 +201,10 @@ impl Persisting {
 
 /// Returns all custom resources by the UID of their operation. Fails if two custom resources have
 /// the same operation.
-pub async fn crs(world: &World) -> BTreeMap<String, Value> {
+pub async fn crs(cluster: &TestCluster) -> BTreeMap<String, Value> {
     // A kube-apiserver that has just started answers 429 for some time.
     let list = eventually("custom resources are served", async || {
-        let answer = world.admin.get(&CR.path(None)).await;
+        let answer = cluster.admin.get(&CR.path(None)).await;
         so(answer.code == 200, answer.code)?;
         Ok(answer.body)
     })
@@ -294,8 +294,8 @@ pub fn identity(operation: &Value) -> [&str; 3] {
 
 /// Returns how often custom resources of operations have been written so far. The number is a
 /// metric of the kube-apiserver.
-pub async fn writes(world: &World) -> f64 {
-    let text = world.admin.get("/metrics").await.text;
+pub async fn writes(cluster: &TestCluster) -> f64 {
+    let text = cluster.admin.get("/metrics").await.text;
     text.lines()
         .filter(|line| {
             line.starts_with("apiserver_request_total{")
@@ -329,7 +329,7 @@ fn sum(text: &str, name: &str, with: &str) -> f64 {
 }
 
 /// Deletes all custom resources of operations, because earlier tests may have left some.
-pub async fn delete_custom_resources(world: &World) {
-    let answer = world.admin.delete(&CR.path(None)).await;
+pub async fn delete_custom_resources(cluster: &TestCluster) {
+    let answer = cluster.admin.delete(&CR.path(None)).await;
     assert!(matches!(answer.code, 200 | 404), "{}", answer.text);
 }

@@ -2,7 +2,7 @@
 //! and must delete their custom resources. Both must also happen if the namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, identity};
-use crate::harness::{World, alone, eventually, migrating, so, text};
+use crate::harness::{TestCluster, alone, eventually, migrating, so, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String,
 /// Creates a namespace with one active and one completed operation. Waits until both operations are
 /// listed and have custom resources. Returns the namespace and the custom resources.
 async fn populated(
-    world: &World,
+    cluster: &TestCluster,
     persisting: &Persisting,
 ) -> (&'static str, BTreeMap<String, Value>) {
-    let namespace = world.namespace("tenant").await;
-    world.ready_rule_set(&migrating(namespace)).await;
+    let namespace = cluster.namespace("tenant").await;
+    cluster.ready_rule_set(&migrating(namespace)).await;
     for name in ["active", "completed"] {
-        world.machine(namespace, name, "Migrating").await;
+        cluster.machine(namespace, name, "Migrating").await;
     }
     eventually("both operations are listed", async || {
         let listed = within(namespace, persisting.live().await);
         so(listed.len() == 2, listed.len())
     })
     .await;
-    world.set_status(namespace, "completed", "Running").await;
+    cluster.set_status(namespace, "completed", "Running").await;
     let written = eventually("one operation has completed", async || {
         let written = within(namespace, persisting.wait_until_equal().await);
         let mut phases: Vec<&str> = written
@@ -43,11 +43,11 @@ async fn populated(
     (namespace, written)
 }
 
-async fn delete(world: &World, namespace: &str) {
+async fn delete(cluster: &TestCluster, namespace: &str) {
     let path = format!("/api/v1/namespaces/{namespace}");
-    world.admin.delete(&path).await.ok();
+    cluster.admin.delete(&path).await.ok();
     eventually("the namespace is gone", async || {
-        let answer = world.admin.get(&path).await;
+        let answer = cluster.admin.get(&path).await;
         so(answer.code == 404, answer.code)
     })
     .await;
@@ -55,17 +55,17 @@ async fn delete(world: &World, namespace: &str) {
 
 #[test]
 fn a_deleted_namespace_loses_its_operations_and_history() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let (namespace, _) = populated(world, &persisting).await;
-        delete(world, namespace).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let (namespace, _) = populated(cluster, &persisting).await;
+        delete(cluster, namespace).await;
         eventually(
             "its operations are neither listed nor written",
             async || {
                 let listed = within(namespace, persisting.live().await);
                 so(listed.is_empty(), listed)?;
-                let written = within(namespace, crs(world).await);
+                let written = within(namespace, crs(cluster).await);
                 so(written.is_empty(), written)
             },
         )
@@ -75,25 +75,25 @@ fn a_deleted_namespace_loses_its_operations_and_history() {
 
 #[test]
 fn a_namespace_recreated_while_no_server_runs_has_no_operations_of_the_old_namespace() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let mut persisting = Persisting::start(world, &[]).await;
-        let (again, old) = populated(world, &persisting).await;
-        let (gone, _) = populated(world, &persisting).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let mut persisting = Persisting::start(cluster, &[]).await;
+        let (again, old) = populated(cluster, &persisting).await;
+        let (gone, _) = populated(cluster, &persisting).await;
         persisting.server.kill().await;
-        delete(world, again).await;
-        delete(world, gone).await;
+        delete(cluster, again).await;
+        delete(cluster, gone).await;
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": again},
         });
-        world
+        cluster
             .admin
             .post("/api/v1/namespaces", &namespace)
             .await
             .ok();
-        world.machine(again, "active", "Migrating").await;
-        let mut written = within(again, crs(world).await);
-        written.extend(within(gone, crs(world).await));
+        cluster.machine(again, "active", "Migrating").await;
+        let mut written = within(again, crs(cluster).await);
+        written.extend(within(gone, crs(cluster).await));
         assert_eq!(
             written.len(),
             4,
@@ -110,7 +110,7 @@ fn a_namespace_recreated_while_no_server_runs_has_no_operations_of_the_old_names
                 "{listed:?}"
             );
             assert_eq!(within(gone, live), BTreeMap::new());
-            let all = crs(world).await;
+            let all = crs(cluster).await;
             let left = within(gone, all.clone());
             so(left.is_empty(), left)?;
             let left = within(again, all);

@@ -1,7 +1,7 @@
 //! Traffic for the tests of persistence mode: changes the status of VirtualMachines at random, so
 //! that operations start and end.
 
-use crate::harness::{VM, World, rule_set, text};
+use crate::harness::{TestCluster, VM, rule_set, text};
 use serde_json::{Value, json};
 
 /// The values of a VirtualMachine's status. A rule detects an operation for each of the last three.
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 8;
 /// VirtualMachines in one namespace. `statuses` contains the expected status of each
 /// VirtualMachine.
 pub struct Traffic {
-    world: &'static World,
+    cluster: &'static TestCluster,
     pub namespace: &'static str,
     random: fastrand::Rng,
     pub statuses: Vec<&'static str>,
@@ -29,8 +29,8 @@ pub struct Traffic {
 impl Traffic {
     /// Creates VirtualMachines without operations, and a rule set with three operations. Each
     /// operation supersedes the others.
-    pub async fn start(world: &'static World, machines: usize) -> Self {
-        let namespace = world.namespace("persisted").await;
+    pub async fn start(cluster: &'static TestCluster, machines: usize) -> Self {
+        let namespace = cluster.namespace("persisted").await;
         let expression = |status: &str| format!("object.status.printableStatus == '{status}'");
         let operations = ["Migrating", "Starting", "Stopping"];
         let rules = operations.iter().map(|it| (*it, expression(it)));
@@ -41,12 +41,12 @@ impl Traffic {
         for rule in set["spec"]["rules"].as_array_mut().into_iter().flatten() {
             rule["supersedes"] = json!(["*"]);
         }
-        world.ready_rule_set(&set).await;
+        cluster.ready_rule_set(&set).await;
         for number in 0..machines {
-            world.machine(namespace, &name(number), "Running").await;
+            cluster.machine(namespace, &name(number), "Running").await;
         }
         Self {
-            world,
+            cluster,
             namespace,
             random: fastrand::Rng::with_seed(7),
             statuses: vec!["Running"; machines],
@@ -65,7 +65,7 @@ impl Traffic {
             let changes = batch.into_iter().map(|machine| {
                 let status = STATUSES[self.random.usize(..STATUSES.len())];
                 self.statuses[machine] = status;
-                set(self.world, self.namespace, machine, status)
+                set(self.cluster, self.namespace, machine, status)
             });
             let changes: Vec<_> = changes.collect();
             futures::future::join_all(changes).await;
@@ -76,7 +76,7 @@ impl Traffic {
     pub async fn repeat(&self) {
         for (machine, status) in self.statuses.iter().enumerate() {
             let name = name(machine);
-            self.world.set_status(self.namespace, &name, status).await;
+            self.cluster.set_status(self.namespace, &name, status).await;
         }
     }
 
@@ -110,7 +110,7 @@ fn name(machine: usize) -> String {
     format!("vm-{machine:03}")
 }
 
-async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
+async fn set(cluster: &TestCluster, namespace: &str, machine: usize, status: &str) {
     let path = format!("{}/{}", VM.path(Some(namespace)), name(machine));
     let patch = json!({"status": {"printableStatus": status}}).to_string();
     let request = http::Request::patch(path)
@@ -118,5 +118,5 @@ async fn set(world: &World, namespace: &str, machine: usize, status: &str) {
         .body(kube::client::Body::from(patch.into_bytes()))
         .expect("the request is valid");
     // A test may have stopped the kube-apiserver, so an error is ignored.
-    let _ = world.admin.try_send(request).await;
+    let _ = cluster.admin.try_send(request).await;
 }

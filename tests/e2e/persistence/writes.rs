@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 
 #[test]
 fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let namespace = world.namespace("kept").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let namespace = cluster.namespace("kept").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         persisting.wait_until_equal().await;
-        let before = writes(world).await;
-        world.machine(namespace, "a", "Migrating").await;
+        let before = writes(cluster).await;
+        cluster.machine(namespace, "a", "Migrating").await;
         let selector = format!("?fieldSelector=spec.subject.namespace={namespace}");
         let path = format!("{}{selector}", CR.path(None));
         let wait_for_phase = async |phase: &str| {
             eventually(&format!("the custom resource is {phase}"), async || {
-                let list = world.admin.get(&path).await.ok();
+                let list = cluster.admin.get(&path).await.ok();
                 so(list["items"][0]["status"]["phase"] == phase, &list)?;
                 Ok(list["items"][0].clone())
             })
@@ -43,12 +43,12 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
             "{active}"
         );
 
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         let completed = wait_for_phase("Completed").await;
         assert_eq!(active["metadata"]["uid"], completed["metadata"]["uid"]);
         assert_eq!(active["status"]["started"], completed["status"]["started"]);
         assert!(completed["status"]["completed"].is_string(), "{completed}");
-        assert!((writes(world).await - before - 2.0).abs() < 0.5);
+        assert!((writes(cluster).await - before - 2.0).abs() < 0.5);
 
         let columns = [
             "get",
@@ -58,7 +58,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
         let selector = format!(
             "spec.operation=Migrating,status.phase=Completed,spec.subject.namespace={namespace}"
         );
-        let table = world
+        let table = cluster
             .kubectl(&[columns[0], columns[1], columns[2], &selector])
             .await;
         let table = table.expect("kubectl must accept the field selector");
@@ -87,15 +87,15 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
 
 #[test]
 fn without_retention_the_deletion_is_the_second_write() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
-        let namespace = world.namespace("not-kept").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[("RETAIN_COMPLETED_IFOS", "false")]).await;
+        let namespace = cluster.namespace("not-kept").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         persisting.wait_until_equal().await;
-        let before = writes(world).await;
+        let before = writes(cluster).await;
         for number in 0..10 {
-            world
+            cluster
                 .machine(namespace, &format!("vm-{number}"), "Migrating")
                 .await;
         }
@@ -109,16 +109,16 @@ fn without_retention_the_deletion_is_the_second_write() {
         })
         .await;
         for number in 0..10 {
-            world
+            cluster
                 .set_status(namespace, &format!("vm-{number}"), "Running")
                 .await;
         }
         eventually("all custom resources are deleted", async || {
-            let crs = in_namespace(&crs(world).await);
+            let crs = in_namespace(&crs(cluster).await);
             so(crs == 0, crs)
         })
         .await;
-        assert!((writes(world).await - before - 20.0).abs() < 0.5);
+        assert!((writes(cluster).await - before - 20.0).abs() < 0.5);
         assert!(persisting.metric("ifo_persistence_writes_total").await >= 20.0);
         // The server updates this metric once a second.
         eventually("the queue is empty", async || {
@@ -131,19 +131,19 @@ fn without_retention_the_deletion_is_the_second_write() {
 
 #[test]
 fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let name = world.namespace("noded").await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let name = cluster.namespace("noded").await;
         let rule = format!("object.spec.unschedulable && object.metadata.name == '{name}'");
-        world
+        cluster
             .ready_rule_set(&rule_set(name, &NODE, &[("Draining", &rule)]))
             .await;
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
             "spec": {"unschedulable": true},
         });
-        let node = world.create(&NODE, None, &node).await;
+        let node = cluster.create(&NODE, None, &node).await;
         let of = |crs: BTreeMap<String, Value>| {
             let mut crs = crs.into_values();
             crs.find(|cr| text(cr, "/spec/subject/name") == name)
@@ -157,13 +157,13 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             text(&cr, "/metadata/ownerReferences/0/uid"),
             text(&node, "/metadata/uid")
         );
-        world
+        cluster
             .admin
             .delete(&format!("{}/{name}", NODE.path(None)))
             .await
             .ok();
         eventually("the garbage collector deletes it", async || {
-            let left = of(crs(world).await);
+            let left = of(crs(cluster).await);
             so(left.is_none(), left)
         })
         .await;
@@ -172,12 +172,12 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
 
 #[test]
 fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes() {
-    alone(async |world| {
-        delete_custom_resources(world).await;
-        let persisting = Persisting::start(world, &[]).await;
-        let mut traffic = Traffic::start(world, 50).await;
+    alone(async |cluster| {
+        delete_custom_resources(cluster).await;
+        let persisting = Persisting::start(cluster, &[]).await;
+        let mut traffic = Traffic::start(cluster, 50).await;
         persisting.wait_until_equal().await;
-        let before = writes(world).await;
+        let before = writes(cluster).await;
         let known = persisting.live().await.len();
         for _ in 0..10 {
             traffic.steps(500).await;
@@ -190,7 +190,7 @@ fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes
         .await;
         let crs = persisting.wait_until_equal().await;
         let operations = crs.len() - known;
-        let writes = writes(world).await - before;
+        let writes = writes(cluster).await - before;
         assert!(operations > 1000, "{operations}");
         #[allow(clippy::cast_precision_loss, reason = "thousands")]
         let each = writes / operations as f64;

@@ -251,12 +251,12 @@ mod tests {
     use jiff::Timestamp;
     use serde_json::json;
 
-    struct Feed {
+    struct FeedFixture {
         unknown: UnknownObjects,
         budgets: RuleSetBudgets,
     }
 
-    impl Feed {
+    impl FeedFixture {
         fn new(expression: &str) -> Self {
             let target = Gvr {
                 group: "g.io".into(),
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn objects_skipped_by_a_throttled_rule_set_are_relisted_after_recovery() {
-        let mut feed = Feed::new(CUBIC_EXPRESSION);
+        let mut feed = FeedFixture::new(CUBIC_EXPRESSION);
         let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
         feed.unknown.reset();
         for name in &names {
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn objects_beyond_the_limit_are_counted_until_the_next_list() {
-        let mut feed = Feed::new("object.values[0] > 'text'");
+        let mut feed = FeedFixture::new("object.values[0] > 'text'");
         let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
         feed.unknown.reset();
         for name in &names {
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn dropping_the_feed_removes_its_counts() {
-        let mut feed = Feed::new(CUBIC_EXPRESSION);
+        let mut feed = FeedFixture::new(CUBIC_EXPRESSION);
         for name in 0..MAX_OBJECTS + 5 {
             feed.evaluate(&name.to_string(), 300, 0);
         }

@@ -22,7 +22,7 @@ pub struct ClientGo {
 /// The state that the program prints. `told` and `broken` are the fields `from_events` and
 /// `violations` of [`Belief`].
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct InformerReport {
     synced: bool,
     store: Objects,
     told: Objects,
@@ -82,7 +82,7 @@ impl ClientGo {
         self.answer().await.requests
     }
 
-    async fn answer(&mut self) -> Answer {
+    async fn answer(&mut self) -> InformerReport {
         let asked = self.stdin.write_all(b"\n").await;
         asked.unwrap_or_else(|error| panic!("{} has ended: {error}", self.name));
         let line = tokio::time::timeout(DEADLINE, self.lines.next_line()).await;

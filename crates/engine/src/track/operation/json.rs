@@ -19,11 +19,11 @@ const TYPICAL_JSON_BYTES: usize = 2048;
 
 /// Collects the JSON of an operation while it is serialized, and the positions of its texts.
 #[derive(Default)]
-pub struct JsonRecorder(RefCell<Recording>);
+pub struct JsonRecorder(RefCell<RecordedJson>);
 
 /// The JSON and the positions that a [`JsonRecorder`] has recorded.
 #[derive(Default)]
-pub struct Recording {
+pub struct RecordedJson {
     pub json: Vec<u8>,
     /// Position of the value of `metadata`.
     pub metadata: Range<usize>,
@@ -64,7 +64,7 @@ impl JsonRecorder {
     }
 
     /// Returns the JSON and the recorded positions.
-    pub fn finish(self) -> Recording {
+    pub fn finish(self) -> RecordedJson {
         self.0.into_inner()
     }
 

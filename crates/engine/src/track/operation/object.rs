@@ -1,8 +1,8 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
 use super::json::{
-    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedLabels,
-    Recording, SpecJson, StatusJson, SubjectJson,
+    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedJson,
+    RecordedLabels, SpecJson, StatusJson, SubjectJson,
 };
 use super::timing::Suspicion;
 use super::{Detected, Operation, SubjectView};
@@ -135,7 +135,7 @@ impl Operation {
             neighbour_field: "known",
         };
         json::encode(&recorder, &metadata, &spec, &status);
-        let Recording {
+        let RecordedJson {
             json,
             metadata,
             texts,

@@ -29,7 +29,7 @@ const RETENTION: Retention = Retention {
 };
 
 /// A tracker with a clock, and with the operations that clients would see.
-struct World {
+struct TrackerFixture {
     tracker: Tracker,
     /// Operations in the index, as JSON.
     objects: BTreeMap<Key, Vec<u8>>,
@@ -37,7 +37,7 @@ struct World {
     records: BTreeMap<Key, Vec<u8>>,
     /// Number of changes so far.
     version: usize,
-    /// Changes since the last call of [`World::take_changes`].
+    /// Changes since the last call of [`TrackerFixture::take_changes`].
     changes: Vec<(char, Vec<u8>)>,
     now: ClockReading,
     target: Arc<Gvr>,
@@ -45,8 +45,8 @@ struct World {
     generation: u64,
 }
 
-/// Creates a world with a rule set whose first list is complete and empty.
-fn world() -> World {
+/// Creates a fixture with a rule set whose first list is complete and empty.
+fn fixture() -> TrackerFixture {
     world_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
@@ -55,22 +55,22 @@ fn world() -> World {
     })
 }
 
-fn world_with(settings: TrackerSettings) -> World {
-    let mut world = world_without_rules(settings);
-    world.set_rules(&[("vm-rules", &["Migrating", "Stopping"])]);
-    world.send_event(FeedEvent::Reset);
-    world.send_event(FeedEvent::Synced { missing: None });
-    world
+fn world_with(settings: TrackerSettings) -> TrackerFixture {
+    let mut fixture = world_without_rules(settings);
+    fixture.set_rules(&[("vm-rules", &["Migrating", "Stopping"])]);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture
 }
 
-/// Creates a world without rules.
-fn world_without_rules(settings: TrackerSettings) -> World {
+/// Creates a fixture without rules.
+fn world_without_rules(settings: TrackerSettings) -> TrackerFixture {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
         version: "v1".into(),
         resource: "virtualmachines".into(),
     });
-    World {
+    TrackerFixture {
         tracker: Tracker::new(settings, Arc::new(())),
         objects: BTreeMap::new(),
         records: BTreeMap::new(),
@@ -131,7 +131,7 @@ fn subject(name: &str) -> Subject {
     }
 }
 
-impl World {
+impl TrackerFixture {
     fn set_rules(&mut self, sets: &[(&str, &[&str])]) {
         self.generation += 1;
         self.book = book(&self.target, self.generation, sets);
@@ -321,9 +321,9 @@ fn condition(object: &InFlightOperation, type_: &str) -> (String, String) {
 
 #[test]
 fn detected_operation_is_shown_with_its_subject() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    let object = world.only_operation();
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    let object = fixture.only_operation();
     assert!(
         object
             .metadata
@@ -361,21 +361,21 @@ fn detected_operation_is_shown_with_its_subject() {
 
 #[test]
 fn an_operation_that_is_detected_again_within_the_debounce_period_continues() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    let before = world.only_operation();
-    world.advance(Duration::from_secs(5));
-    world.evaluate_vm(&[]);
-    let settling = world.only_operation();
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    let before = fixture.only_operation();
+    fixture.advance(Duration::from_secs(5));
+    fixture.evaluate_vm(&[]);
+    let settling = fixture.only_operation();
     assert_eq!(settling.status.state, State::Settling);
     assert_eq!(
         condition(&settling, "Detected"),
         ("False".into(), "Settling".into())
     );
-    world.advance(DEBOUNCE.checked_sub(Duration::from_secs(1)).unwrap());
-    world.evaluate_vm(&["Migrating"]);
-    world.advance(DEBOUNCE * 2);
-    let after = world.only_operation();
+    fixture.advance(DEBOUNCE.checked_sub(Duration::from_secs(1)).unwrap());
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.advance(DEBOUNCE * 2);
+    let after = fixture.only_operation();
     assert_eq!(after.metadata.uid, before.metadata.uid);
     assert_eq!(
         after.metadata.creation_timestamp,
@@ -386,15 +386,15 @@ fn an_operation_that_is_detected_again_within_the_debounce_period_continues() {
 
 #[test]
 fn operation_completes_after_the_debounce_and_is_then_deleted() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    world.advance(Duration::from_secs(5));
-    let stopped = world.now.wall;
-    world.evaluate_vm(&[]);
-    world.advance(DEBOUNCE);
-    assert!(world.shown().is_empty());
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.advance(Duration::from_secs(5));
+    let stopped = fixture.now.wall;
+    fixture.evaluate_vm(&[]);
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.shown().is_empty());
     assert_eq!(
-        world.take_changes(),
+        fixture.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Settling Migrating",
@@ -413,13 +413,13 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
         records: 0,
         cluster_namespace: "ifo-system".into(),
     };
-    let mut world = world_with(settings);
-    world.evaluate_vm(&["Migrating"]);
-    world.advance(Duration::from_secs(5));
-    let stopped = world.now.wall;
-    world.evaluate_vm(&[]);
-    world.advance(DEBOUNCE * 2);
-    let object = world.only_operation();
+    let mut fixture = world_with(settings);
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.advance(Duration::from_secs(5));
+    let stopped = fixture.now.wall;
+    fixture.evaluate_vm(&[]);
+    fixture.advance(DEBOUNCE * 2);
+    let object = fixture.only_operation();
     assert_eq!(object.status.phase, Phase::Completed);
     assert_eq!(
         object.status.completed.as_ref().map(|time| time.0),
@@ -430,11 +430,11 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
         ("True".into(), "NotDetected".into())
     );
     assert_eq!(condition(&object, "Progressing").0, "False");
-    world.delete_namespace("other", None);
-    assert_eq!(world.shown().len(), 1);
-    world.delete_namespace("ns", None);
+    fixture.delete_namespace("other", None);
+    assert_eq!(fixture.shown().len(), 1);
+    fixture.delete_namespace("ns", None);
     assert!(
-        world.shown().is_empty(),
+        fixture.shown().is_empty(),
         "the retained operations of a deleted namespace must be deleted"
     );
 }
@@ -447,17 +447,17 @@ fn retained_operations_are_deleted_after_the_retention_time() {
         records: 0,
         cluster_namespace: "ifo-system".into(),
     };
-    let mut world = world_with(settings);
-    world.evaluate_vm(&["Migrating"]);
-    world.evaluate_vm(&[]);
-    assert_eq!(world.only_operation().status.phase, Phase::Completed);
-    world.advance(Duration::from_hours(24));
-    assert!(world.shown().is_empty());
+    let mut fixture = world_with(settings);
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.evaluate_vm(&[]);
+    assert_eq!(fixture.only_operation().status.phase, Phase::Completed);
+    fixture.advance(Duration::from_hours(24));
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
-    let mut world = world_with(TrackerSettings {
+    let mut fixture = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention {
             most: 2,
@@ -467,16 +467,16 @@ fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
         cluster_namespace: "ifo-system".into(),
     });
     for name in ["a", "b", "c", "d"] {
-        world.evaluate(subject(name), &["Migrating"]);
-        world.advance(Duration::from_secs(1));
-        world.evaluate(subject(name), &[]);
+        fixture.evaluate(subject(name), &["Migrating"]);
+        fixture.advance(Duration::from_secs(1));
+        fixture.evaluate(subject(name), &[]);
     }
-    let subjects = |world: &World| -> Vec<String> {
-        let shown = world.shown();
+    let subjects = |fixture: &TrackerFixture| -> Vec<String> {
+        let shown = fixture.shown();
         shown.into_iter().map(|it| it.spec.subject.name).collect()
     };
-    assert_eq!(subjects(&world), ["c", "d"]);
-    let deleted = world.take_changes();
+    assert_eq!(subjects(&fixture), ["c", "d"]);
+    let deleted = fixture.take_changes();
     let deleted = deleted.iter().filter(|it| it.starts_with('-'));
     assert_eq!(
         deleted.count(),
@@ -484,49 +484,49 @@ fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
         "clients must receive the deletion of each operation beyond the maximum"
     );
     // The retention of each operation counts from its own end.
-    world.advance(Duration::from_hours(24) - Duration::from_secs(1));
-    assert_eq!(subjects(&world), ["d"]);
+    fixture.advance(Duration::from_hours(24) - Duration::from_secs(1));
+    assert_eq!(subjects(&fixture), ["d"]);
 }
 
 #[test]
 fn an_evaluation_without_visible_changes_writes_nothing() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    world.take_changes();
-    let version = world.version;
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.take_changes();
+    let version = fixture.version;
     for generation in 8..20 {
-        world.advance(Duration::from_secs(1));
+        fixture.advance(Duration::from_secs(1));
         let subject = Subject {
             generation: Some(generation),
             ..subject("vm")
         };
-        world.evaluate(subject, &["Migrating"]);
+        fixture.evaluate(subject, &["Migrating"]);
     }
-    assert_eq!(world.version, version);
-    assert!(world.take_changes().is_empty());
+    assert_eq!(fixture.version, version);
+    assert!(fixture.take_changes().is_empty());
     // The next visible change contains the newest generation.
-    world.evaluate(
+    fixture.evaluate(
         Subject {
             generation: Some(20),
             ..subject("vm")
         },
         &[],
     );
-    assert_eq!(world.only_operation().status.subject_generation, Some(20));
+    assert_eq!(fixture.only_operation().status.subject_generation, Some(20));
 }
 
 #[test]
 fn deleted_subject_ends_its_operations_at_once() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating", "Stopping"]);
-    world.take_changes();
-    world.send_event(FeedEvent::Deleted {
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating", "Stopping"]);
+    fixture.take_changes();
+    fixture.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
-    assert!(world.shown().is_empty());
+    assert!(fixture.shown().is_empty());
     assert_eq!(
-        world
+        fixture
             .take_changes()
             .iter()
             .filter(|line| line.contains("Ended SubjectDeleted"))
@@ -537,16 +537,16 @@ fn deleted_subject_ends_its_operations_at_once() {
 
 #[test]
 fn subject_missing_from_a_relist_counts_as_deleted() {
-    let mut world = world();
-    world.evaluate(subject("a"), &["Migrating"]);
-    world.evaluate(subject("b"), &["Migrating"]);
-    world.evaluate(subject("c"), &["Migrating"]);
-    world.send_event(FeedEvent::Lost);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate(subject("b"), &["Migrating"]);
-    world.evaluate(subject("c"), &[]);
-    world.send_event(FeedEvent::Synced { missing: None });
-    let names: Vec<_> = world
+    let mut fixture = fixture();
+    fixture.evaluate(subject("a"), &["Migrating"]);
+    fixture.evaluate(subject("b"), &["Migrating"]);
+    fixture.evaluate(subject("c"), &["Migrating"]);
+    fixture.send_event(FeedEvent::Lost);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate(subject("b"), &["Migrating"]);
+    fixture.evaluate(subject("c"), &[]);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    let names: Vec<_> = fixture
         .shown()
         .into_iter()
         .map(|object| (object.spec.subject.name, object.status.state))
@@ -562,39 +562,39 @@ fn subject_missing_from_a_relist_counts_as_deleted() {
 
 #[test]
 fn during_an_interruption_of_the_watch_detected_is_unknown_and_no_operation_completes() {
-    let mut world = world();
-    world.evaluate(subject("a"), &["Migrating"]);
-    world.evaluate(subject("b"), &["Migrating"]);
-    world.evaluate(subject("b"), &[]);
-    world.send_event(FeedEvent::Lost);
-    for object in world.shown() {
+    let mut fixture = fixture();
+    fixture.evaluate(subject("a"), &["Migrating"]);
+    fixture.evaluate(subject("b"), &["Migrating"]);
+    fixture.evaluate(subject("b"), &[]);
+    fixture.send_event(FeedEvent::Lost);
+    for object in fixture.shown() {
         assert_eq!(
             condition(&object, "Detected"),
             ("Unknown".into(), "WatchGap".into())
         );
     }
-    world.advance(DEBOUNCE * 10);
+    fixture.advance(DEBOUNCE * 10);
     assert_eq!(
-        world.shown().len(),
+        fixture.shown().len(),
         2,
         "an operation must not complete during an interruption of the watch"
     );
-    world.send_event(FeedEvent::Synced { missing: None });
-    let object = world.only_operation();
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    let object = fixture.only_operation();
     assert_eq!(object.spec.subject.name, "a");
     assert_eq!(condition(&object, "Detected").0, "True");
 }
 
 #[test]
 fn a_failed_rule_does_not_change_its_operation() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating", "Stopping"]);
-    world.evaluate_vm(&["!Migrating"]);
-    world.advance(DEBOUNCE);
-    assert_eq!(world.only_operation().spec.operation, "Migrating");
-    world.evaluate_vm(&["!Stopping", "Migrating"]);
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating", "Stopping"]);
+    fixture.evaluate_vm(&["!Migrating"]);
+    fixture.advance(DEBOUNCE);
+    assert_eq!(fixture.only_operation().spec.operation, "Migrating");
+    fixture.evaluate_vm(&["!Stopping", "Migrating"]);
     assert_eq!(
-        world.only_operation().spec.operation,
+        fixture.only_operation().spec.operation,
         "Migrating",
         "a failed rule must not start an operation"
     );
@@ -602,64 +602,64 @@ fn a_failed_rule_does_not_change_its_operation() {
 
 #[test]
 fn operation_of_a_cluster_scoped_subject_is_shown_in_the_servers_namespace() {
-    let mut world = world();
-    world.evaluate(
+    let mut fixture = fixture();
+    fixture.evaluate(
         Subject {
             namespace: None,
             ..subject("version")
         },
         &["Migrating"],
     );
-    let object = world.only_operation();
+    let object = fixture.only_operation();
     assert_eq!(object.metadata.namespace.as_deref(), Some("ifo-system"));
     assert_eq!(object.spec.subject.namespace, None);
 }
 
 #[test]
 fn if_several_rule_sets_detect_an_operation_it_shows_the_values_of_the_first_by_name() {
-    let mut world = world();
-    world.set_rules(&[
+    let mut fixture = fixture();
+    fixture.set_rules(&[
         ("b-rules", &["Migrating"]),
         ("a-rules", &["Migrating"]),
         ("c-rules", &["Migrating"]),
     ]);
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.evaluate_vm(&["b-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(world.only_operation().spec.rule_set, "b-rules");
-    world.evaluate_vm(&["a-rules:Migrating", "b-rules:Migrating"]);
-    let object = world.only_operation();
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.evaluate_vm(&["b-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(fixture.only_operation().spec.rule_set, "b-rules");
+    fixture.evaluate_vm(&["a-rules:Migrating", "b-rules:Migrating"]);
+    let object = fixture.only_operation();
     assert_eq!(
         object.spec.rule_set, "b-rules",
         "the operation must show the values of the same rule set while it detects the operation"
     );
     assert_eq!(object.status.detected_by, ["a-rules", "b-rules"]);
-    world.evaluate_vm(&["a-rules:Migrating", "c-rules:Migrating"]);
-    assert_eq!(world.only_operation().spec.rule_set, "a-rules");
+    fixture.evaluate_vm(&["a-rules:Migrating", "c-rules:Migrating"]);
+    assert_eq!(fixture.only_operation().spec.rule_set, "a-rules");
 }
 
 #[test]
 fn removed_rule_ends_only_its_own_operation() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating", "Stopping"]);
-    world.take_changes();
-    world.set_rules(&[("vm-rules", &["Stopping"])]);
-    assert_eq!(world.only_operation().spec.operation, "Stopping");
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating", "Stopping"]);
+    fixture.take_changes();
+    fixture.set_rules(&[("vm-rules", &["Stopping"])]);
+    assert_eq!(fixture.only_operation().spec.operation, "Stopping");
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".to_owned())
     );
-    world.remove_rules(false);
-    assert!(world.shown().is_empty());
+    fixture.remove_rules(false);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn removed_target_ends_its_operations() {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    world.remove_rules(true);
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.remove_rules(true);
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended TargetRemoved".to_owned())
     );
@@ -667,11 +667,11 @@ fn removed_target_ends_its_operations() {
 
 #[test]
 fn the_result_of_replaced_rules_is_ignored() {
-    let mut world = world();
-    let old = world.generation;
-    world.set_rules(&[("vm-rules", &["Stopping"])]);
+    let mut fixture = fixture();
+    let old = fixture.generation;
+    fixture.set_rules(&[("vm-rules", &["Stopping"])]);
     let finding = Finding {
-        rule_set: world.book.rule_sets[0].clone(),
+        rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
         item: None,
         says: Some(RuleValues::default()),
@@ -690,29 +690,29 @@ fn the_result_of_replaced_rules_is_ignored() {
         read: Instant::now(),
     };
     let source = Source {
-        target: world.target.clone(),
+        target: fixture.target.clone(),
         namespace: None,
     };
-    world.send(Message::Feed {
+    fixture.send(Message::Feed {
         source,
         generation: old,
         event,
     });
-    assert!(world.shown().is_empty());
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn a_second_run_within_the_same_second_is_another_object() {
-    let mut world = world_with(TrackerSettings {
+    let mut fixture = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         records: 0,
         cluster_namespace: "ifo-system".into(),
     });
-    world.evaluate_vm(&["Migrating"]);
-    world.evaluate_vm(&[]);
-    world.evaluate_vm(&["Migrating"]);
-    let shown = world.shown();
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.evaluate_vm(&[]);
+    fixture.evaluate_vm(&["Migrating"]);
+    let shown = fixture.shown();
     let starts: BTreeSet<_> = shown
         .iter()
         .map(|object| {
@@ -768,7 +768,7 @@ proptest! {
     /// operations. No timer is left.
     #[test]
     fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
-        let mut world = world();
+        let mut fixture = fixture();
         let mut last: BTreeMap<u8, u8> = BTreeMap::new();
         let mut rules = 3;
         for step in steps {
@@ -776,37 +776,37 @@ proptest! {
                 Step::Evaluates(vm, what) => {
                     let what = what & rules;
                     last.insert(vm, what);
-                    if rules != 0 { world.evaluate(subject(&vm.to_string()), &operations(what)); }
+                    if rules != 0 { fixture.evaluate(subject(&vm.to_string()), &operations(what)); }
                 }
                 Step::Deletes(vm) => {
                     last.remove(&vm);
-                    world.send_event(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
+                    fixture.send_event(FeedEvent::Deleted { subject: subject(&vm.to_string()), read: Instant::now() });
                 }
-                Step::Waits(seconds) => world.advance(Duration::from_secs(seconds.into())),
-                Step::Lost => world.send_event(FeedEvent::Lost),
-                Step::Synced => world.send_event(FeedEvent::Synced { missing: None }),
+                Step::Waits(seconds) => fixture.advance(Duration::from_secs(seconds.into())),
+                Step::Lost => fixture.send_event(FeedEvent::Lost),
+                Step::Synced => fixture.send_event(FeedEvent::Synced { missing: None }),
                 Step::Relist(state) => {
                     last.clear();
-                    world.send_event(FeedEvent::Reset);
+                    fixture.send_event(FeedEvent::Reset);
                     for (vm, what) in state {
                         let what = what & rules;
                         last.insert(vm, what);
-                        if rules != 0 { world.evaluate(subject(&vm.to_string()), &operations(what)); }
+                        if rules != 0 { fixture.evaluate(subject(&vm.to_string()), &operations(what)); }
                     }
-                    world.send_event(FeedEvent::Synced { missing: None });
+                    fixture.send_event(FeedEvent::Synced { missing: None });
                 }
                 Step::Rules(new) => {
                     rules = new;
-                    if new == 0 { world.remove_rules(false) } else { world.set_rules(&[("vm-rules", &operations(new))]) }
+                    if new == 0 { fixture.remove_rules(false) } else { fixture.set_rules(&[("vm-rules", &operations(new))]) }
                     last.clear();
-                    world.send_event(FeedEvent::Reset);
-                    world.send_event(FeedEvent::Synced { missing: None });
+                    fixture.send_event(FeedEvent::Reset);
+                    fixture.send_event(FeedEvent::Synced { missing: None });
                 }
             }
         }
-        world.send_event(FeedEvent::Synced { missing: None });
-        world.advance(DEBOUNCE);
-        let shown: BTreeSet<_> = world
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        fixture.advance(DEBOUNCE);
+        let shown: BTreeSet<_> = fixture
             .shown()
             .into_iter()
             .map(|object| (object.spec.subject.name, object.spec.operation))
@@ -816,6 +816,6 @@ proptest! {
             .flat_map(|(vm, what)| operations(*what & rules).into_iter().map(|operation| (vm.to_string(), operation.to_owned())))
             .collect();
         prop_assert_eq!(shown, expected);
-        prop_assert!(world.tracker.next_deadline().is_none(), "a timer is left over");
+        prop_assert!(fixture.tracker.next_deadline().is_none(), "a timer is left over");
     }
 }

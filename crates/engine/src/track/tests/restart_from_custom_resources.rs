@@ -20,7 +20,7 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
 /// Returns an initial state without operations. Its existing namespaces are `ns` and the namespaces
 /// of the subjects of `operations`. All were created in 1970.
 pub(super) fn initial_state<'a>(
-    world: &World,
+    fixture: &TrackerFixture,
     operations: impl Iterator<Item = &'a InFlightOperation>,
 ) -> InitialState {
     let namespaces = operations.filter_map(|it| it.spec.subject.namespace.clone());
@@ -28,14 +28,14 @@ pub(super) fn initial_state<'a>(
         .chain(["ns".to_owned()])
         .map(|name| (name, Timestamp::UNIX_EPOCH))
         .collect();
-    let cluster_namespace = &world.tracker.shared.settings.cluster_namespace;
+    let cluster_namespace = &fixture.tracker.shared.settings.cluster_namespace;
     InitialState::new(cluster_namespace.clone(), Some(namespaces))
 }
 
-impl World {
+impl TrackerFixture {
     /// Restarts the server. The new server starts `away` later, and has a custom resource for each
     /// operation of this server.
-    fn restarted(&self, away: Duration) -> World {
+    fn restarted(&self, away: Duration) -> TrackerFixture {
         self.restarted_with(settings(None), away, self.shown())
     }
 
@@ -44,15 +44,15 @@ impl World {
         settings: TrackerSettings,
         away: Duration,
         operations: Vec<InFlightOperation>,
-    ) -> World {
-        let mut world = world_without_rules(settings);
-        world.now.wall = self.now.wall + away;
-        let mut state = initial_state(&world, operations.iter());
+    ) -> TrackerFixture {
+        let mut fixture = world_without_rules(settings);
+        fixture.now.wall = self.now.wall + away;
+        let mut state = initial_state(&fixture, operations.iter());
         for operation in operations {
-            assert!(state.add_custom_resource(operation, world.now));
+            assert!(state.add_custom_resource(operation, fixture.now));
         }
-        world.send(Message::Resume(Box::new(state)));
-        world
+        fixture.send(Message::Resume(Box::new(state)));
+        fixture
     }
 
     /// Reports that all rule books have been sent, except for the `undecided` and `unserved` rule
@@ -80,12 +80,12 @@ impl World {
     }
 }
 
-/// Creates a world with one operation that has been in flight for ten seconds.
-pub(super) fn migrating() -> World {
-    let mut world = world();
-    world.evaluate_vm(&["Migrating"]);
-    world.advance(Duration::from_secs(10));
-    world
+/// Creates a fixture with one operation that has been in flight for ten seconds.
+pub(super) fn migrating() -> TrackerFixture {
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.advance(Duration::from_secs(10));
+    fixture
 }
 
 /// Returns the fields that a restart must not change.
@@ -102,8 +102,8 @@ pub(super) fn identity(object: &InFlightOperation) -> impl PartialEq + std::fmt:
 #[test]
 fn a_restored_operation_continues_unchanged() {
     let before = migrating();
-    let mut world = before.restarted(Duration::from_secs(5));
-    let restored = world.only_operation();
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    let restored = fixture.only_operation();
     assert_eq!(identity(&restored), identity(&before.only_operation()));
     assert_eq!(restored.status.start_time_source, StartTimeSource::Restored);
     let mut expected = before.only_operation();
@@ -113,17 +113,17 @@ fn a_restored_operation_continues_unchanged() {
         restored, expected,
         "only the source of the start may change"
     );
-    let version = world.version;
-    world.complete_first_list(&["Migrating"]);
+    let version = fixture.version;
+    fixture.complete_first_list(&["Migrating"]);
     assert_eq!(
-        world.version, version,
+        fixture.version, version,
         "the first evaluation must not change the operation"
     );
     // A restored operation completes like any other operation.
-    world.evaluate_vm(&[]);
-    world.advance(DEBOUNCE);
+    fixture.evaluate_vm(&[]);
+    fixture.advance(DEBOUNCE);
     assert_eq!(
-        world.take_changes(),
+        fixture.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Settling Migrating",
@@ -135,7 +135,7 @@ fn a_restored_operation_continues_unchanged() {
 
 #[test]
 fn all_values_of_the_rules_are_restored() {
-    let mut before = world();
+    let mut before = fixture();
     let rule_set = before.book.rule_sets[0].clone();
     let says = RuleValues {
         labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
@@ -147,7 +147,7 @@ fn all_values_of_the_rules_are_restored() {
         instance: Some("run-1".into()),
         ..RuleValues::default()
     };
-    let evaluate_rule = |world: &mut World, says: RuleValues| {
+    let evaluate_rule = |fixture: &mut TrackerFixture, says: RuleValues| {
         let evaluation = Evaluation {
             subject: subject("vm"),
             findings: vec![Finding {
@@ -162,59 +162,59 @@ fn all_values_of_the_rules_are_restored() {
             unknown: Vec::new(),
             read_now: false,
         };
-        world.send_event(FeedEvent::Evaluated {
+        fixture.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
         });
     };
     evaluate_rule(&mut before, says.clone());
-    let mut world = before.restarted(Duration::from_secs(5));
-    let version = world.version;
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
-    evaluate_rule(&mut world, says.clone());
-    assert_eq!(world.version, version, "{:#?}", world.only_operation());
-    let object = world.only_operation();
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    let version = fixture.version;
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    evaluate_rule(&mut fixture, says.clone());
+    assert_eq!(fixture.version, version, "{:#?}", fixture.only_operation());
+    let object = fixture.only_operation();
     assert_eq!(
         object.status.start_time_source,
         StartTimeSource::Expression,
         "a start from `startedAt` must keep its source"
     );
     // If another run started while no server was running, the restored run is replaced.
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.take_changes();
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.take_changes();
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
     let next = RuleValues {
         instance: Some("run-2".into()),
         started: None,
         ..says
     };
-    evaluate_rule(&mut world, next);
+    evaluate_rule(&mut fixture, next);
     assert_eq!(
-        world.take_changes(),
+        fixture.take_changes(),
         [
             "~Migrating Ended Replaced",
             "-Migrating Ended Replaced",
             "+Migrating Blocked NoNode",
         ]
     );
-    assert_ne!(world.only_operation().metadata.uid, object.metadata.uid);
+    assert_ne!(fixture.only_operation().metadata.uid, object.metadata.uid);
 }
 
 #[test]
 fn a_restored_operation_that_is_not_detected_completes_after_the_debounce_period() {
-    let mut world = migrating().restarted(Duration::from_hours(1));
-    let back = world.now.wall;
-    world.complete_first_list(&[]);
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.advance(DEBOUNCE / 2);
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.advance(DEBOUNCE);
-    assert!(world.shown().is_empty());
-    let seen = world.take_changes();
+    let mut fixture = migrating().restarted(Duration::from_hours(1));
+    let back = fixture.now.wall;
+    fixture.complete_first_list(&[]);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.advance(DEBOUNCE / 2);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.shown().is_empty());
+    let seen = fixture.take_changes();
     assert_eq!(seen[2], "~Migrating Ended NotDetected", "{seen:?}");
-    assert!(world.now.wall > back);
+    assert!(fixture.now.wall > back);
 }
 
 #[test]
@@ -222,20 +222,20 @@ fn a_restored_debounce_period_continues_for_the_rest_of_its_time() {
     let mut before = migrating();
     before.evaluate_vm(&[]);
     before.advance(Duration::from_secs(20));
-    let mut world = before.restarted(Duration::from_secs(4));
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.complete_first_list(&[]);
-    world.advance(Duration::from_secs(5));
-    assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    world.advance(Duration::from_secs(1));
-    assert!(world.shown().is_empty());
+    let mut fixture = before.restarted(Duration::from_secs(4));
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.complete_first_list(&[]);
+    fixture.advance(Duration::from_secs(5));
+    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
+    fixture.advance(Duration::from_secs(1));
+    assert!(fixture.shown().is_empty());
     // If the first evaluation detects the operation again, the debounce period is cancelled.
-    let mut world = before.restarted(Duration::from_secs(4));
-    world.complete_first_list(&["Migrating"]);
-    world.advance(DEBOUNCE * 2);
-    assert_eq!(world.only_operation().status.state, State::Progressing);
+    let mut fixture = before.restarted(Duration::from_secs(4));
+    fixture.complete_first_list(&["Migrating"]);
+    fixture.advance(DEBOUNCE * 2);
+    assert_eq!(fixture.only_operation().status.state, State::Progressing);
     assert_eq!(
-        identity(&world.only_operation()),
+        identity(&fixture.only_operation()),
         identity(&before.only_operation())
     );
 }
@@ -246,44 +246,44 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
     // The debounce period counts from the time in `managedFields`.
     let back = before.now.wall + Duration::from_secs(5);
     let changed = |at: Timestamp| {
-        let mut world = before.restarted(Duration::from_secs(5));
-        world.set_rules(&RULES);
-        world.send_event(FeedEvent::Reset);
+        let mut fixture = before.restarted(Duration::from_secs(5));
+        fixture.set_rules(&RULES);
+        fixture.send_event(FeedEvent::Reset);
         let subject = Subject {
             managed: Some(at),
             ..subject("vm")
         };
-        world.evaluate(subject, &[]);
-        world.complete_list();
-        world.complete_rule_books(&[], &[]);
-        world
+        fixture.evaluate(subject, &[]);
+        fixture.complete_list();
+        fixture.complete_rule_books(&[], &[]);
+        fixture
     };
-    let mut world = changed(before.now.wall);
-    let object = world.only_operation();
+    let mut fixture = changed(before.now.wall);
+    let object = fixture.only_operation();
     assert_eq!(object.status.state, State::Settling);
     let since = before.now.wall + Duration::from_secs(1);
     assert_eq!(condition(&object, "Detected").0, "False");
     assert_eq!(object.status.last_detected.0, since);
-    world.advance(Duration::from_secs(25));
-    assert_eq!(world.shown().len(), 1, "29 s of 30 s");
+    fixture.advance(Duration::from_secs(25));
+    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
     // A second restart does not change the end of the debounce period.
-    let mut again = world.restarted(Duration::ZERO);
+    let mut again = fixture.restarted(Duration::ZERO);
     again.complete_first_list(&[]);
     assert_eq!(again.shown().len(), 1);
-    for mut world in [world, again] {
-        world.advance(Duration::from_secs(1));
-        assert!(world.shown().is_empty());
+    for mut fixture in [fixture, again] {
+        fixture.advance(Duration::from_secs(1));
+        assert!(fixture.shown().is_empty());
     }
     // If the time in `managedFields` is before the last detection, the debounce period counts from
     // the last detection. If the time is in the future, it counts from now.
     let hours = Duration::from_hours(9);
     for (at, early) in [(back - hours, 15), (back + hours, 0)] {
-        let mut world = changed(at);
+        let mut fixture = changed(at);
         let left = DEBOUNCE.saturating_sub(Duration::from_secs(early + 1));
-        world.advance(left);
-        assert_eq!(world.shown().len(), 1, "{at}");
-        world.advance(Duration::from_secs(1));
-        assert!(world.shown().is_empty(), "{at}");
+        fixture.advance(left);
+        assert_eq!(fixture.shown().len(), 1, "{at}");
+        fixture.advance(Duration::from_secs(1));
+        assert!(fixture.shown().is_empty(), "{at}");
     }
 }
 
@@ -291,13 +291,13 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
 fn after_an_expired_debounce_period_an_operation_stays_until_its_subject_is_evaluated() {
     let mut before = migrating();
     before.evaluate_vm(&[]);
-    let mut world = before.restarted(Duration::from_hours(1));
-    world.advance(Duration::from_secs(1));
-    world.set_rules(&RULES);
-    world.advance(Duration::from_secs(1));
-    world.send_event(FeedEvent::Reset);
-    world.advance(Duration::from_secs(1));
-    assert_eq!(world.only_operation().status.state, State::Settling);
+    let mut fixture = before.restarted(Duration::from_hours(1));
+    fixture.advance(Duration::from_secs(1));
+    fixture.set_rules(&RULES);
+    fixture.advance(Duration::from_secs(1));
+    fixture.send_event(FeedEvent::Reset);
+    fixture.advance(Duration::from_secs(1));
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
     let mut detected = before.restarted(Duration::from_hours(1));
     detected.advance(Duration::from_secs(1));
     detected.complete_first_list(&["Migrating"]);
@@ -305,81 +305,81 @@ fn after_an_expired_debounce_period_an_operation_stays_until_its_subject_is_eval
         identity(&detected.only_operation()),
         identity(&before.only_operation())
     );
-    world.evaluate_vm(&[]);
-    assert!(world.shown().is_empty());
+    fixture.evaluate_vm(&[]);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn restored_operations_of_a_deleted_subject_complete() {
-    let mut world = migrating().restarted(Duration::from_secs(5));
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate(subject("other"), &[]);
+    let mut fixture = migrating().restarted(Duration::from_secs(5));
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate(subject("other"), &[]);
     assert_eq!(
-        world.shown().len(),
+        fixture.shown().len(),
         1,
         "the operation must stay until the list is complete"
     );
-    world.complete_list();
-    assert!(world.shown().is_empty());
+    fixture.complete_list();
+    assert!(fixture.shown().is_empty());
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended SubjectDeleted".into())
     );
     // The operation also completes if the subject is deleted before the list is complete.
-    let mut world = migrating().restarted(Duration::from_secs(5));
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Deleted {
+    let mut fixture = migrating().restarted(Duration::from_secs(5));
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
-    assert!(world.shown().is_empty());
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn restored_operations_of_a_removed_rule_complete_once_all_rules_are_known() {
     // The rule was removed, but the rule set still exists.
-    let mut world = migrating().restarted(Duration::from_secs(5));
-    world.set_rules(&[("vm-rules", &["Stopping"])]);
-    assert_eq!(world.shown().len(), 1);
-    world.complete_rule_books(&[], &[]);
-    assert!(world.shown().is_empty());
+    let mut fixture = migrating().restarted(Duration::from_secs(5));
+    fixture.set_rules(&[("vm-rules", &["Stopping"])]);
+    assert_eq!(fixture.shown().len(), 1);
+    fixture.complete_rule_books(&[], &[]);
+    assert!(fixture.shown().is_empty());
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
     // All rules of the target were removed.
-    let mut world = migrating().restarted(Duration::from_secs(5));
-    world.complete_rule_books(&[], &[]);
+    let mut fixture = migrating().restarted(Duration::from_secs(5));
+    fixture.complete_rule_books(&[], &[]);
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended RuleRemoved".into())
     );
     // The target is no longer served.
-    let mut world = migrating().restarted(Duration::from_secs(5));
-    world.complete_rule_books(&[], &["vm-rules"]);
+    let mut fixture = migrating().restarted(Duration::from_secs(5));
+    fixture.complete_rule_books(&[], &["vm-rules"]);
     assert!(
-        world
+        fixture
             .take_changes()
             .contains(&"~Migrating Ended TargetRemoved".into())
     );
-    assert!(world.shown().is_empty());
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn a_renamed_rule_set_continues_restored_operations() {
     let before = migrating();
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.set_rules(&[("new", &["Migrating"])]);
-    world.send_event(FeedEvent::Reset);
-    world.complete_rule_books(&[], &[]);
-    assert_eq!(world.shown().len(), 1);
-    world.evaluate_vm(&["new:Migrating"]);
-    world.complete_list();
-    let object = world.only_operation();
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.set_rules(&[("new", &["Migrating"])]);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.complete_rule_books(&[], &[]);
+    assert_eq!(fixture.shown().len(), 1);
+    fixture.evaluate_vm(&["new:Migrating"]);
+    fixture.complete_list();
+    let object = fixture.only_operation();
     assert_eq!(identity(&object), identity(&before.only_operation()));
     assert_eq!(object.status.detected_by, ["new"]);
     assert_eq!(object.status.state, State::Progressing);
@@ -388,39 +388,42 @@ fn a_renamed_rule_set_continues_restored_operations() {
 #[test]
 fn restored_operations_stay_with_detected_unknown_until_discovery_knows_their_target() {
     let before = migrating();
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.complete_rule_books(&["vm-rules"], &[]);
-    let object = world.only_operation();
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.complete_rule_books(&["vm-rules"], &[]);
+    let object = fixture.only_operation();
     assert_eq!(object.status.phase, Phase::Active);
     assert_eq!(condition(&object, "Detected").0, "Unknown");
-    world.advance(DEBOUNCE * 2);
+    fixture.advance(DEBOUNCE * 2);
     // Later, discovery finds the target.
-    world.complete_first_list(&["Migrating"]);
-    let object = world.only_operation();
+    fixture.complete_first_list(&["Migrating"]);
+    let object = fixture.only_operation();
     assert_eq!(condition(&object, "Detected").0, "True");
     assert_eq!(identity(&object), identity(&before.only_operation()));
     // Alternatively, discovery shows later that the target does not exist.
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.complete_rule_books(&["vm-rules"], &[]);
-    world.complete_rule_books(&[], &["vm-rules"]);
-    assert!(world.shown().is_empty());
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.complete_rule_books(&["vm-rules"], &[]);
+    fixture.complete_rule_books(&[], &["vm-rules"]);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn while_a_watch_cannot_start_restored_operations_do_not_complete() {
     let before = migrating();
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Lost);
-    world.complete_rule_books(&[], &[]);
-    world.advance(DEBOUNCE * 2);
-    assert_eq!(condition(&world.only_operation(), "Detected").0, "Unknown");
-    world.send_event(FeedEvent::Reset);
-    world.evaluate_vm(&["Migrating"]);
-    world.complete_list();
-    assert_eq!(condition(&world.only_operation(), "Detected").0, "True");
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Lost);
+    fixture.complete_rule_books(&[], &[]);
+    fixture.advance(DEBOUNCE * 2);
     assert_eq!(
-        identity(&world.only_operation()),
+        condition(&fixture.only_operation(), "Detected").0,
+        "Unknown"
+    );
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.complete_list();
+    assert_eq!(condition(&fixture.only_operation(), "Detected").0, "True");
+    assert_eq!(
+        identity(&fixture.only_operation()),
         identity(&before.only_operation())
     );
 }
@@ -428,21 +431,21 @@ fn while_a_watch_cannot_start_restored_operations_do_not_complete() {
 #[test]
 fn rules_that_change_before_the_first_list_is_complete_continue_restored_operations() {
     let before = migrating();
-    let mut world = before.restarted(Duration::from_secs(5));
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
-    world.set_rules(&[("vm-rules", &["Migrating", "Starting"])]);
-    world.complete_rule_books(&[], &[]);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate_vm(&["Migrating"]);
-    world.complete_list();
+    let mut fixture = before.restarted(Duration::from_secs(5));
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.set_rules(&[("vm-rules", &["Migrating", "Starting"])]);
+    fixture.complete_rule_books(&[], &[]);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.complete_list();
     assert_eq!(
-        identity(&world.only_operation()),
+        identity(&fixture.only_operation()),
         identity(&before.only_operation())
     );
-    world.set_rules(&[("vm-rules", &["Starting"])]);
+    fixture.set_rules(&[("vm-rules", &["Starting"])]);
     assert!(
-        world.shown().is_empty(),
+        fixture.shown().is_empty(),
         "a restored operation must complete when its rule is removed"
     );
 }
@@ -458,18 +461,18 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     assert_eq!(completed.status.phase, Phase::Completed);
     let away = Duration::from_hours(1);
     let restart = |retain| before.restarted_with(settings(retain), away, before.shown());
-    let mut world = restart(Some(RETENTION));
-    world.complete_first_list(&[]);
-    let mut restored = world.only_operation();
+    let mut fixture = restart(Some(RETENTION));
+    fixture.complete_first_list(&[]);
+    let mut restored = fixture.only_operation();
     restored
         .metadata
         .resource_version
         .clone_from(&completed.metadata.resource_version);
     assert_eq!(restored, completed);
-    world.advance(Duration::from_hours(23) - Duration::from_secs(1));
-    assert_eq!(world.shown().len(), 1);
-    world.advance(Duration::from_secs(1));
-    assert!(world.shown().is_empty());
+    fixture.advance(Duration::from_hours(23) - Duration::from_secs(1));
+    assert_eq!(fixture.shown().len(), 1);
+    fixture.advance(Duration::from_secs(1));
+    assert!(fixture.shown().is_empty());
     // The operation is not shown without retention, or if its retention is over.
     assert!(restart(None).shown().is_empty());
     let short = Retention {
@@ -478,9 +481,9 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     };
     assert!(restart(Some(short)).shown().is_empty());
     // The operation is deleted when its namespace is deleted.
-    let mut world = restart(Some(RETENTION));
-    world.delete_namespace("ns", None);
-    assert!(world.shown().is_empty());
+    let mut fixture = restart(Some(RETENTION));
+    fixture.delete_namespace("ns", None);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
@@ -497,8 +500,8 @@ fn restored_completed_operations_are_limited_in_any_order() {
         most: 2,
         ..RETENTION
     };
-    let world = before.restarted_with(settings(Some(few)), Duration::from_secs(1), kept);
-    let shown = world.shown();
+    let fixture = before.restarted_with(settings(Some(few)), Duration::from_secs(1), kept);
+    let shown = fixture.shown();
     let names: Vec<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
     assert_eq!(names, ["c", "d"]);
 }
@@ -509,10 +512,10 @@ fn a_successor_in_the_same_second_as_a_restored_operation_has_another_name() {
     before.evaluate_vm(&["Migrating"]);
     before.set_rules(&[("vm-rules", &["Stopping"])]);
     let completed = before.only_operation();
-    let mut world =
+    let mut fixture =
         before.restarted_with(settings(Some(RETENTION)), Duration::ZERO, before.shown());
-    world.complete_first_list(&["Migrating"]);
-    let names: BTreeSet<_> = world
+    fixture.complete_first_list(&["Migrating"]);
+    let names: BTreeSet<_> = fixture
         .shown()
         .into_iter()
         .map(|it| it.metadata.name)
@@ -527,9 +530,9 @@ fn of_two_custom_resources_with_the_same_uid_the_first_is_restored() {
     let mut newer = before.shown();
     newer[0].status.message = "newer".into();
     newer.extend(before.shown());
-    let mut world = before.restarted_with(settings(None), Duration::ZERO, newer);
-    assert_eq!(world.only_operation().status.message, "newer");
-    assert_eq!(world.take_changes().len(), 1);
+    let mut fixture = before.restarted_with(settings(None), Duration::ZERO, newer);
+    assert_eq!(fixture.only_operation().status.message, "newer");
+    assert_eq!(fixture.take_changes().len(), 1);
 }
 
 #[test]
@@ -545,10 +548,10 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
     for resources in [[&in_progress, &completed], [&completed, &in_progress]] {
         let resources = resources.map(Clone::clone).to_vec();
         let kept = settings(Some(RETENTION));
-        let mut world = before.restarted_with(kept, DEBOUNCE, resources.clone());
+        let mut fixture = before.restarted_with(kept, DEBOUNCE, resources.clone());
         // The rule detects the operation again, which starts a new run.
-        world.complete_first_list(&["Migrating"]);
-        let shown = world.shown();
+        fixture.complete_first_list(&["Migrating"]);
+        let shown = fixture.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
         let mut restored = shown
             .into_iter()
@@ -561,8 +564,8 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
             "the operation must keep the end from the custom resource"
         );
         // Without retention, the completed operation is not shown.
-        let world = before.restarted_with(settings(None), DEBOUNCE, resources);
-        assert!(world.shown().is_empty());
+        let fixture = before.restarted_with(settings(None), DEBOUNCE, resources);
+        assert!(fixture.shown().is_empty());
     }
 }
 
@@ -605,8 +608,8 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     };
     for resources in all {
         let operations = resources.iter().map(|it| (*it).clone()).collect();
-        let mut world = before.restarted_with(kept(), DEBOUNCE, operations);
-        let shown = world.shown();
+        let mut fixture = before.restarted_with(kept(), DEBOUNCE, operations);
+        let shown = fixture.shown();
         assert_eq!(shown.len(), 2, "{shown:?}");
         let of = |one: &InFlightOperation| {
             let same = shown.iter().find(|it| identity(it) == identity(one));
@@ -628,10 +631,10 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
         }
         // The rule detects the operation again, which starts a third run. The completed runs stay
         // until their retention is over.
-        world.complete_first_list(&["Migrating"]);
-        assert_eq!(world.shown().len(), 3);
-        world.advance(RETENTION.age);
-        let name = &world.only_operation().metadata.name;
+        fixture.complete_first_list(&["Migrating"]);
+        assert_eq!(fixture.shown().len(), 3);
+        fixture.advance(RETENTION.age);
+        let name = &fixture.only_operation().metadata.name;
         assert!(![&completed.metadata.name, &later.metadata.name].contains(&name));
     }
     // If a third run is in flight, it continues after the restart.
@@ -644,9 +647,9 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
         .expect("the operation must be shown")
         .clone();
     for _ in 0..2 {
-        let mut world = before.restarted_with(kept(), DEBOUNCE, shown.clone());
-        world.complete_first_list(&["Migrating"]);
-        let shown_again = world.shown();
+        let mut fixture = before.restarted_with(kept(), DEBOUNCE, shown.clone());
+        fixture.complete_first_list(&["Migrating"]);
+        let shown_again = fixture.shown();
         let in_progress = shown_again
             .iter()
             .find(in_flight)
@@ -658,7 +661,7 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
 
 /// Returns the start and end time of each operation, sorted by the start. The end is None for an
 /// operation in flight.
-pub(super) fn start_and_end_times(world: &World) -> Vec<(Timestamp, Option<Timestamp>)> {
+pub(super) fn start_and_end_times(fixture: &TrackerFixture) -> Vec<(Timestamp, Option<Timestamp>)> {
     let span = |it: &InFlightOperation| {
         let start = it.metadata.creation_timestamp.as_ref();
         let end = it.status.completed.as_ref();
@@ -667,7 +670,7 @@ pub(super) fn start_and_end_times(world: &World) -> Vec<(Timestamp, Option<Times
             end.map(|end| end.0),
         )
     };
-    let mut start_and_end_times: Vec<_> = world.shown().iter().map(span).collect();
+    let mut start_and_end_times: Vec<_> = fixture.shown().iter().map(span).collect();
     start_and_end_times.sort();
     start_and_end_times
 }
@@ -679,9 +682,9 @@ fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_r
     let start = migrating().now.wall;
     let minute = Duration::from_mins(1);
     let retain = settings(Some(RETENTION));
-    let mut world = migrating().restarted_with(retain, minute, vec![before]);
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
+    let mut fixture = migrating().restarted_with(retain, minute, vec![before]);
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
     let subject = Subject {
         managed: Some(start + Duration::from_secs(20)),
         ..subject("vm")
@@ -691,13 +694,13 @@ fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_r
         ..RuleValues::default()
     };
     let finding = Finding {
-        rule_set: world.book.rule_sets[0].clone(),
+        rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
         item: None,
         says: Some(says),
     };
-    world.evaluate_with(subject, vec![finding]);
-    let start_and_end_times = start_and_end_times(&world);
+    fixture.evaluate_with(subject, vec![finding]);
+    let start_and_end_times = start_and_end_times(&fixture);
     let changed = start + Duration::from_secs(20);
     assert_eq!(start_and_end_times.len(), 2);
     assert_eq!(start_and_end_times[0].1, Some(changed));
@@ -709,12 +712,12 @@ fn of_two_active_runs_the_earlier_is_replaced_when_the_later_starts() {
     let mut both = two_runs();
     both[0].status.instance = Some("a".into());
     both[1].status.instance = Some("b".into());
-    let mut later = world();
+    let mut later = fixture();
     later.advance(Duration::from_hours(2));
     let retain = settings(Some(RETENTION));
     for _ in 0..2 {
-        let world = later.restarted_with(retain.clone(), Duration::ZERO, both.to_vec());
-        let start_and_end_times = start_and_end_times(&world);
+        let fixture = later.restarted_with(retain.clone(), Duration::ZERO, both.to_vec());
+        let start_and_end_times = start_and_end_times(&fixture);
         assert_eq!(start_and_end_times.len(), 2);
         assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
         both.reverse();
@@ -741,8 +744,8 @@ fn an_earlier_run_that_stopped_being_detected_after_the_start_of_a_later_run_end
     before.advance(Duration::from_secs(24));
     before.evaluate_vm(&[]);
     let resources = vec![before.only_operation(), other];
-    let world = before.restarted_with(retain(), DEBOUNCE, resources);
-    let start_and_end_times = start_and_end_times(&world);
+    let fixture = before.restarted_with(retain(), DEBOUNCE, resources);
+    let start_and_end_times = start_and_end_times(&fixture);
     assert_eq!(start_and_end_times.len(), 2);
     assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
 }
@@ -750,7 +753,7 @@ fn an_earlier_run_that_stopped_being_detected_after_the_start_of_a_later_run_end
 /// Returns two runs of an operation: the run of [`migrating`], and a run that started an hour
 /// later.
 pub(super) fn two_runs() -> [InFlightOperation; 2] {
-    let mut later = world();
+    let mut later = fixture();
     later.advance(Duration::from_hours(1));
     later.evaluate_vm(&["Migrating"]);
     [migrating().only_operation(), later.only_operation()]
@@ -758,7 +761,7 @@ pub(super) fn two_runs() -> [InFlightOperation; 2] {
 
 #[test]
 fn an_operation_on_a_cluster_scoped_subject_is_restored_in_the_configured_namespace() {
-    let mut before = world();
+    let mut before = fixture();
     before.evaluate(
         Subject {
             namespace: None,
@@ -770,8 +773,8 @@ fn an_operation_on_a_cluster_scoped_subject_is_restored_in_the_configured_namesp
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };
-    let world = before.restarted_with(moved, Duration::ZERO, before.shown());
-    let object = world.only_operation();
+    let fixture = before.restarted_with(moved, Duration::ZERO, before.shown());
+    let object = fixture.only_operation();
     assert_eq!(object.metadata.namespace.as_deref(), Some("elsewhere"));
     assert_eq!(object.metadata.uid, before.only_operation().metadata.uid);
 }
@@ -827,19 +830,19 @@ fn custom_resources_that_the_server_cannot_have_written_are_ignored() {
             serde_json::from_value(good.clone()).expect("the JSON is an operation"),
         ];
         let retain = settings(Some(RETENTION));
-        let world = migrating().restarted_with(retain, Duration::ZERO, operations);
+        let fixture = migrating().restarted_with(retain, Duration::ZERO, operations);
         assert_eq!(
-            world.only_operation().metadata.name,
+            fixture.only_operation().metadata.name,
             migrating().only_operation().metadata.name,
             "{pointer}: {value}"
         );
         assert_eq!(
-            world.only_operation().status.phase,
+            fixture.only_operation().status.phase,
             Phase::Active,
             "{pointer}: {value}"
         );
         assert_eq!(
-            world.only_operation().status.message,
+            fixture.only_operation().status.message,
             "",
             "{pointer}: {value}"
         );
@@ -855,13 +858,13 @@ fn implausible_times_are_corrected() {
         condition.last_transition_time.0 = future;
     }
     object.status.state = State::Settling;
-    let mut world = migrating().restarted_with(settings(None), Duration::ZERO, vec![object]);
-    let now = world.now.wall;
-    assert!(world.only_operation().status.last_detected.0 <= now);
-    world.complete_first_list(&[]);
-    world.advance(DEBOUNCE);
+    let mut fixture = migrating().restarted_with(settings(None), Duration::ZERO, vec![object]);
+    let now = fixture.now.wall;
+    assert!(fixture.only_operation().status.last_detected.0 <= now);
+    fixture.complete_first_list(&[]);
+    fixture.advance(DEBOUNCE);
     assert!(
-        world.shown().is_empty(),
+        fixture.shown().is_empty(),
         "a time in the future must not prolong the debounce period"
     );
 }
@@ -877,34 +880,34 @@ proptest! {
         has_index in any::<bool>(),
         after in proptest::collection::vec((0..3_usize, any::<bool>()), 3..12),
     ) {
-        let mut world = world();
+        let mut fixture = fixture();
         let names = ["a", "b", "c"];
         for (which, detected, pause) in before {
             let what: &[&str] = if detected { &["Migrating"] } else { &[] };
-            world.evaluate(subject(names[which]), what);
-            world.advance(Duration::from_secs(pause));
+            fixture.evaluate(subject(names[which]), what);
+            fixture.advance(Duration::from_secs(pause));
         }
-        let kept = world.shown();
+        let kept = fixture.shown();
         let away = Duration::from_secs(away);
-        let mut world = if has_index {
-            world.taken_over(away)
+        let mut fixture = if has_index {
+            fixture.taken_over(away)
         } else {
-            world.restarted(away)
+            fixture.restarted(away)
         };
-        prop_assert_eq!(world.version == 0, has_index || kept.is_empty());
-        world.set_rules(&RULES);
-        world.send_event(FeedEvent::Reset);
+        prop_assert_eq!(fixture.version == 0, has_index || kept.is_empty());
+        fixture.set_rules(&RULES);
+        fixture.send_event(FeedEvent::Reset);
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         for (which, detected) in after {
             let what: &[&str] = if detected { &["Migrating"] } else { &[] };
-            world.evaluate(subject(names[which]), what);
+            fixture.evaluate(subject(names[which]), what);
             first.entry(names[which]).or_insert(detected);
             last.insert(names[which], detected);
         }
-        world.complete_list();
-        world.complete_rule_books(&[], &[]);
-        world.advance(DEBOUNCE);
-        let shown = world.shown();
+        fixture.complete_list();
+        fixture.complete_rule_books(&[], &[]);
+        fixture.advance(DEBOUNCE);
+        let shown = fixture.shown();
         let found: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
         let expected: BTreeSet<&str> =
             last.into_iter().filter_map(|(name, detected)| detected.then_some(name)).collect();

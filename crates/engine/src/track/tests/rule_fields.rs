@@ -7,16 +7,16 @@ use ifo_api::live::StartTimeSource::{Detected, Expression};
 use ifo_cel::Doc;
 use serde_json::{Value, json};
 
-/// Creates a world with one rule set. `spec` is its YAML without component and target.
-pub(super) fn world_with_rule_set(spec: &str) -> World {
-    let mut world = world();
-    world.set_rule_set(spec);
-    world.send_event(FeedEvent::Reset);
-    world.send_event(FeedEvent::Synced { missing: None });
-    world
+/// Creates a fixture with one rule set. `spec` is its YAML without component and target.
+pub(super) fn world_with_rule_set(spec: &str) -> TrackerFixture {
+    let mut fixture = fixture();
+    fixture.set_rule_set(spec);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture
 }
 
-impl World {
+impl TrackerFixture {
     pub(super) fn set_rule_set(&mut self, spec: &str) {
         self.set_rule_sets(&[("rules", spec)]);
     }
@@ -69,14 +69,14 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, message: object.text, reason: object.why, state: object.how, progress: object.done}",
     );
     let object = |text: &str, why: &str, how: &str, done: u8| json!({"moving": true, "text": text, "why": why, "how": how, "done": done});
-    world.apply_object(object("a", "A", "Progressing", 1));
-    world.apply_object(object("a", "A", "Progressing", 1));
+    fixture.apply_object(object("a", "A", "Progressing", 1));
+    fixture.apply_object(object("a", "A", "Progressing", 1));
     assert_eq!(
-        world.take_changes().len(),
+        fixture.take_changes().len(),
         1,
         "the second evaluation must not change anything"
     );
@@ -86,10 +86,10 @@ fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
         object("b", "B", "Failing", 1),
         object("b", "B", "Failing", 2),
     ] {
-        world.apply_object(next);
-        assert_eq!(world.take_changes().len(), 1);
+        fixture.apply_object(next);
+        assert_eq!(fixture.take_changes().len(), 1);
     }
-    let shown = world.only_operation();
+    let shown = fixture.only_operation();
     assert_eq!(shown.status.message, "b");
     assert_eq!(shown.status.reason, "B");
     assert_eq!(shown.status.state, State::Failing);
@@ -99,8 +99,8 @@ fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
         ("True".into(), "B".into())
     );
     // The last values stay during the debounce period.
-    world.apply_object(json!({"moving": false}));
-    let shown = world.only_operation();
+    fixture.apply_object(json!({"moving": false}));
+    let shown = fixture.only_operation();
     assert_eq!(shown.status.state, State::Settling);
     assert_eq!(shown.status.message, "b");
 }
@@ -112,19 +112,19 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
         ("Broken", "Failed", "Failed"),
         ("Dropped", "Superseded", "Superseded"),
     ] {
-        let mut world = world_with_rule_set(
+        let mut fixture = world_with_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed', 'Dropped': 'Superseded'}[object.phase]\"}",
         );
-        world.apply_phase(phase);
+        fixture.apply_phase(phase);
         assert!(
-            world.take_changes().is_empty(),
+            fixture.take_changes().is_empty(),
             "an outcome must not create an operation"
         );
-        world.apply_phase("Moving");
-        world.apply_phase(phase);
+        fixture.apply_phase("Moving");
+        fixture.apply_phase(phase);
         assert_eq!(
-            world.take_changes(),
+            fixture.take_changes(),
             [
                 "+Moving Progressing Moving".to_owned(),
                 format!("~Moving {state} {reason}"),
@@ -137,73 +137,73 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 #[test]
 fn success_sets_progress_to_100_and_failure_keeps_it() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
-        let mut world = world_with(TrackerSettings {
+        let mut fixture = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
             cluster_namespace: "ifo-system".into(),
         });
-        world.set_rule_set(
+        fixture.set_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed'}[object.phase]\"}",
         );
-        world.apply_object(json!({"phase": "Moving", "done": 40}));
-        world.apply_phase(phase);
-        assert_eq!(world.only_operation().status.progress, Some(progress));
+        fixture.apply_object(json!({"phase": "Moving", "done": 40}));
+        fixture.apply_phase(phase);
+        assert_eq!(fixture.only_operation().status.progress, Some(progress));
     }
 }
 
 #[test]
 fn an_outcome_during_the_debounce_period_completes_the_operation() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
-    world.apply_phase("Moving");
-    world.apply_phase("Unknown");
-    world.advance(SECOND);
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.apply_phase("Done");
-    assert!(world.shown().is_empty());
+    fixture.apply_phase("Moving");
+    fixture.apply_phase("Unknown");
+    fixture.advance(SECOND);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.apply_phase("Done");
+    assert!(fixture.shown().is_empty());
     assert_eq!(
-        world.take_changes().last().map(String::as_str),
+        fixture.take_changes().last().map(String::as_str),
         Some("-Moving Succeeded Succeeded")
     );
 }
 
 #[test]
 fn another_instance_starts_a_new_operation() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Migrating, expression: object.moving, instance: object.run}",
     );
     let run = |run: &str| json!({"moving": true, "run": run});
-    world.apply_object(json!({"moving": true}));
-    let first = world.only_operation();
-    world.apply_object(run("a"));
+    fixture.apply_object(json!({"moving": true}));
+    let first = fixture.only_operation();
+    fixture.apply_object(run("a"));
     assert_eq!(
-        world.only_operation().metadata.uid,
+        fixture.only_operation().metadata.uid,
         first.metadata.uid,
         "a first `instance` must not start a new run"
     );
-    world.advance(SECOND);
-    world.apply_object(json!({"moving": true}));
+    fixture.advance(SECOND);
+    fixture.apply_object(json!({"moving": true}));
     assert_eq!(
-        world.only_operation().metadata.uid,
+        fixture.only_operation().metadata.uid,
         first.metadata.uid,
         "a missing `instance` must not start a new run"
     );
-    world.apply_object(run("b"));
-    let second = world.only_operation();
+    fixture.apply_object(run("b"));
+    let second = fixture.only_operation();
     assert_ne!(second.metadata.uid, first.metadata.uid);
     assert_eq!(
         second.metadata.creation_timestamp.map(|t| t.0),
-        Some(world.now.wall)
+        Some(fixture.now.wall)
     );
     // A new run also starts if the operation is detected again within the debounce period.
-    world.apply_object(json!({"moving": false}));
-    world.advance(SECOND);
-    world.apply_object(run("c"));
-    assert_ne!(world.only_operation().metadata.uid, second.metadata.uid);
-    let ends: Vec<_> = world
+    fixture.apply_object(json!({"moving": false}));
+    fixture.advance(SECOND);
+    fixture.apply_object(run("c"));
+    assert_ne!(fixture.only_operation().metadata.uid, second.metadata.uid);
+    let ends: Vec<_> = fixture
         .take_changes()
         .into_iter()
         .filter(|seen| seen.starts_with('-'))
@@ -214,11 +214,11 @@ fn another_instance_starts_a_new_operation() {
 #[test]
 fn started_at_is_used_unless_it_is_in_the_future() {
     let start = |since: &str| {
-        let mut world = world_with_rule_set(
+        let mut fixture = world_with_rule_set(
             "rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}",
         );
-        world.apply_object(json!({ "since": since }));
-        let shown = world.only_operation();
+        fixture.apply_object(json!({ "since": since }));
+        let shown = fixture.only_operation();
         let at = shown
             .metadata
             .creation_timestamp
@@ -239,17 +239,17 @@ fn started_at_is_used_unless_it_is_in_the_future() {
 
 #[test]
 fn another_run_with_the_same_started_at_gets_another_name() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, startedAt: \"'2026-11-21T09:30:00Z'\", debounce: 10s}",
     );
-    world.apply_object(json!({"moving": true}));
-    let first = world.only_operation();
-    world.apply_object(json!({"moving": false}));
-    world.advance(11 * SECOND);
-    assert!(world.shown().is_empty());
-    world.advance(60 * SECOND);
-    world.apply_object(json!({"moving": true}));
-    let second = world.only_operation();
+    fixture.apply_object(json!({"moving": true}));
+    let first = fixture.only_operation();
+    fixture.apply_object(json!({"moving": false}));
+    fixture.advance(11 * SECOND);
+    assert!(fixture.shown().is_empty());
+    fixture.advance(60 * SECOND);
+    fixture.apply_object(json!({"moving": true}));
+    let second = fixture.only_operation();
     assert_ne!(first.metadata.name, second.metadata.name);
     assert_eq!(
         second
@@ -264,43 +264,43 @@ fn another_run_with_the_same_started_at_gets_another_name() {
 
 #[test]
 fn the_debounce_of_the_rule_applies() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Long, expression: object.on, debounce: 2m}\n- {operation: Usual, expression: object.on}\n- {operation: None, expression: object.on, debounce: 0s}",
     );
-    world.apply_object(json!({"on": true}));
-    assert_eq!(world.shown().len(), 3);
-    world.apply_object(json!({"on": false}));
-    let names = |world: &World| -> Vec<String> {
-        world
+    fixture.apply_object(json!({"on": true}));
+    assert_eq!(fixture.shown().len(), 3);
+    fixture.apply_object(json!({"on": false}));
+    let names = |fixture: &TrackerFixture| -> Vec<String> {
+        fixture
             .shown()
             .into_iter()
             .map(|o| o.spec.operation)
             .collect()
     };
-    assert_eq!(names(&world), ["Long", "Usual"]);
-    world.advance(DEBOUNCE);
-    assert_eq!(names(&world), ["Long"]);
-    world.advance(90 * SECOND);
-    assert!(world.shown().is_empty());
+    assert_eq!(names(&fixture), ["Long", "Usual"]);
+    fixture.advance(DEBOUNCE);
+    assert_eq!(names(&fixture), ["Long"]);
+    fixture.advance(90 * SECOND);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
     );
-    let began = world.now.wall;
-    world.apply_object(json!({"stuck": true}));
-    world.advance(9 * SECOND);
-    world.apply_object(json!({"stuck": false}));
-    world.apply_object(json!({"stuck": true}));
-    world.advance(9 * SECOND);
+    let began = fixture.now.wall;
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.advance(9 * SECOND);
+    fixture.apply_object(json!({"stuck": false}));
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.advance(9 * SECOND);
     assert!(
-        world.shown().is_empty(),
+        fixture.shown().is_empty(),
         "an interrupted detection must restart `appearAfter`"
     );
-    world.advance(SECOND);
-    let start = world
+    fixture.advance(SECOND);
+    let start = fixture
         .only_operation()
         .metadata
         .creation_timestamp
@@ -315,34 +315,34 @@ fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
 
 #[test]
 fn an_operation_that_waits_for_appear_after_does_not_appear_while_the_watch_is_interrupted() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
     );
-    world.apply_object(json!({"stuck": true}));
-    world.send_event(FeedEvent::Lost);
-    world.advance(20 * SECOND);
-    assert!(world.shown().is_empty());
-    world.send_event(FeedEvent::Reset);
-    world.apply_object(json!({"stuck": true}));
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.shown().len(), 1);
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.send_event(FeedEvent::Lost);
+    fixture.advance(20 * SECOND);
+    assert!(fixture.shown().is_empty());
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.shown().len(), 1);
 }
 
 #[test]
 fn an_operation_that_waits_for_appear_after_is_dropped_with_its_subject_or_rule() {
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
-    let mut world = world_with_rule_set(rules);
-    world.apply_object(json!({"stuck": true}));
-    world.send_event(FeedEvent::Deleted {
+    let mut fixture = world_with_rule_set(rules);
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
-    world.advance(20 * SECOND);
-    assert!(world.shown().is_empty());
-    world.apply_object(json!({"stuck": true}));
-    world.set_rule_set("rules:\n- {operation: Other, expression: 'false'}");
-    world.advance(20 * SECOND);
-    assert!(world.shown().is_empty());
+    fixture.advance(20 * SECOND);
+    assert!(fixture.shown().is_empty());
+    fixture.apply_object(json!({"stuck": true}));
+    fixture.set_rule_set("rules:\n- {operation: Other, expression: 'false'}");
+    fixture.advance(20 * SECOND);
+    assert!(fixture.shown().is_empty());
 }
 
 const STOPPING: &str = "rules:\n\
@@ -352,13 +352,13 @@ const STOPPING: &str = "rules:\n\
 
 #[test]
 fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
-    let mut world = world_with_rule_set(STOPPING);
+    let mut fixture = world_with_rule_set(STOPPING);
     for phase in ["Migrating", "Stopping", "Migrating", "Stopped"] {
-        world.apply_phase(phase);
-        world.advance(SECOND / 2);
+        fixture.apply_phase(phase);
+        fixture.advance(SECOND / 2);
     }
     assert_eq!(
-        world.take_changes(),
+        fixture.take_changes(),
         [
             "+Migrating Progressing Migrating",
             "~Migrating Superseded Superseded",
@@ -373,24 +373,24 @@ fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
 
 #[test]
 fn a_superseded_operation_that_is_still_detected_starts_again_when_the_other_operation_completes() {
-    let mut world = world_with_rule_set(STOPPING);
-    world.apply_phase("Stopping");
-    world.apply_phase("Migrating");
-    world.advance(DEBOUNCE);
-    assert_eq!(world.only_operation().spec.operation, "Migrating");
+    let mut fixture = world_with_rule_set(STOPPING);
+    fixture.apply_phase("Stopping");
+    fixture.apply_phase("Migrating");
+    fixture.advance(DEBOUNCE);
+    assert_eq!(fixture.only_operation().spec.operation, "Migrating");
 }
 
 #[test]
 fn operations_that_supersede_each_other_complete_without_debounce() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Pending, expression: object.phase == 'Pending', supersedes: [Running]}\n- {operation: Running, expression: object.phase == 'Running', supersedes: [Pending]}",
     );
-    world.apply_phase("Pending");
-    world.apply_phase("Running");
-    assert_eq!(world.only_operation().spec.operation, "Running");
-    world.apply_phase("Pending");
-    assert_eq!(world.only_operation().spec.operation, "Pending");
-    let ended = world.take_changes();
+    fixture.apply_phase("Pending");
+    fixture.apply_phase("Running");
+    assert_eq!(fixture.only_operation().spec.operation, "Running");
+    fixture.apply_phase("Pending");
+    assert_eq!(fixture.only_operation().spec.operation, "Pending");
+    let ended = fixture.take_changes();
     assert!(ended.contains(&"~Pending Superseded Superseded".to_owned()));
 }
 
@@ -416,13 +416,13 @@ fn the_message_of_a_superseded_operation_names_the_other_operation() {
 
 #[test]
 fn each_element_has_its_own_operation() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\", progress: item.done, \
          outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
     let parts = |a: &str, b: &str| json!({"parts": [{"name": "a", "phase": a, "done": 5}, {"name": "b", "phase": b, "done": 6}]});
-    world.apply_object(parts("Copying", "Copying"));
-    let shown = world.shown();
+    fixture.apply_object(parts("Copying", "Copying"));
+    let shown = fixture.shown();
     let items: Vec<_> = shown
         .iter()
         .map(|object| object.spec.item.as_deref())
@@ -432,48 +432,48 @@ fn each_element_has_its_own_operation() {
         "{items:?}"
     );
     assert_ne!(shown[0].metadata.name, shown[1].metadata.name);
-    world.apply_object(parts("Copying", "Done"));
-    assert_eq!(world.only_operation().spec.item.as_deref(), Some("a"));
+    fixture.apply_object(parts("Copying", "Done"));
+    assert_eq!(fixture.only_operation().spec.item.as_deref(), Some("a"));
     // If an element is removed from the list, the debounce period of its operation starts.
-    world.apply_object(json!({"parts": []}));
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.apply_object(parts("Copying", "Done"));
-    world.advance(DEBOUNCE);
-    assert_eq!(world.only_operation().status.state, State::Progressing);
+    fixture.apply_object(json!({"parts": []}));
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.apply_object(parts("Copying", "Done"));
+    fixture.advance(DEBOUNCE);
+    assert_eq!(fixture.only_operation().status.state, State::Progressing);
 }
 
 #[test]
 fn operations_of_a_subject_whose_labels_no_longer_match_complete_after_the_debounce_period() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
     let labelled = |tier: &str| json!({"metadata": {"labels": {"tier": tier}}});
-    world.apply_object(labelled("web"));
-    world.apply_object(labelled("db"));
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    world.apply_object(labelled("web"));
+    fixture.apply_object(labelled("web"));
+    fixture.apply_object(labelled("db"));
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    fixture.apply_object(labelled("web"));
     assert_eq!(
-        world.only_operation().status.state,
+        fixture.only_operation().status.state,
         State::Progressing,
         "the operation must continue when the labels match again"
     );
-    world.apply_object(labelled("db"));
-    world.advance(DEBOUNCE);
+    fixture.apply_object(labelled("db"));
+    fixture.advance(DEBOUNCE);
     assert_eq!(
-        world.take_changes().last().map(String::as_str),
+        fixture.take_changes().last().map(String::as_str),
         Some("-Moving Ended SelectorLeft")
     );
 }
 
 #[test]
 fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
-    world.apply_object(json!({"metadata": {"labels": {"tier": "web"}}}));
-    world.send_event(FeedEvent::Reset);
+    fixture.apply_object(json!({"metadata": {"labels": {"tier": "web"}}}));
+    fixture.send_event(FeedEvent::Reset);
     let (sender, mut answer) = tokio::sync::oneshot::channel();
-    world.send_event(FeedEvent::Synced {
+    fixture.send_event(FeedEvent::Synced {
         missing: Some(sender),
     });
     let missing = answer
@@ -481,18 +481,18 @@ fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end
         .expect("the tracker must send the missing subjects");
     assert_eq!(missing.len(), 1);
     assert_eq!(
-        world.only_operation().status.state,
+        fixture.only_operation().status.state,
         State::Progressing,
         "the operation must stay until the object has been looked up"
     );
-    let evaluation = detect::unselected(&world.book, missing[0].clone());
-    world.send_event(FeedEvent::Evaluated {
+    let evaluation = detect::unselected(&fixture.book, missing[0].clone());
+    fixture.send_event(FeedEvent::Evaluated {
         evaluation: Box::new(evaluation),
         read: Instant::now(),
     });
-    world.advance(DEBOUNCE);
+    fixture.advance(DEBOUNCE);
     assert_eq!(
-        world.take_changes().last().map(String::as_str),
+        fixture.take_changes().last().map(String::as_str),
         Some("-Moving Ended SelectorLeft")
     );
 }

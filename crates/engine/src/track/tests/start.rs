@@ -19,34 +19,34 @@ fn start(object: &InFlightOperation) -> Timestamp {
 
 #[test]
 fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
-    let mut world = world();
-    world.set_rules(&[("vm-rules", &["Migrating"])]);
-    world.send_event(FeedEvent::Reset);
+    let mut fixture = fixture();
+    fixture.set_rules(&[("vm-rules", &["Migrating"])]);
+    fixture.send_event(FeedEvent::Reset);
     let earlier: Timestamp = "2026-11-21T08:00:00Z".parse().expect("the time is valid");
-    let later = world.now.wall + Duration::from_hours(1);
-    world.evaluate(
+    let later = fixture.now.wall + Duration::from_hours(1);
+    fixture.evaluate(
         Subject {
             managed: Some(earlier),
             ..subject("a")
         },
         &["Migrating"],
     );
-    world.evaluate(
+    fixture.evaluate(
         Subject {
             managed: Some(later),
             ..subject("b")
         },
         &["Migrating"],
     );
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.evaluate(
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.evaluate(
         Subject {
             managed: Some(earlier),
             ..subject("c")
         },
         &["Migrating"],
     );
-    let starts: Vec<_> = world
+    let starts: Vec<_> = fixture
         .shown()
         .into_iter()
         .map(|object| {
@@ -59,7 +59,7 @@ fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
         .collect();
     assert_eq!(
         starts,
-        [earlier, world.now.wall, world.now.wall],
+        [earlier, fixture.now.wall, fixture.now.wall],
         "a start must not be in the future, and old times count only in the first list"
     );
 }
@@ -69,12 +69,12 @@ fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
     // The server detects the operation 0.7 s after a full second. The kube-apiserver rounds the
     // time of the change down to a full second.
     let started = |change: i64| {
-        let mut world = world();
-        let began = world.now.wall;
-        world.advance(Duration::from_millis(700));
+        let mut fixture = fixture();
+        let began = fixture.now.wall;
+        fixture.advance(Duration::from_millis(700));
         let managed = began + jiff::SignedDuration::from_secs(change);
-        world.evaluate(subject_changed_at("vm", managed), &["Migrating"]);
-        let shown = world.only_operation();
+        fixture.evaluate(subject_changed_at("vm", managed), &["Migrating"]);
+        let shown = fixture.only_operation();
         assert_eq!(shown.status.start_time_source, StartTimeSource::Detected);
         start(&shown).as_second() - began.as_second()
     };
@@ -88,24 +88,24 @@ fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
 #[test]
 fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_name() {
     let names = |late: Duration| {
-        let mut world = world_with(TrackerSettings {
+        let mut fixture = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
             cluster_namespace: "ifo-system".into(),
         });
-        let began = world.now.wall;
-        world.advance(late);
-        world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+        let began = fixture.now.wall;
+        fixture.advance(late);
+        fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
         // Both servers also derive the same name for the next run.
-        world.advance(DEBOUNCE);
-        world.evaluate(subject_changed_at("vm", began + DEBOUNCE), &[]);
-        world.advance(DEBOUNCE);
-        world.evaluate(
+        fixture.advance(DEBOUNCE);
+        fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &[]);
+        fixture.advance(DEBOUNCE);
+        fixture.evaluate(
             subject_changed_at("vm", began + DEBOUNCE * 2),
             &["Migrating"],
         );
-        let shown = world.shown();
+        let shown = fixture.shown();
         assert_eq!(shown.len(), 2);
         let identity = |it: InFlightOperation| (it.metadata.name, it.metadata.uid);
         shown.into_iter().map(identity).collect::<Vec<_>>()
@@ -118,30 +118,30 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
 #[test]
 fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
     let start_and_end_seconds = |late: Duration| {
-        let mut world = world_with(TrackerSettings {
+        let mut fixture = world_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
             cluster_namespace: "ifo-system".into(),
         });
-        world.set_rule_set(
+        fixture.set_rule_set(
             "rules:\n\
              - {operation: Migrating, expression: 'true', supersedes: ['*']}\n\
              - {operation: Stopping, expression: 'true', supersedes: ['*']}",
         );
-        world.send_event(FeedEvent::Reset);
-        world.send_event(FeedEvent::Synced { missing: None });
-        let began = world.now.wall;
-        world.advance(late);
-        world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
-        world.advance(DEBOUNCE);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        let began = fixture.now.wall;
+        fixture.advance(late);
+        fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+        fixture.advance(DEBOUNCE);
         // The second operation supersedes the first, and is then no longer detected.
-        world.evaluate(subject_changed_at("vm", began + DEBOUNCE), &["Stopping"]);
-        world.advance(DEBOUNCE);
-        world.evaluate(subject_changed_at("vm", began + DEBOUNCE * 2), &[]);
-        world.advance(DEBOUNCE);
+        fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &["Stopping"]);
+        fixture.advance(DEBOUNCE);
+        fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE * 2), &[]);
+        fixture.advance(DEBOUNCE);
         let seconds = |at: Timestamp| at.as_second() - began.as_second();
-        let mut spans: Vec<[i64; 2]> = world
+        let mut spans: Vec<[i64; 2]> = fixture
             .shown()
             .iter()
             .map(|it| {
@@ -165,19 +165,19 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
 
 #[test]
 fn no_operation_ends_before_its_start() {
-    let mut world = world_with(TrackerSettings {
+    let mut fixture = world_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         records: 0,
         cluster_namespace: "ifo-system".into(),
     });
-    let began = world.now.wall;
+    let began = fixture.now.wall;
     // The second run in the same second gets a start in the next second.
     for operations in [&["Migrating"], &[][..], &["Migrating"], &[]] {
-        world.advance(Duration::from_millis(100));
-        world.evaluate(subject_changed_at("vm", began), operations);
+        fixture.advance(Duration::from_millis(100));
+        fixture.evaluate(subject_changed_at("vm", began), operations);
     }
-    let shown = world.shown();
+    let shown = fixture.shown();
     assert_eq!(shown.len(), 2);
     for it in shown {
         let completed = it
@@ -192,9 +192,9 @@ fn no_operation_ends_before_its_start() {
 
 #[test]
 fn the_time_of_a_change_is_not_stored_with_the_subject() {
-    let mut world = world();
-    world.evaluate(subject_changed_at("vm", world.now.wall), &["Migrating"]);
-    let tracked = world
+    let mut fixture = fixture();
+    fixture.evaluate(subject_changed_at("vm", fixture.now.wall), &["Migrating"]);
+    let tracked = fixture
         .tracker
         .subjects
         .values()
@@ -202,31 +202,31 @@ fn the_time_of_a_change_is_not_stored_with_the_subject() {
         .expect("the tracker must have a subject");
     assert_eq!(tracked.view.subject.managed, None);
     // An operation that is detected hours later must not start at the time of that change.
-    world.advance(Duration::from_hours(3));
-    world.evaluate(subject("vm"), &["Migrating", "Stopping"]);
-    let shown = world.shown();
+    fixture.advance(Duration::from_hours(3));
+    fixture.evaluate(subject("vm"), &["Migrating", "Stopping"]);
+    let shown = fixture.shown();
     let stopping = shown.iter().find(|it| it.spec.operation == "Stopping");
-    assert_eq!(stopping.map(start), Some(world.now.wall));
+    assert_eq!(stopping.map(start), Some(fixture.now.wall));
 }
 
 #[test]
 fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
-    let mut world = world_with(TrackerSettings {
+    let mut fixture = world_with(TrackerSettings {
         debounce: Duration::from_secs(3),
         retain: Some(RETENTION),
         records: 0,
         cluster_namespace: "ifo-system".into(),
     });
-    let began = world.now.wall;
+    let began = fixture.now.wall;
     let at = |second| began + jiff::SignedDuration::from_secs(second);
-    world.evaluate(subject_changed_at("vm", began), &["Migrating"]);
-    world.advance(Duration::from_secs(12));
+    fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
+    fixture.advance(Duration::from_secs(12));
     // The event of the end was delayed by 11 s. This is too long, so the end is the current time.
     // The event of the next start is delayed by only 5 s.
-    world.evaluate(subject_changed_at("vm", at(1)), &[]);
-    world.advance(Duration::from_secs(4));
-    world.evaluate(subject_changed_at("vm", at(11)), &["Migrating"]);
-    let mut shown = world.shown();
+    fixture.evaluate(subject_changed_at("vm", at(1)), &[]);
+    fixture.advance(Duration::from_secs(4));
+    fixture.evaluate(subject_changed_at("vm", at(11)), &["Migrating"]);
+    let mut shown = fixture.shown();
     shown.sort_by_key(start);
     let ended = shown[0].status.completed.as_ref().map(|time| time.0);
     assert_eq!(ended, Some(at(12)));

@@ -16,11 +16,11 @@ fn rule(fields: &str) -> String {
     format!("rules:\n- {{operation: Moving, {MOVING}, {fields}}}")
 }
 
-fn world_with_state_after_10s() -> World {
+fn world_with_state_after_10s() -> TrackerFixture {
     world_with_rule_set(&rule("stateAfter: 10s"))
 }
 
-impl World {
+impl TrackerFixture {
     /// Evaluates an object for which the rule yields `state`.
     fn apply_state(&mut self, state: &str) {
         self.apply_object(json!({"moving": true, "how": state}));
@@ -52,14 +52,14 @@ fn blocked() -> Value {
 
 #[test]
 fn blocked_and_failing_are_shown_after_state_after_and_progressing_at_once() {
-    let mut world = world_with_state_after_10s();
-    let began = world.now.wall;
-    world.apply_state("Blocked");
-    world.advance(9 * SECOND);
-    assert_eq!(world.take_changes(), ["+Moving Progressing Moving"]);
-    world.advance(SECOND);
-    assert_eq!(world.take_changes(), ["~Moving Blocked Moving"]);
-    let shown = world.only_operation();
+    let mut fixture = world_with_state_after_10s();
+    let began = fixture.now.wall;
+    fixture.apply_state("Blocked");
+    fixture.advance(9 * SECOND);
+    assert_eq!(fixture.take_changes(), ["+Moving Progressing Moving"]);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.take_changes(), ["~Moving Blocked Moving"]);
+    let shown = fixture.only_operation();
     assert_eq!(shown.status.last_detected.0, began + 10 * SECOND);
     assert_eq!(
         shown
@@ -69,224 +69,228 @@ fn blocked_and_failing_are_shown_after_state_after_and_progressing_at_once() {
             .0,
         began
     );
-    world.apply_state("Failing");
-    world.advance(9 * SECOND);
+    fixture.apply_state("Failing");
+    fixture.advance(9 * SECOND);
     assert!(
-        world.take_changes().is_empty(),
+        fixture.take_changes().is_empty(),
         "`Failing` must also wait for `stateAfter`"
     );
-    world.advance(SECOND);
-    assert_eq!(world.take_changes(), ["~Moving Failing Moving"]);
-    world.apply_state("Blocked");
-    world.advance(10 * SECOND);
-    assert_eq!(world.take_changes(), ["~Moving Blocked Moving"]);
-    world.apply_state("Progressing");
-    assert_eq!(world.take_changes(), ["~Moving Progressing Moving"]);
-    assert_eq!(world.tracker.next_deadline(), None);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.take_changes(), ["~Moving Failing Moving"]);
+    fixture.apply_state("Blocked");
+    fixture.advance(10 * SECOND);
+    assert_eq!(fixture.take_changes(), ["~Moving Blocked Moving"]);
+    fixture.apply_state("Progressing");
+    assert_eq!(fixture.take_changes(), ["~Moving Progressing Moving"]);
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn another_state_restarts_the_waiting_time() {
     for other in ["Progressing", "Failing"] {
-        let mut world = world_with_state_after_10s();
+        let mut fixture = world_with_state_after_10s();
         for state in ["Blocked", other, "Blocked"] {
-            world.apply_state(state);
-            world.advance(6 * SECOND);
+            fixture.apply_state(state);
+            fixture.advance(6 * SECOND);
         }
         assert_eq!(
-            world.take_changes(),
+            fixture.take_changes(),
             ["+Moving Progressing Moving"],
             "{other}"
         );
-        world.advance(4 * SECOND);
-        assert_eq!(world.take_changes(), ["~Moving Blocked Moving"], "{other}");
-        assert_eq!(world.tracker.next_deadline(), None, "{other}");
+        fixture.advance(4 * SECOND);
+        assert_eq!(
+            fixture.take_changes(),
+            ["~Moving Blocked Moving"],
+            "{other}"
+        );
+        assert_eq!(fixture.tracker.next_deadline(), None, "{other}");
     }
 }
 
 #[test]
 fn other_values_are_shown_while_a_state_waits() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Progressing");
-    world.apply_object(json!({"moving": true, "how": "Blocked", "text": "no room"}));
-    let shown = world.only_operation();
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Progressing");
+    fixture.apply_object(json!({"moving": true, "how": "Blocked", "text": "no room"}));
+    let shown = fixture.only_operation();
     assert_eq!(shown.status.state, State::Progressing);
     assert_eq!(shown.status.message, "no room");
     // Other changes of the object do not restart the waiting time.
-    world.advance(5 * SECOND);
-    world.apply_object(json!({"moving": true, "how": "Blocked", "text": "still no room"}));
-    world.advance(4 * SECOND);
-    world.apply_object(
+    fixture.advance(5 * SECOND);
+    fixture.apply_object(json!({"moving": true, "how": "Blocked", "text": "still no room"}));
+    fixture.advance(4 * SECOND);
+    fixture.apply_object(
         json!({"moving": true, "how": "Blocked", "text": "still no room", "more": 1}),
     );
-    world.take_changes();
-    world.advance(SECOND);
-    assert_eq!(world.take_changes(), ["~Moving Blocked Moving"]);
+    fixture.take_changes();
+    fixture.advance(SECOND);
+    assert_eq!(fixture.take_changes(), ["~Moving Blocked Moving"]);
 }
 
 #[test]
 fn a_change_of_only_the_waiting_state_is_not_visible() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Progressing");
-    world.take_changes();
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Progressing");
+    fixture.take_changes();
     for state in ["Blocked", "Failing", "Progressing"] {
-        world.apply_state(state);
-        world.advance(SECOND);
+        fixture.apply_state(state);
+        fixture.advance(SECOND);
     }
-    assert!(world.take_changes().is_empty());
-    assert_eq!(world.tracker.next_deadline(), None);
+    assert!(fixture.take_changes().is_empty());
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn a_waiting_state_does_not_appear_while_the_watch_is_interrupted() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Blocked");
-    world.send_event(FeedEvent::Lost);
-    world.advance(20 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.send_event(FeedEvent::Reset);
-    world.apply_state("Blocked");
-    assert_eq!(world.state(), State::Progressing);
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Blocked");
+    fixture.send_event(FeedEvent::Lost);
+    fixture.advance(20 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_state("Blocked");
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.state(), State::Blocked);
     // The rule yields another state in the list after the interruption.
-    world.apply_state("Failing");
-    world.send_event(FeedEvent::Lost);
-    world.advance(20 * SECOND);
-    world.send_event(FeedEvent::Reset);
-    world.apply_state("Blocked");
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.state(), State::Blocked);
-    assert_eq!(world.tracker.next_deadline(), None);
+    fixture.apply_state("Failing");
+    fixture.send_event(FeedEvent::Lost);
+    fixture.advance(20 * SECOND);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_state("Blocked");
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.state(), State::Blocked);
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn progressing_and_states_without_state_after_are_shown_while_the_watch_is_interrupted() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Blocked");
-    world.advance(10 * SECOND);
-    world.send_event(FeedEvent::Lost);
-    world.apply_state("Progressing");
-    assert_eq!(world.state(), State::Progressing);
-    let mut world = world_with_rule_set(&rule("debounce: 30s"));
-    world.send_event(FeedEvent::Lost);
-    world.apply_state("Blocked");
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Blocked");
+    fixture.advance(10 * SECOND);
+    fixture.send_event(FeedEvent::Lost);
+    fixture.apply_state("Progressing");
+    assert_eq!(fixture.state(), State::Progressing);
+    let mut fixture = world_with_rule_set(&rule("debounce: 30s"));
+    fixture.send_event(FeedEvent::Lost);
+    fixture.apply_state("Blocked");
+    assert_eq!(fixture.state(), State::Blocked);
 }
 
 #[test]
 fn a_state_that_was_shown_before_the_debounce_period_is_shown_at_once_after_it() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Blocked");
-    world.advance(10 * SECOND);
-    world.apply_undetected();
-    world.advance(5 * SECOND);
-    world.take_changes();
-    world.apply_state("Blocked");
-    assert_eq!(world.take_changes(), ["~Moving Blocked Moving"]);
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Blocked");
+    fixture.advance(10 * SECOND);
+    fixture.apply_undetected();
+    fixture.advance(5 * SECOND);
+    fixture.take_changes();
+    fixture.apply_state("Blocked");
+    assert_eq!(fixture.take_changes(), ["~Moving Blocked Moving"]);
 }
 
 #[test]
 fn the_debounce_period_restarts_the_waiting_time_of_a_state() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Blocked");
-    world.advance(9 * SECOND);
-    world.apply_undetected();
-    world.advance(5 * SECOND);
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Blocked");
+    fixture.advance(9 * SECOND);
+    fixture.apply_undetected();
+    fixture.advance(5 * SECOND);
     assert_eq!(
-        world.state(),
+        fixture.state(),
         State::Settling,
         "the debounce period must not be over"
     );
-    world.apply_state("Blocked");
-    world.advance(9 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(SECOND);
-    assert_eq!(world.state(), State::Blocked);
-    world.apply_state("Failing");
-    world.apply_undetected();
-    world.advance(DEBOUNCE);
-    assert!(world.shown().is_empty());
-    assert_eq!(world.tracker.next_deadline(), None);
+    fixture.apply_state("Blocked");
+    fixture.advance(9 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
+    fixture.apply_state("Failing");
+    fixture.apply_undetected();
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.shown().is_empty());
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn an_operation_that_completes_while_a_state_waits_shows_its_final_state() {
-    let mut world = world_with_rule_set(&rule(
+    let mut fixture = world_with_rule_set(&rule(
         "stateAfter: 10s, outcome: \"object.how == 'Progressing' ? 'Failed' : ''\"",
     ));
-    world.apply_state("Blocked");
-    world.apply_undetected();
+    fixture.apply_state("Blocked");
+    fixture.apply_undetected();
     assert_eq!(
-        world.take_changes()[..2],
+        fixture.take_changes()[..2],
         ["+Moving Progressing Moving", "~Moving Failed Failed"]
     );
-    assert_eq!(world.tracker.next_deadline(), None);
-    world.apply_state("Blocked");
-    world.send_event(FeedEvent::Deleted {
+    assert_eq!(fixture.tracker.next_deadline(), None);
+    fixture.apply_state("Blocked");
+    fixture.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
         read: Instant::now(),
     });
-    assert_eq!(world.tracker.next_deadline(), None);
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn a_new_run_restarts_the_waiting_time_of_a_state() {
-    let mut world = world_with_state_after_10s();
+    let mut fixture = world_with_state_after_10s();
     let run = |run: &str| json!({"moving": true, "how": "Blocked", "run": run});
-    world.apply_object(run("1"));
-    world.advance(10 * SECOND);
-    assert_eq!(world.state(), State::Blocked);
-    world.apply_object(run("2"));
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(10 * SECOND);
-    assert_eq!(world.state(), State::Blocked);
-    world.advance(SECOND);
-    assert_eq!(world.tracker.next_deadline(), None);
+    fixture.apply_object(run("1"));
+    fixture.advance(10 * SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
+    fixture.apply_object(run("2"));
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(10 * SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn state_after_counts_while_the_operation_waits_for_appear_after() {
-    let mut world = world_with_rule_set(&rule("appearAfter: 4s, stateAfter: 10s"));
-    world.apply_state("Blocked");
-    world.advance(4 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(6 * SECOND);
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = world_with_rule_set(&rule("appearAfter: 4s, stateAfter: 10s"));
+    fixture.apply_state("Blocked");
+    fixture.advance(4 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(6 * SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
     // When the operation appears, the waiting time of its state is already over.
-    let mut world = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 4s"));
-    world.apply_state("Progressing");
-    world.advance(6 * SECOND);
-    world.apply_state("Blocked");
-    world.advance(4 * SECOND);
-    assert_eq!(world.take_changes(), ["+Moving Blocked Moving"]);
+    let mut fixture = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 4s"));
+    fixture.apply_state("Progressing");
+    fixture.advance(6 * SECOND);
+    fixture.apply_state("Blocked");
+    fixture.advance(4 * SECOND);
+    assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
     // An interruption by another state restarts the waiting time.
-    let mut world = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 5s"));
+    let mut fixture = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 5s"));
     for state in ["Blocked", "Progressing", "Blocked"] {
-        world.apply_state(state);
-        world.advance(3 * SECOND);
+        fixture.apply_state(state);
+        fixture.advance(3 * SECOND);
     }
-    world.advance(SECOND);
-    assert_eq!(world.take_changes(), ["+Moving Progressing Moving"]);
-    world.advance(SECOND);
-    assert_eq!(world.take_changes(), ["~Moving Blocked Moving"]);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.take_changes(), ["+Moving Progressing Moving"]);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.take_changes(), ["~Moving Blocked Moving"]);
 }
 
 #[test]
 fn state_after_counts_while_the_operation_is_superseded() {
-    let mut world = world_with_rule_set(&format!(
+    let mut fixture = world_with_rule_set(&format!(
         "rules:\n- {{operation: Moving, {MOVING}, stateAfter: 10s}}\n\
          - {{operation: Stopping, expression: object.stopping, supersedes: [Moving], debounce: 0s}}"
     ));
     let object = |stopping: bool| json!({"moving": true, "how": "Blocked", "stopping": stopping});
-    world.apply_object(object(false));
-    world.advance(6 * SECOND);
-    world.apply_object(object(true));
-    world.advance(6 * SECOND);
-    world.take_changes();
-    world.apply_object(object(false));
-    world.advance(SECOND);
-    let seen = world.take_changes();
+    fixture.apply_object(object(false));
+    fixture.advance(6 * SECOND);
+    fixture.apply_object(object(true));
+    fixture.advance(6 * SECOND);
+    fixture.take_changes();
+    fixture.apply_object(object(false));
+    fixture.advance(SECOND);
+    let seen = fixture.take_changes();
     assert_eq!(
         seen.last().map(String::as_str),
         Some("+Moving Blocked Moving")
@@ -295,14 +299,14 @@ fn state_after_counts_while_the_operation_is_superseded() {
 
 #[test]
 fn if_another_rule_set_takes_over_its_own_state_after_applies_to_the_waiting_state() {
-    let mut world = world();
+    let mut fixture = fixture();
     let spec = |wait: &str| format!("rules:\n- {{operation: Moving, expression: 'true', {wait}}}");
-    world.set_rule_sets(&[
+    fixture.set_rule_sets(&[
         ("a", &spec("stateAfter: 10s")),
         ("b", &spec("stateAfter: 20s")),
     ]);
-    let blocked = |set: usize, world: &World| Finding {
-        rule_set: world.book.rule_sets[set].clone(),
+    let blocked = |set: usize, fixture: &TrackerFixture| Finding {
+        rule_set: fixture.book.rule_sets[set].clone(),
         operation: "Moving".into(),
         item: None,
         says: Some(RuleValues {
@@ -310,16 +314,16 @@ fn if_another_rule_set_takes_over_its_own_state_after_applies_to_the_waiting_sta
             ..RuleValues::default()
         }),
     };
-    let both = vec![blocked(0, &world), blocked(1, &world)];
-    world.evaluate_with(subject("vm"), both);
-    world.advance(5 * SECOND);
-    let second = vec![blocked(1, &world)];
-    world.evaluate_with(subject("vm"), second);
-    world.advance(14 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(SECOND);
-    assert_eq!(world.state(), State::Blocked);
-    assert_eq!(world.tracker.next_deadline(), None);
+    let both = vec![blocked(0, &fixture), blocked(1, &fixture)];
+    fixture.evaluate_with(subject("vm"), both);
+    fixture.advance(5 * SECOND);
+    let second = vec![blocked(1, &fixture)];
+    fixture.evaluate_with(subject("vm"), second);
+    fixture.advance(14 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
@@ -329,78 +333,78 @@ fn an_edited_state_after_counts_from_the_time_at_which_the_state_was_first_yield
         ("stateAfter: 15s", 9),
         ("debounce: 30s", 0),
     ] {
-        let mut world = world_with_state_after_10s();
-        world.apply_state("Blocked");
-        world.advance(6 * SECOND);
-        world.set_rule_set(&rule(edited));
-        world.send_event(FeedEvent::Reset);
-        world.apply_state("Blocked");
-        world.send_event(FeedEvent::Synced { missing: None });
+        let mut fixture = world_with_state_after_10s();
+        fixture.apply_state("Blocked");
+        fixture.advance(6 * SECOND);
+        fixture.set_rule_set(&rule(edited));
+        fixture.send_event(FeedEvent::Reset);
+        fixture.apply_state("Blocked");
+        fixture.send_event(FeedEvent::Synced { missing: None });
         if lasts > 0 {
-            world.advance((lasts - 1) * SECOND);
-            assert_eq!(world.state(), State::Progressing, "{edited}");
-            world.advance(SECOND);
+            fixture.advance((lasts - 1) * SECOND);
+            assert_eq!(fixture.state(), State::Progressing, "{edited}");
+            fixture.advance(SECOND);
         }
-        assert_eq!(world.state(), State::Blocked, "{edited}");
-        assert_eq!(world.tracker.next_deadline(), None, "{edited}");
+        assert_eq!(fixture.state(), State::Blocked, "{edited}");
+        assert_eq!(fixture.tracker.next_deadline(), None, "{edited}");
     }
 }
 
 #[test]
 fn a_removed_rule_leaves_no_timer() {
-    let mut world = world_with_state_after_10s();
-    world.apply_state("Blocked");
-    world.set_rule_set("rules:\n- {operation: Other, expression: 'false'}");
-    assert!(world.shown().is_empty());
-    assert_eq!(world.tracker.next_deadline(), None);
+    let mut fixture = world_with_state_after_10s();
+    fixture.apply_state("Blocked");
+    fixture.set_rule_set("rules:\n- {operation: Other, expression: 'false'}");
+    assert!(fixture.shown().is_empty());
+    assert_eq!(fixture.tracker.next_deadline(), None);
 }
 
 #[test]
 fn a_shown_state_stays_when_state_after_is_added_to_its_rule() {
-    let mut world = world_with_rule_set(&rule("debounce: 30s"));
-    world.apply_state("Blocked");
-    world.set_rule_set(&rule("stateAfter: 10s"));
-    world.send_event(FeedEvent::Reset);
-    world.apply_state("Blocked");
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = world_with_rule_set(&rule("debounce: 30s"));
+    fixture.apply_state("Blocked");
+    fixture.set_rule_set(&rule("stateAfter: 10s"));
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_state("Blocked");
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.state(), State::Blocked);
 }
 
-/// Creates a world whose server has just started and has not listed objects yet.
-fn world_before_first_list(fields: &str) -> World {
-    let mut world = world_without_rules(TrackerSettings {
+/// Creates a fixture whose server has just started and has not listed objects yet.
+fn world_before_first_list(fields: &str) -> TrackerFixture {
+    let mut fixture = world_without_rules(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         records: 0,
         cluster_namespace: "ifo-system".into(),
     });
-    world.set_rule_set(&rule(fields));
-    world
+    fixture.set_rule_set(&rule(fields));
+    fixture
 }
 
 #[test]
 fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
-    let mut world = world_before_first_list("stateAfter: 10s");
-    world.list_object_unchanged_for(Duration::from_hours(1), blocked());
-    assert_eq!(world.take_changes(), ["+Moving Blocked Moving"]);
+    let mut fixture = world_before_first_list("stateAfter: 10s");
+    fixture.list_object_unchanged_for(Duration::from_hours(1), blocked());
+    assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
     // Times in `managedFields` are rounded down to seconds, so the change can be up to one second
     // later.
-    let mut world = world_before_first_list("stateAfter: 10s");
-    world.list_object_unchanged_for(4 * SECOND, blocked());
-    world.advance(6 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(SECOND);
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = world_before_first_list("stateAfter: 10s");
+    fixture.list_object_unchanged_for(4 * SECOND, blocked());
+    fixture.advance(6 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
     // A time in the future does not prolong the waiting time.
-    let mut world = world_before_first_list("stateAfter: 10s");
-    let later = world.now.wall + Duration::from_hours(1);
+    let mut fixture = world_before_first_list("stateAfter: 10s");
+    let later = fixture.now.wall + Duration::from_hours(1);
     let mut object = blocked();
     object["metadata"] = json!({ "managedFields": [{ "time": later.to_string() }] });
-    world.send_event(FeedEvent::Reset);
-    world.apply_object(object);
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.advance(10 * SECOND);
-    assert_eq!(world.state(), State::Blocked);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_object(object);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.advance(10 * SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
 }
 
 #[test]
@@ -409,14 +413,14 @@ fn the_last_change_does_not_count_for_a_rule_that_reads_now() {
         "expression: object.moving && now > timestamp('2026-01-01T00:00:00Z'), state: object.how",
         "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : ''\"",
     ] {
-        let mut world = world_before_first_list("stateAfter: 10s");
-        world.set_rule_set(&format!(
+        let mut fixture = world_before_first_list("stateAfter: 10s");
+        fixture.set_rule_set(&format!(
             "rules:\n- {{operation: Moving, stateAfter: 10s, {timed}}}"
         ));
-        world.list_object_unchanged_for(Duration::from_hours(1), blocked());
-        assert_eq!(world.state(), State::Progressing, "{timed}");
-        world.advance(10 * SECOND);
-        assert_eq!(world.state(), State::Blocked, "{timed}");
+        fixture.list_object_unchanged_for(Duration::from_hours(1), blocked());
+        assert_eq!(fixture.state(), State::Progressing, "{timed}");
+        fixture.advance(10 * SECOND);
+        assert_eq!(fixture.state(), State::Blocked, "{timed}");
     }
 }
 
@@ -432,25 +436,25 @@ fn the_waiting_time_of_a_state_continues_after_a_restart() {
         let mut before = world_with_state_after_10s();
         before.apply_state("Blocked");
         before.advance(6 * SECOND);
-        let mut world = before.restarted_with(settings(), SECOND, before.shown());
-        world.set_rule_set(&rule("stateAfter: 10s"));
+        let mut fixture = before.restarted_with(settings(), SECOND, before.shown());
+        fixture.set_rule_set(&rule("stateAfter: 10s"));
         assert_eq!(
-            world.state(),
+            fixture.state(),
             State::Progressing,
             "the state before the restart must still be shown"
         );
-        world.list_object_unchanged_for(unchanged, json!({"moving": true, "how": how}));
-        world
+        fixture.list_object_unchanged_for(unchanged, json!({"moving": true, "how": how}));
+        fixture
     };
     assert_eq!(
         restarted(Duration::from_hours(1), "Blocked").state(),
         State::Blocked
     );
-    let mut world = restarted(7 * SECOND, "Blocked");
-    world.advance(3 * SECOND);
-    assert_eq!(world.state(), State::Progressing);
-    world.advance(SECOND);
-    assert_eq!(world.state(), State::Blocked);
+    let mut fixture = restarted(7 * SECOND, "Blocked");
+    fixture.advance(3 * SECOND);
+    assert_eq!(fixture.state(), State::Progressing);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.state(), State::Blocked);
     assert_eq!(
         restarted(Duration::from_hours(1), "Progressing").state(),
         State::Progressing
@@ -463,19 +467,19 @@ fn a_state_that_was_shown_before_a_restart_is_shown_after_it() {
     before.apply_state("Blocked");
     before.advance(10 * SECOND);
     let settings = before.tracker.shared.settings.clone();
-    let mut world = before.restarted_with(settings, SECOND, before.shown());
-    world.set_rule_set(&rule("stateAfter: 10s"));
-    assert_eq!(world.state(), State::Blocked);
-    let version = world.version;
-    world.list_object_unchanged_for(SECOND, blocked());
+    let mut fixture = before.restarted_with(settings, SECOND, before.shown());
+    fixture.set_rule_set(&rule("stateAfter: 10s"));
+    assert_eq!(fixture.state(), State::Blocked);
+    let version = fixture.version;
+    fixture.list_object_unchanged_for(SECOND, blocked());
     assert_eq!(
-        world.version, version,
+        fixture.version, version,
         "the first evaluation must not change the operation"
     );
-    world.apply_state("Failing");
-    assert_eq!(world.state(), State::Blocked);
-    world.advance(10 * SECOND);
-    assert_eq!(world.state(), State::Failing);
+    fixture.apply_state("Failing");
+    assert_eq!(fixture.state(), State::Blocked);
+    fixture.advance(10 * SECOND);
+    assert_eq!(fixture.state(), State::Failing);
 }
 
 #[derive(Clone, Debug)]
@@ -519,48 +523,48 @@ proptest! {
             Some(state) => json!({"moving": true, "how": state.name()}),
             None => json!({"moving": false, "how": "Progressing"}),
         };
-        let shown = |world: &World| world.shown().first().map(|it| it.status.state);
-        let mut world = world_with_state_after_10s();
+        let shown = |fixture: &TrackerFixture| fixture.shown().first().map(|it| it.status.state);
+        let mut fixture = world_with_state_after_10s();
         let mut gap = false;
         // The state that the rule yields, the time since which it yields this state, and the last
         // shown state.
-        let (mut yields, mut since) = (None, world.now.wall);
+        let (mut yields, mut since) = (None, fixture.now.wall);
         let mut before = None;
         for step in steps {
             match step {
                 Step::Yields(state) => {
                     if state != yields {
-                        (yields, since) = (state, world.now.wall);
+                        (yields, since) = (state, fixture.now.wall);
                     }
-                    world.apply_object(object(state));
+                    fixture.apply_object(object(state));
                 }
-                Step::Waits(seconds) => world.advance(u32::from(seconds) * SECOND),
+                Step::Waits(seconds) => fixture.advance(u32::from(seconds) * SECOND),
                 Step::Lost => {
-                    world.send_event(FeedEvent::Lost);
+                    fixture.send_event(FeedEvent::Lost);
                     gap = true;
                 }
                 Step::Relists => {
-                    world.send_event(FeedEvent::Reset);
-                    world.apply_object(object(yields));
-                    world.send_event(FeedEvent::Synced { missing: None });
+                    fixture.send_event(FeedEvent::Reset);
+                    fixture.apply_object(object(yields));
+                    fixture.send_event(FeedEvent::Synced { missing: None });
                     gap = false;
                 }
                 Step::Restarts => {
-                    let settings = world.tracker.shared.settings.clone();
-                    world = world.restarted_with(settings, SECOND, world.shown());
-                    world.set_rule_set(&rule("stateAfter: 10s"));
-                    let unchanged = world.now.wall.duration_since(since).unsigned_abs();
-                    world.list_object_unchanged_for(unchanged, object(yields));
+                    let settings = fixture.tracker.shared.settings.clone();
+                    fixture = fixture.restarted_with(settings, SECOND, fixture.shown());
+                    fixture.set_rule_set(&rule("stateAfter: 10s"));
+                    let unchanged = fixture.now.wall.duration_since(since).unsigned_abs();
+                    fixture.list_object_unchanged_for(unchanged, object(yields));
                     gap = false;
                 }
             }
-            match shown(&world) {
+            match shown(&fixture) {
                 // During an interruption, an operation that is detected again keeps `Settling`.
                 Some(State::Settling) => prop_assert!(gap || yields.is_none()),
                 Some(state) => {
                     if state != State::Progressing && before != Some(state) {
                         prop_assert_eq!(yields, Some(state));
-                        prop_assert!(world.now.wall >= since + 10 * SECOND);
+                        prop_assert!(fixture.now.wall >= since + 10 * SECOND);
                         prop_assert!(!gap);
                     }
                     if yields == Some(State::Progressing) {
@@ -571,9 +575,9 @@ proptest! {
                 None => before = None,
             }
         }
-        world.send_event(FeedEvent::Synced { missing: None });
-        world.advance(DEBOUNCE);
-        prop_assert_eq!(shown(&world), yields);
-        prop_assert_eq!(world.tracker.next_deadline(), None, "a timer is left over");
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        fixture.advance(DEBOUNCE);
+        prop_assert_eq!(shown(&fixture), yields);
+        prop_assert_eq!(fixture.tracker.next_deadline(), None, "a timer is left over");
     }
 }

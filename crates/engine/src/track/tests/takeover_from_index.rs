@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-impl World {
+impl TrackerFixture {
     /// Creates the next leader, which starts `away` later with the index of this leader. `add` adds
     /// further operations to its initial state.
     pub(super) fn taken_over_with(
@@ -18,22 +18,22 @@ impl World {
         settings: TrackerSettings,
         away: Duration,
         add: impl FnOnce(&mut InitialState, ClockReading),
-    ) -> World {
-        let mut world = world_without_rules(settings);
-        world.objects.clone_from(&self.objects);
-        world.records.clone_from(&self.records);
-        world.now.wall = self.now.wall + away;
-        let mut state = initial_state(&world, self.decodable_operations().iter());
-        for (key, json) in world.objects.iter().chain(&world.records) {
-            state.add_index_object(key, json, world.now);
+    ) -> TrackerFixture {
+        let mut fixture = world_without_rules(settings);
+        fixture.objects.clone_from(&self.objects);
+        fixture.records.clone_from(&self.records);
+        fixture.now.wall = self.now.wall + away;
+        let mut state = initial_state(&fixture, self.decodable_operations().iter());
+        for (key, json) in fixture.objects.iter().chain(&fixture.records) {
+            state.add_index_object(key, json, fixture.now);
         }
-        add(&mut state, world.now);
-        world.send(Message::Resume(Box::new(state)));
-        world
+        add(&mut state, fixture.now);
+        fixture.send(Message::Resume(Box::new(state)));
+        fixture
     }
 
     /// Creates the next leader, which starts `away` later, without retention and custom resources.
-    pub(super) fn taken_over(&self, away: Duration) -> World {
+    pub(super) fn taken_over(&self, away: Duration) -> TrackerFixture {
         self.taken_over_with(settings(None), away, |_, _| {})
     }
 
@@ -68,15 +68,15 @@ fn retaining() -> TrackerSettings {
     settings(Some(RETENTION))
 }
 
-/// Creates a world with one completed operation that is retained.
-fn world_with_completed() -> World {
-    let mut world = world_with(retaining());
-    world.evaluate_vm(&["Migrating"]);
-    world.advance(10 * SECOND);
-    world.evaluate_vm(&[]);
-    world.advance(DEBOUNCE);
-    assert_eq!(world.only_operation().status.phase, Phase::Completed);
-    world
+/// Creates a fixture with one completed operation that is retained.
+fn world_with_completed() -> TrackerFixture {
+    let mut fixture = world_with(retaining());
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.advance(10 * SECOND);
+    fixture.evaluate_vm(&[]);
+    fixture.advance(DEBOUNCE);
+    assert_eq!(fixture.only_operation().status.phase, Phase::Completed);
+    fixture
 }
 
 #[test]
@@ -96,34 +96,34 @@ fn a_takeover_changes_no_object() {
     before.evaluate(node(), &["Migrating"]);
     before.advance(SECOND);
     assert_eq!(before.objects.len(), 5);
-    let mut world = before.taken_over_with(retaining(), 2 * SECOND, |_, _| {});
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
+    let mut fixture = before.taken_over_with(retaining(), 2 * SECOND, |_, _| {});
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
     for (subject, what) in [
         (subject("completed"), &[] as &[&str]),
         (subject("settling"), &[]),
         (subject("progressing"), &["Migrating", "Stopping"]),
         (node(), &["Migrating"]),
     ] {
-        world.evaluate(subject, what);
+        fixture.evaluate(subject, what);
     }
-    world.complete_list();
-    world.complete_rule_books(&[], &[]);
-    assert_eq!(world.take_changes(), [""; 0]);
-    assert_eq!(world.objects, before.objects);
+    fixture.complete_list();
+    fixture.complete_rule_books(&[], &[]);
+    assert_eq!(fixture.take_changes(), [""; 0]);
+    assert_eq!(fixture.objects, before.objects);
     // After the takeover, the operations still complete, and their retention continues.
     for name in ["progressing", "node"] {
         let gone = Subject {
             namespace: None,
             ..subject(name)
         };
-        world.send_event(FeedEvent::Deleted {
+        fixture.send_event(FeedEvent::Deleted {
             subject: gone,
             read: Instant::now(),
         });
     }
-    world.advance(DEBOUNCE);
-    let phases: BTreeSet<_> = world
+    fixture.advance(DEBOUNCE);
+    let phases: BTreeSet<_> = fixture
         .shown()
         .iter()
         .map(|it| it.status.reason.clone())
@@ -132,8 +132,8 @@ fn a_takeover_changes_no_object() {
         phases,
         ["NotDetected".into(), "SubjectDeleted".into()].into()
     );
-    world.advance(RETENTION.age);
-    assert!(world.shown().is_empty());
+    fixture.advance(RETENTION.age);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
@@ -143,13 +143,13 @@ fn fields_of_a_newer_release_stay_until_the_operation_changes() {
         object["status"]["forecast"] = json!({"p95": 7});
         object["spec"]["subject"]["zone"] = json!("a");
     });
-    let mut world = before.taken_over(SECOND);
-    world.complete_first_list(&["Migrating"]);
-    assert_eq!(world.objects, before.objects);
-    let before = world.only_operation();
-    world.evaluate_vm(&[]);
-    assert_eq!(world.only_operation().status.state, State::Settling);
-    assert_eq!(identity(&world.only_operation()), identity(&before));
+    let mut fixture = before.taken_over(SECOND);
+    fixture.complete_first_list(&["Migrating"]);
+    assert_eq!(fixture.objects, before.objects);
+    let before = fixture.only_operation();
+    fixture.evaluate_vm(&[]);
+    assert_eq!(fixture.only_operation().status.state, State::Settling);
+    assert_eq!(identity(&fixture.only_operation()), identity(&before));
 }
 
 #[test]
@@ -160,12 +160,12 @@ fn values_from_the_index_are_taken_over_without_checks() {
     // This release would compute another UID. A release with another computation of UIDs could have
     // written this one.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
-    let mut world = before.taken_over(SECOND);
-    assert_eq!(world.objects, before.objects);
-    world.complete_first_list(&["Migrating"]);
-    assert_eq!(world.only_operation().metadata.name, name);
+    let mut fixture = before.taken_over(SECOND);
+    assert_eq!(fixture.objects, before.objects);
+    fixture.complete_first_list(&["Migrating"]);
+    assert_eq!(fixture.only_operation().metadata.name, name);
     assert_eq!(
-        world.only_operation().metadata.uid,
+        fixture.only_operation().metadata.uid,
         before.only_operation().metadata.uid
     );
 }
@@ -183,11 +183,11 @@ fn an_object_that_cannot_be_decoded_is_deleted() {
     for (index, edit) in edits.into_iter().enumerate() {
         let mut before = migrating();
         before.edit(edit);
-        let mut world = before.taken_over(SECOND);
-        assert!(world.objects.is_empty(), "{index}");
-        world.complete_first_list(&["Migrating"]);
+        let mut fixture = before.taken_over(SECOND);
+        assert!(fixture.objects.is_empty(), "{index}");
+        fixture.complete_first_list(&["Migrating"]);
         assert_eq!(
-            world.shown().len(),
+            fixture.shown().len(),
             1,
             "the operation must be detected again"
         );
@@ -211,70 +211,70 @@ fn a_completed_operation_that_is_not_retained_is_deleted() {
         (Some(none), false),
         (None, false),
     ] {
-        let world = before.taken_over_with(settings(retain), SECOND, |_, _| {});
-        assert_eq!(world.objects.len(), usize::from(stays), "{retain:?}");
+        let fixture = before.taken_over_with(settings(retain), SECOND, |_, _| {});
+        assert_eq!(fixture.objects.len(), usize::from(stays), "{retain:?}");
     }
     let later = Duration::from_mins(1);
-    let world = before.taken_over_with(settings(Some(short)), later, |_, _| {});
-    assert!(world.objects.is_empty());
+    let fixture = before.taken_over_with(settings(Some(short)), later, |_, _| {});
+    assert!(fixture.objects.is_empty());
 }
 
 #[test]
 fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retained() {
-    let later = |world: &World| world.now.wall + Duration::from_hours(1);
+    let later = |fixture: &TrackerFixture| fixture.now.wall + Duration::from_hours(1);
     let completed = world_with_completed();
     let cases = [None, Some(later(&completed))];
     for created in cases {
-        let take_over = |before: &World| {
-            let mut world = world_without_rules(retaining());
-            world.objects.clone_from(&before.objects);
-            world.now.wall = before.now.wall + Duration::from_hours(2);
+        let take_over = |before: &TrackerFixture| {
+            let mut fixture = world_without_rules(retaining());
+            fixture.objects.clone_from(&before.objects);
+            fixture.now.wall = before.now.wall + Duration::from_hours(2);
             let named = created.map(|created| ("ns".to_owned(), created));
             let namespaces = named.into_iter().collect();
             let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
-            for (key, json) in &world.objects {
-                state.add_index_object(key, json, world.now);
+            for (key, json) in &fixture.objects {
+                state.add_index_object(key, json, fixture.now);
             }
-            world.send(Message::Resume(Box::new(state)));
-            world
+            fixture.send(Message::Resume(Box::new(state)));
+            fixture
         };
         assert!(take_over(&completed).objects.is_empty());
         // An operation in flight completes when the first list does not contain its subject.
-        let mut world = take_over(&migrating());
-        assert_eq!(world.only_operation().status.phase, Phase::Active);
-        world.set_rules(&RULES);
-        world.send_event(FeedEvent::Reset);
-        world.complete_list();
+        let mut fixture = take_over(&migrating());
+        assert_eq!(fixture.only_operation().status.phase, Phase::Active);
+        fixture.set_rules(&RULES);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.complete_list();
         assert!(
-            world
+            fixture
                 .take_changes()
                 .contains(&"~Migrating Ended SubjectDeleted".into())
         );
-        assert!(world.objects.is_empty());
+        assert!(fixture.objects.is_empty());
     }
 }
 
 #[test]
 fn all_objects_stay_if_the_namespaces_cannot_be_read() {
     for before in [world_with_completed(), migrating()] {
-        let mut world = world_without_rules(retaining());
-        world.objects.clone_from(&before.objects);
-        world.now.wall = before.now.wall;
+        let mut fixture = world_without_rules(retaining());
+        fixture.objects.clone_from(&before.objects);
+        fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
-        for (key, json) in &world.objects {
-            state.add_index_object(key, json, world.now);
+        for (key, json) in &fixture.objects {
+            state.add_index_object(key, json, fixture.now);
         }
-        world.send(Message::Resume(Box::new(state)));
-        assert_eq!(world.objects, before.objects);
+        fixture.send(Message::Resume(Box::new(state)));
+        assert_eq!(fixture.objects, before.objects);
         // A custom resource in flight is restored although the namespaces cannot be read, because
         // the server evaluates its subject afterwards. A completed custom resource is not restored.
-        let mut world = world_without_rules(retaining());
-        world.now.wall = before.now.wall;
+        let mut fixture = world_without_rules(retaining());
+        fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
-        assert!(state.add_custom_resource(before.only_operation(), world.now));
-        world.send(Message::Resume(Box::new(state)));
+        assert!(state.add_custom_resource(before.only_operation(), fixture.now));
+        fixture.send(Message::Resume(Box::new(state)));
         let stays = before.only_operation().status.phase == Phase::Active;
-        assert_eq!(world.shown().len(), usize::from(stays));
+        assert_eq!(fixture.shown().len(), usize::from(stays));
     }
 }
 
@@ -283,16 +283,16 @@ fn a_takeover_keeps_the_source_of_the_start() {
     for source in ["Expression", "Detected", "ManagedFields", "Restored"] {
         let mut before = migrating();
         before.edit(|object| object["status"]["startTimeSource"] = source.into());
-        let mut world = before.taken_over(SECOND);
-        world.complete_first_list(&[]);
-        let after = world.only_operation();
+        let mut fixture = before.taken_over(SECOND);
+        fixture.complete_first_list(&[]);
+        let after = fixture.only_operation();
         assert_eq!(after.status.state, State::Settling);
         let shown = format!("{:?}", after.status.start_time_source);
         assert_eq!(shown, source);
     }
-    let world = migrating().taken_over(SECOND);
+    let fixture = migrating().taken_over(SECOND);
     assert_eq!(
-        world.only_operation().status.start_time_source,
+        fixture.only_operation().status.start_time_source,
         StartTimeSource::Detected
     );
 }
@@ -309,20 +309,20 @@ fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
     assert_eq!(identity(&before.only_operation()), identity(&completed));
     for retain in [Some(RETENTION), None] {
         let custom_resource = completed.clone();
-        let mut world = before.taken_over_with(settings(retain), DEBOUNCE * 2, |state, now| {
+        let mut fixture = before.taken_over_with(settings(retain), DEBOUNCE * 2, |state, now| {
             assert!(state.add_custom_resource(custom_resource, now));
         });
-        let seen = world.take_changes();
+        let seen = fixture.take_changes();
         assert_eq!(seen[0], "~Migrating Ended NotDetected");
         if retain.is_some() {
             assert_eq!(seen.len(), 1);
-            assert_eq!(world.only_operation(), completed);
+            assert_eq!(fixture.only_operation(), completed);
         } else {
             assert_eq!(seen[1..], ["-Migrating Ended NotDetected"]);
         }
         // The rule still detects the operation, which starts another run.
-        world.complete_first_list(&["Migrating"]);
-        let shown = world.shown();
+        fixture.complete_first_list(&["Migrating"]);
+        let shown = fixture.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
         assert_ne!(active.map(identity), Some(identity(&completed)));
     }
@@ -332,17 +332,17 @@ fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
         (world_with_completed(), migrating().only_operation()),
     ] {
         late.status.message = "late".into();
-        let world = before.taken_over_with(retaining(), DEBOUNCE * 2, |state, now| {
+        let fixture = before.taken_over_with(retaining(), DEBOUNCE * 2, |state, now| {
             assert!(state.add_custom_resource(late, now));
         });
-        assert_eq!(world.objects, before.objects);
+        assert_eq!(fixture.objects, before.objects);
     }
 }
 
 #[test]
 fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
     let [earlier, later] = two_runs();
-    let mut base = world();
+    let mut base = fixture();
     base.advance(Duration::from_hours(2));
     let key = |it: &InFlightOperation| {
         let name = it.metadata.name.clone().expect("an operation has a name");
@@ -351,14 +351,14 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
     for [indexed, written] in [[&earlier, &later], [&later, &earlier]] {
         let json = serde_json::to_vec(indexed).expect("an operation can be encoded");
         base.objects = [(key(indexed), json)].into();
-        let mut world = base.taken_over_with(retaining(), Duration::ZERO, |state, now| {
+        let mut fixture = base.taken_over_with(retaining(), Duration::ZERO, |state, now| {
             assert!(state.add_custom_resource(written.clone(), now));
         });
-        let start_and_end_times = start_and_end_times(&world);
+        let start_and_end_times = start_and_end_times(&fixture);
         assert_eq!(start_and_end_times.len(), 2);
         assert_eq!(start_and_end_times[0].1, Some(start_and_end_times[1].0));
         assert_eq!(start_and_end_times[1].1, None);
-        let replaced = world.shown();
+        let replaced = fixture.shown();
         let replaced = replaced
             .iter()
             .find(|it| identity(it) == identity(&earlier));
@@ -369,8 +369,8 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
                 .reason,
             "Replaced"
         );
-        world.complete_first_list(&["Migrating"]);
-        let shown = world.shown();
+        fixture.complete_first_list(&["Migrating"]);
+        let shown = fixture.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
         assert_eq!(active.map(identity), Some(identity(&later)));
     }
@@ -378,18 +378,18 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
 
 #[test]
 fn an_operation_that_is_not_in_the_index_is_detected_again_with_the_same_name() {
-    let mut before = world();
+    let mut before = fixture();
     let changed = before.now.wall;
     before.advance(SECOND / 2);
     before.evaluate(changed_at("vm", changed), &["Migrating"]);
     let lost = before.only_operation();
     before.objects.clear();
-    let mut world = before.taken_over(10 * SECOND);
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate(changed_at("vm", changed), &["Migrating"]);
-    world.complete_list();
-    assert_eq!(identity(&world.only_operation()), identity(&lost));
+    let mut fixture = before.taken_over(10 * SECOND);
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate(changed_at("vm", changed), &["Migrating"]);
+    fixture.complete_list();
+    assert_eq!(identity(&fixture.only_operation()), identity(&lost));
 }
 
 #[test]
@@ -411,16 +411,16 @@ fn another_run_within_the_same_second_gets_another_name() {
             .map(|(_, json)| json.clone())
             .collect();
         assert_eq!(deleted.len(), usize::from(retain.is_none()));
-        let mut world = before.taken_over_with(without_debounce(), SECOND, |state, now| {
+        let mut fixture = before.taken_over_with(without_debounce(), SECOND, |state, now| {
             for json in &deleted {
                 state.add_deleted_object(json, now);
             }
         });
-        assert_eq!(world.objects, before.objects);
-        world.set_rules(&RULES);
-        world.send_event(FeedEvent::Reset);
-        world.evaluate(changed_at("vm", changed), &["Migrating"]);
-        let shown = world.shown();
+        assert_eq!(fixture.objects, before.objects);
+        fixture.set_rules(&RULES);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.evaluate(changed_at("vm", changed), &["Migrating"]);
+        let shown = fixture.shown();
         let second = shown.iter().find(|it| it.status.phase == Phase::Active);
         let start = |it: &InFlightOperation| it.metadata.creation_timestamp.clone();
         assert_ne!(second.map(identity), Some(identity(&first)));
@@ -442,13 +442,13 @@ fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_ind
         .expect("the index has one object")
         .clone();
     let custom_resource = before.only_operation();
-    let mut empty = world();
+    let mut empty = fixture();
     empty.now.wall = before.now.wall;
-    let world = empty.taken_over_with(retaining(), SECOND, |state, now| {
+    let fixture = empty.taken_over_with(retaining(), SECOND, |state, now| {
         state.add_deleted_object(&json, now);
         assert!(state.add_custom_resource(custom_resource, now));
     });
-    assert!(world.objects.is_empty());
+    assert!(fixture.objects.is_empty());
 }
 
 #[test]
@@ -459,21 +459,21 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
-            let mut world = world_without_rules(settings(None));
-            world.send(Message::Resume(Box::new(InitialState::new(
+            let mut fixture = world_without_rules(settings(None));
+            fixture.send(Message::Resume(Box::new(InitialState::new(
                 "ifo-system".into(),
                 None,
             ))));
-            world.set_rule_set(&rule(expression));
-            let began = world.now.wall - unchanged * SECOND;
-            world.list_object_unchanged_for(unchanged * SECOND, json!({"stuck": true}));
+            fixture.set_rule_set(&rule(expression));
+            let began = fixture.now.wall - unchanged * SECOND;
+            fixture.list_object_unchanged_for(unchanged * SECOND, json!({"stuck": true}));
             let waits = if counts { waits } else { 10 };
             if waits > 0 {
-                world.advance((waits - 1) * SECOND);
-                assert!(world.shown().is_empty(), "{expression} {unchanged}");
-                world.advance(SECOND);
+                fixture.advance((waits - 1) * SECOND);
+                assert!(fixture.shown().is_empty(), "{expression} {unchanged}");
+                fixture.advance(SECOND);
             }
-            let start = world
+            let start = fixture
                 .only_operation()
                 .metadata
                 .creation_timestamp
@@ -489,27 +489,27 @@ fn a_debounce_period_continues_from_the_last_detection() {
     let mut before = migrating();
     before.evaluate_vm(&[]);
     before.advance(20 * SECOND);
-    let mut world = before.taken_over(4 * SECOND);
-    world.complete_first_list(&[]);
-    assert_eq!(world.objects, before.objects);
-    world.advance(5 * SECOND);
-    assert_eq!(world.shown().len(), 1, "29 s of 30 s");
-    world.advance(SECOND);
-    assert!(world.shown().is_empty());
+    let mut fixture = before.taken_over(4 * SECOND);
+    fixture.complete_first_list(&[]);
+    assert_eq!(fixture.objects, before.objects);
+    fixture.advance(5 * SECOND);
+    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
+    fixture.advance(SECOND);
+    assert!(fixture.shown().is_empty());
     // The debounce period ends during the takeover. The operation completes after its subject has
     // been evaluated.
-    let mut world = before.taken_over(Duration::from_mins(1));
-    world.set_rules(&RULES);
-    world.advance(SECOND);
-    assert_eq!(world.objects, before.objects);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate_vm(&[]);
-    assert!(world.shown().is_empty());
+    let mut fixture = before.taken_over(Duration::from_mins(1));
+    fixture.set_rules(&RULES);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.objects, before.objects);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate_vm(&[]);
+    assert!(fixture.shown().is_empty());
 }
 
 #[test]
 fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previous_leader() {
-    let mut before = world();
+    let mut before = fixture();
     let node = || Subject {
         namespace: None,
         ..subject("node")
@@ -521,13 +521,13 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };
-    let mut world = before.taken_over_with(moved.clone(), SECOND, |_, _| {});
-    assert_eq!(world.objects, before.objects);
-    world.set_rules(&RULES);
-    world.send_event(FeedEvent::Reset);
-    world.evaluate(node(), &["Migrating"]);
-    world.complete_list();
-    assert_eq!(world.objects, before.objects);
+    let mut fixture = before.taken_over_with(moved.clone(), SECOND, |_, _| {});
+    assert_eq!(fixture.objects, before.objects);
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.evaluate(node(), &["Migrating"]);
+    fixture.complete_list();
+    assert_eq!(fixture.objects, before.objects);
     // If a custom resource contains the end of the operation, the completed operation is shown in
     // the new namespace.
     let mut completed = custom_resource;
@@ -538,11 +538,11 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
         retain: Some(RETENTION),
         ..moved
     };
-    let world = before.taken_over_with(retain, SECOND, |state, now| {
+    let fixture = before.taken_over_with(retain, SECOND, |state, now| {
         assert!(state.add_custom_resource(completed, now));
     });
     assert_eq!(
-        world.only_operation().metadata.namespace.as_deref(),
+        fixture.only_operation().metadata.namespace.as_deref(),
         Some("elsewhere")
     );
 }
@@ -550,22 +550,22 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
 #[test]
 fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
     let world_with_operation_on = |name: &str| {
-        let mut world = world();
-        world.evaluate(subject(name), &["Migrating"]);
-        world
+        let mut fixture = fixture();
+        fixture.evaluate(subject(name), &["Migrating"]);
+        fixture
     };
     let now = world_with_operation_on("a").now;
-    let mut world = world_without_rules(settings(None));
-    let mut state = initial_state(&world, [].iter());
+    let mut fixture = world_without_rules(settings(None));
+    let mut state = initial_state(&fixture, [].iter());
     state.custom_resources = MAX_RESTORED - 1;
     assert!(state.add_custom_resource(world_with_operation_on("a").only_operation(), now));
     assert!(!state.add_custom_resource(world_with_operation_on("b").only_operation(), now));
-    world.objects = world_with_operation_on("c").objects;
-    for (key, json) in &world.objects {
+    fixture.objects = world_with_operation_on("c").objects;
+    for (key, json) in &fixture.objects {
         state.add_index_object(key, json, now);
     }
-    world.send(Message::Resume(Box::new(state)));
-    let shown = world.shown();
+    fixture.send(Message::Resume(Box::new(state)));
+    let shown = fixture.shown();
     let names: BTreeSet<&str> = shown.iter().map(|it| &*it.spec.subject.name).collect();
     assert_eq!(names, ["a", "c"].into());
 }
@@ -582,19 +582,19 @@ fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
         most: 2,
         ..RETENTION
     };
-    let mut world = before.restarted_with(settings(Some(few)), SECOND, before.shown());
+    let mut fixture = before.restarted_with(settings(Some(few)), SECOND, before.shown());
     let ended = "+Migrating Ended NotDetected";
-    assert_eq!(world.take_changes(), [ended, ended]);
-    let names = |world: &World| {
-        let shown = world.shown().into_iter();
+    assert_eq!(fixture.take_changes(), [ended, ended]);
+    let names = |fixture: &TrackerFixture| {
+        let shown = fixture.shown().into_iter();
         shown
             .map(|it| it.spec.subject.name)
             .collect::<BTreeSet<_>>()
     };
-    assert_eq!(names(&world), ["c".into(), "d".into()].into());
+    assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
     // Operations in the index beyond the maximum are deleted.
-    let world = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
-    assert_eq!(names(&world), ["c".into(), "d".into()].into());
+    let fixture = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
+    assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
 }
 
 #[test]
@@ -608,15 +608,15 @@ fn a_restored_operation_keeps_the_key_of_its_object_in_the_index() {
     let key = Key::new("ns", "another");
     before.objects.insert(key.clone(), json.clone());
     before.objects.insert(Key::new("ns", "double"), json);
-    let mut world = before.taken_over(SECOND);
+    let mut fixture = before.taken_over(SECOND);
     assert!(
-        world.objects.keys().eq([&key]),
+        fixture.objects.keys().eq([&key]),
         "a second object with the same UID must be deleted"
     );
-    world.send_event(FeedEvent::Lost);
-    world.complete_rule_books(&[], &[]);
+    fixture.send_event(FeedEvent::Lost);
+    fixture.complete_rule_books(&[], &[]);
     assert!(
-        world.objects.is_empty(),
+        fixture.objects.is_empty(),
         "an operation without a rule must complete under the key of its object"
     );
 }

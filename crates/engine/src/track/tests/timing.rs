@@ -32,7 +32,7 @@ fn suspicion(object: &InFlightOperation, type_: &str) -> Option<(String, String)
     Some((condition.status.clone(), condition.message.clone()))
 }
 
-impl World {
+impl TrackerFixture {
     /// Returns the status of a condition of the only operation.
     fn status_of(&self, type_: &str) -> Option<String> {
         Some(suspicion(&self.only_operation(), type_)?.0)
@@ -61,155 +61,155 @@ impl World {
 
 #[test]
 fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, expectedDuration: 30m}",
     );
-    world.apply_object(moving(0));
-    let expected = world.only_operation().status.expected.unwrap();
+    fixture.apply_object(moving(0));
+    let expected = fixture.only_operation().status.expected.unwrap();
     assert_eq!(
         (expected.typical_seconds, expected.source),
         (1800, ExpectedSource::Rule)
     );
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("False"));
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     assert_eq!(
-        world.status_of("Stalled"),
+        fixture.status_of("Stalled"),
         None,
         "the rule has no stalledAfter"
     );
-    world.take_changes();
-    assert_eq!(world.seconds_until("Overdue", 3600), Some(1800));
+    fixture.take_changes();
+    assert_eq!(fixture.seconds_until("Overdue", 3600), Some(1800));
     assert_eq!(
-        world.take_changes().len(),
+        fixture.take_changes().len(),
         1,
         "time alone must not cause changes"
     );
-    let (_, message) = suspicion(&world.only_operation(), "Overdue").unwrap();
+    let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
     assert_eq!(message, "Longer than the 30m that the rule expects.");
 
     // The end of the operation removes both conditions.
-    world.apply_object(json!({"phase": "Idle"}));
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("False"));
-    world.advance(DEBOUNCE);
-    assert!(world.objects.is_empty());
+    fixture.apply_object(json!({"phase": "Idle"}));
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.objects.is_empty());
 }
 
 #[test]
 fn the_expected_duration_can_be_computed_from_the_object() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', expectedDuration: \"duration(string(object.limit) + 's')\"}",
     );
-    world.apply_object(json!({"phase": "Moving", "limit": 90}));
-    assert_eq!(world.seconds_until("Overdue", 200), Some(90));
+    fixture.apply_object(json!({"phase": "Moving", "limit": 90}));
+    assert_eq!(fixture.seconds_until("Overdue", 200), Some(90));
     // Another limit applies at once.
-    world.apply_object(json!({"phase": "Moving", "limit": 120}));
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("False"));
-    assert_eq!(world.seconds_until("Overdue", 200), Some(30));
+    fixture.apply_object(json!({"phase": "Moving", "limit": 120}));
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
+    assert_eq!(fixture.seconds_until("Overdue", 200), Some(30));
 }
 
 #[test]
 fn only_time_in_the_state_progressing_counts() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, expectedDuration: 10m}",
     );
     let with_state = |how: &str| json!({"phase": "Moving", "how": how, "done": 0});
-    world.apply_object(with_state("Progressing"));
-    world.advance(300 * SECOND);
+    fixture.apply_object(with_state("Progressing"));
+    fixture.advance(300 * SECOND);
     for how in ["Blocked", "Failing"] {
-        world.apply_object(with_state(how));
-        let since = world.only_operation().status.state_since.unwrap().0;
+        fixture.apply_object(with_state(how));
+        let since = fixture.only_operation().status.state_since.unwrap().0;
         assert_eq!(
             since,
-            world.only_operation().status.conditions[0]
+            fixture.only_operation().status.conditions[0]
                 .last_transition_time
                 .0
                 + 300 * SECOND
         );
-        world.advance(3600 * SECOND);
-        assert_eq!(world.status_of("Overdue").as_deref(), Some("False"));
-        let (_, message) = suspicion(&world.only_operation(), "Overdue").unwrap();
+        fixture.advance(3600 * SECOND);
+        assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
+        let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
         assert_eq!(
             message,
             format!("Time does not count while the operation is {how}.")
         );
-        world.now.wall -= 3600 * SECOND;
+        fixture.now.wall -= 3600 * SECOND;
     }
-    world.apply_object(with_state("Progressing"));
-    assert_eq!(world.seconds_until("Overdue", 900), Some(300));
+    fixture.apply_object(with_state("Progressing"));
+    assert_eq!(fixture.seconds_until("Overdue", 900), Some(300));
     // A raised condition is withdrawn while time does not count.
-    world.send_event(FeedEvent::Lost);
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("False"));
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("True"));
+    fixture.send_event(FeedEvent::Lost);
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("True"));
 }
 
 #[test]
 fn time_during_an_interruption_of_the_watch_does_not_count() {
-    let mut world = world_with_rule_set(RULE);
-    world.apply_object(moving(40));
-    world.advance(200 * SECOND);
-    world.send_event(FeedEvent::Lost);
-    world.advance(3600 * SECOND);
-    assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
-    world.send_event(FeedEvent::Synced { missing: None });
-    assert_eq!(world.seconds_until("Stalled", 600), Some(100));
+    let mut fixture = world_with_rule_set(RULE);
+    fixture.apply_object(moving(40));
+    fixture.advance(200 * SECOND);
+    fixture.send_event(FeedEvent::Lost);
+    fixture.advance(3600 * SECOND);
+    assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    assert_eq!(fixture.seconds_until("Stalled", 600), Some(100));
 }
 
 #[test]
 fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for done in 0..=40 {
-        world.apply_object(moving(done));
-        world.advance(20 * SECOND);
-        assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
+        fixture.apply_object(moving(done));
+        fixture.advance(20 * SECOND);
+        assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
     }
-    let last_progress = world.only_operation().status.last_progress.unwrap().0;
-    assert_eq!(world.now.wall, last_progress + 20 * SECOND);
+    let last_progress = fixture.only_operation().status.last_progress.unwrap().0;
+    assert_eq!(fixture.now.wall, last_progress + 20 * SECOND);
     // A falling percentage and another message are no progress.
-    world.apply_object(moving(39));
-    assert_eq!(world.seconds_until("Stalled", 600), Some(280));
-    let (_, message) = suspicion(&world.only_operation(), "Stalled").unwrap();
+    fixture.apply_object(moving(39));
+    assert_eq!(fixture.seconds_until("Stalled", 600), Some(280));
+    let (_, message) = suspicion(&fixture.only_operation(), "Stalled").unwrap();
     assert_eq!(message, "The progress has stayed at 39% for 5m or longer.");
-    world.take_changes();
-    world.advance(3600 * SECOND);
-    assert_eq!(world.take_changes(), Vec::<String>::new());
-    world.apply_object(moving(41));
-    assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
-    assert_eq!(world.seconds_until("Stalled", 600), Some(300));
+    fixture.take_changes();
+    fixture.advance(3600 * SECOND);
+    assert_eq!(fixture.take_changes(), Vec::<String>::new());
+    fixture.apply_object(moving(41));
+    assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
+    assert_eq!(fixture.seconds_until("Stalled", 600), Some(300));
     // At 100 %, no progress is left.
-    world.apply_object(moving(100));
-    world.advance(3600 * SECOND);
-    assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
+    fixture.apply_object(moving(100));
+    fixture.advance(3600 * SECOND);
+    assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
 }
 
 #[test]
 fn a_healthy_migration_of_ten_minutes_is_never_stalled() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for second in 0..600_u16 {
         let done = u8::try_from(second / 6).unwrap();
-        world.apply_object(moving(done));
-        world.advance(SECOND);
-        assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
+        fixture.apply_object(moving(done));
+        fixture.advance(SECOND);
+        assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
     }
 }
 
 #[test]
 fn an_operation_without_progress_or_without_a_basis_has_neither_condition() {
-    let mut world = world_with_rule_set(RULE);
-    world.apply_object(json!({"phase": "Moving", "how": "Progressing"}));
-    assert_eq!(world.status_of("Stalled"), None);
-    assert_eq!(world.status_of("Overdue"), None);
-    assert_eq!(world.only_operation().status.expected, None);
-    assert!(world.tracker.next_deadline().is_none());
+    let mut fixture = world_with_rule_set(RULE);
+    fixture.apply_object(json!({"phase": "Moving", "how": "Progressing"}));
+    assert_eq!(fixture.status_of("Stalled"), None);
+    assert_eq!(fixture.status_of("Overdue"), None);
+    assert_eq!(fixture.only_operation().status.expected, None);
+    assert!(fixture.tracker.next_deadline().is_none());
 }
 
 #[test]
 fn the_end_is_estimated_from_the_recent_rate_of_the_progress() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for done in [0, 10, 20, 30] {
-        world.apply_object(moving(done));
-        world.advance(30 * SECOND);
+        fixture.apply_object(moving(done));
+        fixture.advance(30 * SECOND);
     }
-    let object = world.only_operation();
+    let object = fixture.only_operation();
     let estimated = object.status.estimated_completion.unwrap().0;
     let rise = object.status.last_progress.unwrap().0;
     assert_eq!(
@@ -259,13 +259,13 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
     for (name, distribution) in distributions {
         for seed in 1..=2 {
             let mut random = Random(seed);
-            let mut world = world_with_rule_set(RULE);
+            let mut fixture = world_with_rule_set(RULE);
             let mut overdue = 0;
             let mut durations = Vec::new();
             for run in 0..RUNS {
                 let seconds = distribution(&mut random, run).max(1.0);
                 durations.push(seconds);
-                overdue += usize::from(world.run_for(Duration::from_secs_f64(seconds)));
+                overdue += usize::from(fixture.run_for(Duration::from_secs_f64(seconds)));
             }
             assert!(
                 overdue <= RUNS * 3 / 100,
@@ -274,11 +274,11 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
 
             durations.sort_by(f64::total_cmp);
             let p95 = durations[RUNS * 95 / 100];
-            world.apply_object(moving(1));
+            fixture.apply_object(moving(1));
             let limit = Duration::from_secs_f64(3.0 * p95.max(60.0));
-            world.advance(limit);
+            fixture.advance(limit);
             assert_eq!(
-                world.status_of("Overdue").as_deref(),
+                fixture.status_of("Overdue").as_deref(),
                 Some("True"),
                 "{name}, seed {seed}"
             );
@@ -288,25 +288,25 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
 
 #[test]
 fn an_operation_is_compared_with_twenty_earlier_runs() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for run in 0..20 {
-        assert!(!world.run_for(125 * SECOND), "{run}");
-        world.apply_object(moving(1));
-        let expected = world.only_operation().status.expected;
+        assert!(!fixture.run_for(125 * SECOND), "{run}");
+        fixture.apply_object(moving(1));
+        let expected = fixture.only_operation().status.expected;
         assert_eq!(expected.is_some(), run >= 4, "{run}");
-        assert_eq!(world.status_of("Overdue").is_some(), run >= 19, "{run}");
-        world.tracker = Tracker::with_baselines(
+        assert_eq!(fixture.status_of("Overdue").is_some(), run >= 19, "{run}");
+        fixture.tracker = Tracker::with_baselines(
             settings_with_records(0),
             Arc::new(()),
-            world.tracker.shared.baselines.clone(),
+            fixture.tracker.shared.baselines.clone(),
         );
-        world.objects.clear();
-        world.set_rule_set(RULE);
-        world.send_event(FeedEvent::Reset);
-        world.send_event(FeedEvent::Synced { missing: None });
+        fixture.objects.clear();
+        fixture.set_rule_set(RULE);
+        fixture.send_event(FeedEvent::Reset);
+        fixture.send_event(FeedEvent::Synced { missing: None });
     }
-    world.apply_object(moving(1));
-    let operation = world.only_operation();
+    fixture.apply_object(moving(1));
+    let operation = fixture.only_operation();
     let expected = operation.status.expected.unwrap();
     assert_eq!(
         (expected.runs, expected.source),
@@ -317,60 +317,60 @@ fn an_operation_is_compared_with_twenty_earlier_runs() {
         "{expected:?}"
     );
     let estimated = operation.status.estimated_completion.unwrap().0;
-    let left = estimated.duration_since(world.now.wall).as_secs();
+    let left = estimated.duration_since(fixture.now.wall).as_secs();
     assert!((122..=128).contains(&left), "{left}");
-    let seconds = world.seconds_until("Overdue", 400).unwrap();
+    let seconds = fixture.seconds_until("Overdue", 400).unwrap();
     assert!((245..=255).contains(&seconds), "{seconds}");
-    let (_, message) = suspicion(&world.only_operation(), "Overdue").unwrap();
+    let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
     assert!(
         message.starts_with("Longer than twice the usual 2m"),
         "{message}"
     );
     assert!(message.ends_with("of 20 runs."), "{message}");
     // This run hung, so its duration must not change what is usual.
-    world.apply_object(json!({"phase": "Idle"}));
+    fixture.apply_object(json!({"phase": "Idle"}));
 }
 
 #[test]
 fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for _ in 0..19 {
-        world.run_for(60 * SECOND);
+        fixture.run_for(60 * SECOND);
     }
     // Another subject hangs before there are enough runs.
-    let finding = |world: &World| Finding {
-        rule_set: world.book.rule_sets[0].clone(),
+    let finding = |fixture: &TrackerFixture| Finding {
+        rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),
         item: None,
         says: Some(RuleValues::default()),
     };
-    let hanging = vec![finding(&world)];
-    world.evaluate_with(subject("hanging"), hanging);
-    world.advance(600 * SECOND);
-    let finished = vec![finding(&world)];
-    world.evaluate_with(subject("last"), finished);
-    world.advance(60 * SECOND);
-    world.evaluate_with(subject("last"), Vec::new());
-    world.advance(DEBOUNCE);
-    world.advance(SECOND);
-    assert_eq!(world.status_of("Overdue").as_deref(), Some("True"));
+    let hanging = vec![finding(&fixture)];
+    fixture.evaluate_with(subject("hanging"), hanging);
+    fixture.advance(600 * SECOND);
+    let finished = vec![finding(&fixture)];
+    fixture.evaluate_with(subject("last"), finished);
+    fixture.advance(60 * SECOND);
+    fixture.evaluate_with(subject("last"), Vec::new());
+    fixture.advance(DEBOUNCE);
+    fixture.advance(SECOND);
+    assert_eq!(fixture.status_of("Overdue").as_deref(), Some("True"));
 }
 
 #[test]
 fn durations_are_compared_for_each_unit_of_work() {
-    let mut world = world_with_rule_set(
+    let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', size: object.gib}",
     );
     let disk = |gib: u64| json!({"phase": "Moving", "gib": gib});
     for gib in (1..=5).cycle().take(30) {
-        world.apply_object(disk(gib));
-        world.advance(Duration::from_secs(30 * gib));
-        world.apply_object(json!({"phase": "Idle"}));
-        world.advance(DEBOUNCE);
+        fixture.apply_object(disk(gib));
+        fixture.advance(Duration::from_secs(30 * gib));
+        fixture.apply_object(json!({"phase": "Idle"}));
+        fixture.advance(DEBOUNCE);
     }
     for gib in [2, 100] {
-        world.apply_object(disk(gib));
-        let expected = world
+        fixture.apply_object(disk(gib));
+        let expected = fixture
             .only_operation()
             .status
             .expected
@@ -380,36 +380,36 @@ fn durations_are_compared_for_each_unit_of_work() {
             (29 * gib..=31 * gib).contains(&expected),
             "{gib}: {expected}"
         );
-        world.apply_object(json!({"phase": "Idle"}));
-        world.advance(DEBOUNCE);
+        fixture.apply_object(json!({"phase": "Idle"}));
+        fixture.advance(DEBOUNCE);
     }
 }
 
 #[test]
 fn a_changed_rule_starts_a_new_baseline() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for _ in 0..25 {
-        world.run_for(60 * SECOND);
+        fixture.run_for(60 * SECOND);
     }
-    world.set_rule_set(&RULE.replace("object.phase == 'Moving'", "object.phase != 'Idle'"));
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.apply_object(moving(1));
-    assert_eq!(world.only_operation().status.expected, None);
+    fixture.set_rule_set(&RULE.replace("object.phase == 'Moving'", "object.phase != 'Idle'"));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.apply_object(moving(1));
+    assert_eq!(fixture.only_operation().status.expected, None);
     // A change of a text does not affect durations.
-    world.apply_object(json!({"phase": "Idle"}));
-    world.advance(DEBOUNCE);
-    world.set_rule_set(&RULE.replace("state:", "message: \"'other'\", state:"));
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.run_for(60 * SECOND);
+    fixture.apply_object(json!({"phase": "Idle"}));
+    fixture.advance(DEBOUNCE);
+    fixture.set_rule_set(&RULE.replace("state:", "message: \"'other'\", state:"));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.run_for(60 * SECOND);
 }
 
 #[test]
 fn baselines_survive_their_encoding_within_the_size_limit() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for seconds in 1..=40 {
-        world.run_for(Duration::from_secs(seconds * 10));
+        fixture.run_for(Duration::from_secs(seconds * 10));
     }
-    let shared = world.tracker.shared.baselines.clone();
+    let shared = fixture.tracker.shared.baselines.clone();
     let text = shared.encode_changed().expect("runs were learned");
     assert_eq!(shared.encode_changed(), None);
     let decoded = Baselines::decode(&text).expect("the text was encoded by this release");
@@ -440,7 +440,12 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
         };
         for _ in 0..60 {
             let seconds = 100.0 * (2.0 * random.normal()).exp();
-            many.learn(kind, Duration::from_secs_f64(seconds), 1.0, world.now.wall);
+            many.learn(
+                kind,
+                Duration::from_secs_f64(seconds),
+                1.0,
+                fixture.now.wall,
+            );
         }
     }
     assert_eq!(many.len(), 1_000);
@@ -452,16 +457,16 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
 
 #[test]
 fn the_runs_of_the_last_ninety_days_weigh_more() {
-    let mut world = world_with_rule_set(RULE);
+    let mut fixture = world_with_rule_set(RULE);
     for _ in 0..100 {
-        world.run_for(600 * SECOND);
+        fixture.run_for(600 * SECOND);
     }
-    world.now.wall += Duration::from_hours(100 * 24);
+    fixture.now.wall += Duration::from_hours(100 * 24);
     for _ in 0..50 {
-        world.run_for(60 * SECOND);
+        fixture.run_for(60 * SECOND);
     }
-    world.apply_object(moving(1));
-    let expected = world.only_operation().status.expected.unwrap();
+    fixture.apply_object(moving(1));
+    let expected = fixture.only_operation().status.expected.unwrap();
     assert_eq!(expected.runs, Some(150));
     assert!(
         (58..=62).contains(&expected.typical_seconds),
@@ -477,20 +482,20 @@ fn times_continue_after_a_takeover() {
     before.advance(120 * SECOND);
     before.apply_object(moving(20));
     before.advance(60 * SECOND);
-    let mut world = before.taken_over(10 * SECOND);
-    assert_eq!(world.objects, before.objects);
-    world.set_rule_set(rule);
-    world.send_event(FeedEvent::Reset);
-    world.apply_object(moving(20));
-    world.send_event(FeedEvent::Synced { missing: None });
-    let shown = world.only_operation().status;
+    let mut fixture = before.taken_over(10 * SECOND);
+    assert_eq!(fixture.objects, before.objects);
+    fixture.set_rule_set(rule);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_object(moving(20));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    let shown = fixture.only_operation().status;
     let earlier = before.only_operation().status;
     assert_eq!(
         (shown.state_since, shown.last_progress),
         (earlier.state_since, earlier.last_progress)
     );
-    assert_eq!(world.seconds_until("Stalled", 600), Some(230));
-    assert_eq!(world.seconds_until("Overdue", 600), Some(180));
+    assert_eq!(fixture.seconds_until("Stalled", 600), Some(230));
+    assert_eq!(fixture.seconds_until("Overdue", 600), Some(180));
 }
 
 #[test]
@@ -502,31 +507,31 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
     before.apply_object(moving(1));
     before.advance(50 * SECOND);
     // The new leader evaluates the subject before it has read the baselines.
-    let mut world = before.taken_over(10 * SECOND);
-    world.set_rule_set(RULE);
-    world.send_event(FeedEvent::Reset);
-    world.apply_object(moving(1));
-    world.send_event(FeedEvent::Synced { missing: None });
-    world.advance(10 * SECOND);
+    let mut fixture = before.taken_over(10 * SECOND);
+    fixture.set_rule_set(RULE);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_object(moving(1));
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.advance(10 * SECOND);
     let stored = before.tracker.shared.baselines.encode();
     let stored = Baselines::decode(&stored).unwrap();
-    world.tracker.shared.baselines.merge(stored);
-    world.send(Message::BaselinesLoaded);
-    let left = world.seconds_until("Overdue", 600).expect("it hangs");
+    fixture.tracker.shared.baselines.merge(stored);
+    fixture.send(Message::BaselinesLoaded);
+    let left = fixture.seconds_until("Overdue", 600).expect("it hangs");
     // The limit is twice the usual 100 s, and 70 s have passed. The sketch has an error of 2 %.
     assert!((126..=134).contains(&left), "{left}");
 }
 
 #[test]
 fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
-    let mut world = world_with(settings_with_records(1));
+    let mut fixture = world_with(settings_with_records(1));
     // The run takes 0.2 s, but a new second begins meanwhile. The shown times have whole seconds.
-    world.advance(Duration::from_millis(900));
-    world.evaluate(subject("a"), &["Migrating"]);
-    world.advance(Duration::from_millis(200));
-    world.evaluate(subject("a"), &[]);
-    world.advance(DEBOUNCE);
-    let record = world.records.values().next().unwrap();
+    fixture.advance(Duration::from_millis(900));
+    fixture.evaluate(subject("a"), &["Migrating"]);
+    fixture.advance(Duration::from_millis(200));
+    fixture.evaluate(subject("a"), &[]);
+    fixture.advance(DEBOUNCE);
+    let record = fixture.records.values().next().unwrap();
     let record: OperationRecord = serde_json::from_slice(record).unwrap();
     let status = record.status;
     let passed = status.completed.0.duration_since(status.started.0);
@@ -535,20 +540,20 @@ fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
 
 #[test]
 fn completed_operations_leave_records_up_to_the_maximum() {
-    let mut world = world_with(settings_with_records(3));
+    let mut fixture = world_with(settings_with_records(3));
     for name in ["a", "b", "c", "d", "e"] {
-        world.evaluate(subject(name), &["Migrating"]);
-        world.advance(90 * SECOND);
-        world.evaluate(subject(name), &[]);
-        world.advance(DEBOUNCE);
+        fixture.evaluate(subject(name), &["Migrating"]);
+        fixture.advance(90 * SECOND);
+        fixture.evaluate(subject(name), &[]);
+        fixture.advance(DEBOUNCE);
     }
-    assert!(world.objects.is_empty());
-    let records = |world: &World| -> Vec<OperationRecord> {
-        let all = world.records.values();
+    assert!(fixture.objects.is_empty());
+    let records = |fixture: &TrackerFixture| -> Vec<OperationRecord> {
+        let all = fixture.records.values();
         all.map(|json| serde_json::from_slice(json).unwrap())
             .collect()
     };
-    let kept = records(&world);
+    let kept = records(&fixture);
     let names: Vec<_> = kept
         .iter()
         .map(|it| it.spec.subject.name.as_str())
@@ -556,10 +561,10 @@ fn completed_operations_leave_records_up_to_the_maximum() {
     assert_eq!(names, ["c", "d", "e"]);
     assert_eq!(kept[0].status.duration_seconds, 90);
     assert_eq!(kept[0].status.outcome, State::Ended);
-    assert!(world.records.values().all(|json| json.len() <= 1024));
+    assert!(fixture.records.values().all(|json| json.len() <= 1024));
 
     // A new leader takes over the records, and deletes those of deleted namespaces.
-    let mut next = world.taken_over_with(settings_with_records(2), SECOND, |_, _| {});
+    let mut next = fixture.taken_over_with(settings_with_records(2), SECOND, |_, _| {});
     assert_eq!(
         records(&next).len(),
         2,
@@ -571,10 +576,10 @@ fn completed_operations_leave_records_up_to_the_maximum() {
 
 #[test]
 fn an_operation_of_a_deleted_namespace_leaves_no_record() {
-    let mut world = world_with(settings_with_records(3));
-    world.evaluate_vm(&["Migrating"]);
-    world.delete_namespace("ns", None);
-    world.evaluate_vm(&[]);
-    world.advance(DEBOUNCE);
-    assert!(world.records.is_empty());
+    let mut fixture = world_with(settings_with_records(3));
+    fixture.evaluate_vm(&["Migrating"]);
+    fixture.delete_namespace("ns", None);
+    fixture.evaluate_vm(&[]);
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.records.is_empty());
 }

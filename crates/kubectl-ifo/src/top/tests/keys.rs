@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_filter_applies_while_it_is_typed() {
-    let mut seen = Seen::with(60, 9, sample_operations());
+    let mut seen = TopFixture::with(60, 9, sample_operations());
     seen.press(KeyCode::Char('/'));
     seen.type_text("virtual Q");
     seen.press(KeyCode::Backspace);
@@ -37,7 +37,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
 
 #[test]
 fn a_filter_supports_shell_editing_keys_and_paste() {
-    let mut seen = Seen::with(40, 9, sample_operations());
+    let mut seen = TopFixture::with(40, 9, sample_operations());
     let control = |c| TopEvent::Key(KeyEvent::new(KeyCode::Char(c), KeyModifiers::CONTROL));
     seen.model.update(TopEvent::Paste("q".to_owned()));
     seen.press(KeyCode::Char('/'));
@@ -57,7 +57,7 @@ fn a_filter_supports_shell_editing_keys_and_paste() {
 
 #[test]
 fn the_sort_order_cycles_and_reverses() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     let age = ["[worker-1]", "database-0", "disk-7", "my-operator.v2.0"];
     assert_eq!(seen.subjects(), age);
     seen.press(KeyCode::Char('s'));
@@ -79,7 +79,7 @@ fn the_sort_order_cycles_and_reverses() {
 
 #[test]
 fn completed_operations_are_toggled() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     assert_eq!(seen.subjects().len(), 4);
     seen.press(KeyCode::Char('c'));
     assert_eq!(seen.subjects().len(), 5);
@@ -90,7 +90,7 @@ fn completed_operations_are_toggled() {
 
 #[test]
 fn the_cursor_follows_its_operation_and_stays_at_the_top() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     let older = operation("Pod/older", "Starting", "Progressing", 9000);
     let oldest = operation("Pod/oldest", "Starting", "Progressing", 9999);
     seen.change(OperationChange::Applied(Box::new(older)));
@@ -124,9 +124,10 @@ fn the_cursor_is_always_visible() {
             100 - number,
         )
     });
-    let mut seen = Seen::with(80, 10, many.collect());
+    let mut seen = TopFixture::with(80, 10, many.collect());
     // Header, heading and footer take four of the ten lines, so the table has six rows.
-    let first = |seen: &mut Seen| seen.lines()[3].split_whitespace().nth(1).map(str::to_owned);
+    let first =
+        |seen: &mut TopFixture| seen.lines()[3].split_whitespace().nth(1).map(str::to_owned);
     for (key, cursor, top) in [
         (KeyCode::PageDown, 5, 0),
         (KeyCode::PageDown, 10, 5),
@@ -152,7 +153,7 @@ fn the_cursor_is_always_visible() {
 
 #[test]
 fn help_lists_all_keys_and_returns_to_the_previous_view() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     seen.press(KeyCode::Enter);
     seen.press(KeyCode::Char('?'));
     let lines = seen.lines();
@@ -174,7 +175,7 @@ fn a_piece_of_work_is_one_row_whose_members_are_toggled() {
         status: "True".to_owned(),
         ..ConditionView::default()
     }];
-    let mut seen = Seen::with(110, 9, operations);
+    let mut seen = TopFixture::with(110, 9, operations);
     seen.shows(
         "
 1 failing  1 blocked  1 progressing  1 overdue or stalled                                                 live

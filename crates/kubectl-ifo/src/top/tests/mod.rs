@@ -91,13 +91,13 @@ fn sample_operations() -> Vec<ListedOperation> {
 }
 
 /// A model of `top` with its screen.
-struct Seen {
+struct TopFixture {
     model: Model,
     terminal: Terminal<TestBackend>,
     theme: Theme,
 }
 
-impl Seen {
+impl TopFixture {
     fn new(width: u16, height: u16) -> Self {
         let about = "all namespaces, https://127.0.0.1:6443".to_owned();
         let mut seen = Self {

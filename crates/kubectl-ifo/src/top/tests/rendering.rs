@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_medium_screen_shows_the_oldest_first_with_bars_and_counts() {
-    Seen::with(80, 24, sample_operations()).shows(
+    TopFixture::with(80, 24, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing                                         live
 oldest first, all namespaces, https://127.0.0.1:6443
@@ -36,7 +36,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 
 #[test]
 fn a_wide_screen_shows_the_message_in_one_line() {
-    Seen::with(150, 9, sample_operations()).shows(
+    TopFixture::with(150, 9, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing                                                                                                               live
 oldest first, all namespaces, https://127.0.0.1:6443
@@ -53,7 +53,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                    
 
 #[test]
 fn a_small_screen_shows_fewer_columns() {
-    Seen::with(40, 10, sample_operations()).shows(
+    TopFixture::with(40, 10, sample_operations()).shows(
         "
 1 failing  1 blocked  2 progressing live
 oldest first, all namespaces, https://1…
@@ -81,7 +81,7 @@ fn wide_characters_keep_their_columns() {
     wide.progress = Some(50);
     let mut narrow = operation("VirtualMachine/x", "Migrating", "Progressing", 4);
     narrow.message = "é\u{301}\u{1b}[31m".to_owned();
-    Seen::with(120, 6, vec![wide.clone(), narrow]).shows(
+    TopFixture::with(120, 6, vec![wide.clone(), narrow]).shows(
         "
 2 progressing                                                                                                       live
 NAMESPACE  SUBJECT                                OPERATION  STATE        PROGRESS         AGE     MESSAGE
@@ -91,7 +91,7 @@ shop       VirtualMachine/x                       Migrating  Progressing  -     
 q quit  ? help  Enter detail  / filter  s order  c completed                                                         1/2
 ",
     );
-    Seen::with(40, 6, vec![wide]).shows(
+    TopFixture::with(40, 6, vec![wide]).shows(
         "
 1 progressing                       live
 SUBJECT       OPERATION STAT %    AGE
@@ -105,7 +105,7 @@ q quit  ? help  Enter detail         1/1
 
 #[test]
 fn nothing_is_in_flight_only_if_the_first_list_is_complete() {
-    let mut seen = Seen::new(60, 6);
+    let mut seen = TopFixture::new(60, 6);
     seen.shows(
         "
                                                      listing
@@ -131,7 +131,7 @@ q quit  ? help  Enter detail  / filter  s order
 
 #[test]
 fn a_lost_connection_is_shown_with_its_reason_until_the_data_is_complete() {
-    let mut seen = Seen::with(80, 9, sample_operations());
+    let mut seen = TopFixture::with(80, 9, sample_operations());
     let lost = || Problem::Unreachable {
         server: "https://127.0.0.1:6443".to_owned(),
         why: "connection refused".to_owned(),
@@ -160,7 +160,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 
 #[test]
 fn the_detail_view_shows_everything_known_of_an_operation() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
     seen.shows(
@@ -211,7 +211,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 
 #[test]
 fn the_detail_view_scrolls_to_its_end() {
-    let mut seen = Seen::with(40, 10, sample_operations());
+    let mut seen = TopFixture::with(40, 10, sample_operations());
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Enter);
     seen.shows(
@@ -241,7 +241,7 @@ q quit  ? help  Esc back  ↑↓ scroll
 fn no_screen_size_is_too_small() {
     for height in 1..15 {
         for width in 1..45 {
-            let mut seen = Seen::with(width, height, sample_operations());
+            let mut seen = TopFixture::with(width, height, sample_operations());
             for key in [
                 '\n', 'j', '?', ' ', '\u{1b}', '/', 'x', 'y', 'z', '\u{1b}', 'c',
             ] {
@@ -262,10 +262,10 @@ fn no_screen_size_is_too_small() {
 
 #[test]
 fn states_have_colors_and_the_cursor_line_is_highlighted() {
-    let mut seen = Seen::with(80, 24, sample_operations());
+    let mut seen = TopFixture::with(80, 24, sample_operations());
     seen.theme = Paint { on: true }.into();
     seen.draw();
-    let color = |seen: &Seen, text: &str| {
+    let color = |seen: &TopFixture, text: &str| {
         let buffer = seen.terminal.backend().buffer();
         let row = (3..10).find_map(|y| {
             let row: Vec<_> = (0..80).map(|x| buffer[(x, y)].clone()).collect();
@@ -301,7 +301,7 @@ fn a_frame_renders_only_visible_operations() {
             number,
         )
     });
-    let mut seen = Seen::with(80, 24, many.collect());
+    let mut seen = TopFixture::with(80, 24, many.collect());
     let lines = seen.lines();
     assert!(lines[0].starts_with("10000 progressing"));
     assert!(lines[23].ends_with("1/10000"));

@@ -1,13 +1,13 @@
-//! The world: the environment that the end-to-end tests share. It consists of a control plane, the
+//! The cluster that the end-to-end tests share. It consists of a control plane, the
 //! installed manifests of `deploy/`, and the server under test. This file also contains helpers
 //! that create objects and wait for operations.
 
 use super::control_plane::ControlPlane;
 use super::relay::Relay;
-use super::server::{self, Server};
+use super::server::{self, ServerProcess};
 use super::{
-    Answer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd, eventually,
-    is_in_gap, so, text,
+    ApiAnswer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd,
+    eventually, is_in_gap, so, text,
 };
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -34,13 +34,13 @@ pub const FOLDERS: [&str; 4] = [
 /// `deploy/` uses the same audience.
 const PEERS: &str = "ifo-apiserver";
 
-/// The shared environment of the tests.
-pub struct World {
+/// The cluster that the tests share.
+pub struct TestCluster {
     pub control_plane: ControlPlane,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
     /// The server under test. A test that stops it must run alone.
-    pub server: Mutex<Server>,
+    pub server: Mutex<ServerProcess>,
     /// The URL of the server, for tests that do not lock `server`.
     pub server_url: String,
     config: Config,
@@ -48,7 +48,7 @@ pub struct World {
     pub kubeconfig: PathBuf,
 }
 
-impl World {
+impl TestCluster {
     /// Starts the control plane and the server. Returns an error with the reason if this machine
     /// cannot run a control plane.
     pub async fn start() -> Result<Self, String> {
@@ -76,10 +76,10 @@ impl World {
         };
         let account = (namespace, account);
         credentials(&control_plane, &url, &admin, account, &kubeconfig).await;
-        let server = Server::start(&state.dir, &deployment, &kubeconfig).await;
+        let server = ServerProcess::start(&state.dir, &deployment, &kubeconfig).await;
 
         register(&control_plane, registration, server.port()).await;
-        let world = Self {
+        let cluster = Self {
             server_url: server.url(),
             server: Mutex::new(server),
             control_plane,
@@ -87,8 +87,8 @@ impl World {
             config,
             kubeconfig,
         };
-        world.served().await;
-        Ok(world)
+        cluster.served().await;
+        Ok(cluster)
     }
 
     /// Waits until the kube-apiserver returns operations, and until its discovery document contains
@@ -379,8 +379,8 @@ fn gaps() -> Option<Duration> {
 
 /// Returns the requests that the server's ServiceAccount has sent so far, as events of the audit
 /// log.
-pub fn audited(world: &World) -> Vec<Value> {
-    let log = &world.control_plane.state.audit_log;
+pub fn audited(cluster: &TestCluster) -> Vec<Value> {
+    let log = &cluster.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -444,7 +444,7 @@ async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&st
 }
 
 /// Returns the items of a list.
-fn items(list: Answer) -> Vec<Value> {
+fn items(list: ApiAnswer) -> Vec<Value> {
     match list.ok()["items"].take() {
         Value::Array(items) => items,
         other => panic!("the list has no items: {other}"),

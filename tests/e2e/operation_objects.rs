@@ -21,15 +21,15 @@ const HEADER: [&str; 8] = [
 
 #[test]
 fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
-    shared(async |world| {
-        let namespace = world.namespace("appears").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "my-vm", "Running").await;
-        let mut everywhere = world.kubectl_watch(&["get", "ifos", "-A", "-w"]);
-        let mut here = world.kubectl_watch(&["get", "ifos", "-n", namespace, "-w"]);
-        let mut events = world.watch(namespace).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("appears").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "my-vm", "Running").await;
+        let mut everywhere = cluster.kubectl_watch(&["get", "ifos", "-A", "-w"]);
+        let mut here = cluster.kubectl_watch(&["get", "ifos", "-n", namespace, "-w"]);
+        let mut events = cluster.watch(namespace).await;
 
-        world.set_status(namespace, "my-vm", "Migrating").await;
+        cluster.set_status(namespace, "my-vm", "Migrating").await;
         let mine = |lines: &[String], state: &str| -> Option<Vec<String>> {
             let row = lines.iter().map(|line| columns(line)).find(|row| {
                 row.contains(&"my-vm") && row.contains(&state) && row[0] != "NAMESPACE"
@@ -56,12 +56,12 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
         assert_eq!(header[0], "NAMESPACE");
         assert_eq!(header[1..], HEADER);
 
-        let operation = world
+        let operation = cluster
             .until_operations(namespace, &[("my-vm", "Migrating")])
             .await
             .remove(0);
         let name = text(&operation, "/metadata/name");
-        world.set_status(namespace, "my-vm", "Running").await;
+        cluster.set_status(namespace, "my-vm", "Running").await;
         let gone = ["ADDED", "MODIFIED", "MODIFIED", "DELETED"];
         let events = events
             .until(
@@ -95,7 +95,7 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
                 .until("the completed operation", |lines| mine(lines, "Ended"))
                 .await;
         }
-        world.until_operations(namespace, &[]).await;
+        cluster.until_operations(namespace, &[]).await;
     });
 }
 
@@ -108,11 +108,11 @@ fn states<'a>(events: &[&'a Value]) -> Vec<&'a str> {
 
 #[test]
 fn an_operation_has_all_references_to_its_subject() {
-    shared(async |world| {
-        let namespace = world.namespace("tells").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        let subject = world.machine(namespace, "a", "Migrating").await;
-        let operations = world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("tells").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let subject = cluster.machine(namespace, "a", "Migrating").await;
+        let operations = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         let operation = &operations[0];
@@ -161,12 +161,12 @@ fn an_operation_has_all_references_to_its_subject() {
         }
         let name = text(operation, "/metadata/name");
         let path = format!("{}/{name}", OPERATION.path(Some(namespace)));
-        let one = world.admin.get(&path).await.ok();
+        let one = cluster.admin.get(&path).await.ok();
         assert!(
             same_but_for_gaps(&one, operation),
             "{one}, expected {operation}"
         );
-        let message = world.admin.get(&format!("{path}x")).await.refused(404);
+        let message = cluster.admin.get(&format!("{path}x")).await.refused(404);
         assert_eq!(
             message,
             format!("inflightoperations.live.ifo.kubevirt.io \"{name}x\" not found")
@@ -176,17 +176,17 @@ fn an_operation_has_all_references_to_its_subject() {
 
 #[test]
 fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
-    shared(async |world| {
-        let name = world.namespace("node").await;
+    shared(async |cluster| {
+        let name = cluster.namespace("node").await;
         let expression = format!("object.metadata.name == '{name}' && object.spec.unschedulable");
         let rules = rule_set(name, &NODE, &[("Draining", &expression)]);
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch("ifo-system").await;
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch("ifo-system").await;
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
             "spec": {"unschedulable": true},
         });
-        let node = world.create(&NODE, None, &node).await;
+        let node = cluster.create(&NODE, None, &node).await;
         let find = |events: &[Value], kind: &str| {
             let mut of_node = events
                 .iter()
@@ -209,18 +209,18 @@ fn an_operation_on_a_cluster_scoped_subject_appears_in_ifo_system() {
 
         let uncordoned = json!({"spec": {"unschedulable": null}});
         let path = format!("{}/{name}", NODE.path(None));
-        world.admin.merge(&path, &uncordoned).await.ok();
+        cluster.admin.merge(&path, &uncordoned).await.ok();
         events
             .until("the operation is deleted", |all| find(all, "DELETED"))
             .await;
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
     });
 }
 
 #[test]
 fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
-    shared(async |world| {
-        let namespace = world.namespace("labels").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("labels").await;
         let mut rules = migrating(namespace);
         rules["spec"]["labels"] = json!({
             "team": "virt", "ifo.kubevirt.io/correlation-group": "static",
@@ -232,11 +232,11 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
             {"key": "ifo.kubevirt.io/correlation-group", "expression": "'dynamic'"},
             {"key": "ifo.kubevirt.io/correlation-role", "expression": "'root'"},
         ]);
-        world.ready_rule_set(&rules).await;
+        cluster.ready_rule_set(&rules).await;
         let owner = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "owner"},
         });
-        let owner = world.create(&VM, Some(namespace), &owner).await;
+        let owner = cluster.create(&VM, Some(namespace), &owner).await;
         let owner_uid = text(&owner, "/metadata/uid");
         let owned = json!({
             "apiVersion": VM.api_version, "kind": VM.kind,
@@ -248,9 +248,9 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
                 "long": "with spaces ".repeat(10),
             },
         });
-        let owned = world.create(&VM, Some(namespace), &owned).await;
-        world.machine(namespace, "b", "Migrating").await;
-        let operations = world
+        let owned = cluster.create(&VM, Some(namespace), &owned).await;
+        cluster.machine(namespace, "b", "Migrating").await;
+        let operations = cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
         let labels = &operations[0]["metadata"]["labels"];
@@ -295,7 +295,7 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
 
         let select = async |selectors: &str| -> Vec<String> {
             let path = format!("{}?{selectors}", OPERATION.path(Some(namespace)));
-            let list = world.admin.get(&path).await.ok();
+            let list = cluster.admin.get(&path).await.ok();
             let items = list["items"].as_array().expect("a list has items").clone();
             let name = |it: &Value| text(it, "/spec/subject/name").to_owned();
             items.iter().map(name).collect()
@@ -317,7 +317,7 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
             ["a"]
         );
         let bad = format!("{}?fieldSelector=spec.nothing%3Da", OPERATION.path(None));
-        let message = world.admin.get(&bad).await.refused(400);
+        let message = cluster.admin.get(&bad).await.refused(400);
         assert!(
             message.contains("field label not supported: spec.nothing"),
             "{message}"
@@ -325,7 +325,9 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
 
         let kubectl = ["get", "ifos", "-A", "-o", "name", "-l"];
         let of_owner = format!("ifo.kubevirt.io/owner-uid={owner_uid}");
-        let by_label = world.kubectl(&[&kubectl[..], &[&of_owner]].concat()).await;
+        let by_label = cluster
+            .kubectl(&[&kubectl[..], &[&of_owner]].concat())
+            .await;
         let name = text(&operations[0], "/metadata/name");
         assert_eq!(
             by_label.expect("kubectl must accept the selector").trim(),
@@ -336,29 +338,29 @@ fn built_in_static_and_computed_labels_have_precedence_and_can_be_selected() {
 
 #[test]
 fn a_watch_with_a_selector_reports_operations_that_begin_or_stop_to_match() {
-    shared(async |world| {
-        let namespace = world.namespace("selects").await;
-        world.ready_rule_set(&migrating(namespace)).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("selects").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
         let path = format!(
             "{}?watch=1&fieldSelector=status.state%3DSettling",
             OPERATION.path(Some(namespace))
         );
-        let mut settling = crate::harness::Events::of(&world.admin, &path)
+        let mut settling = crate::harness::Events::of(&cluster.admin, &path)
             .await
             .expect("an administrator must be allowed to watch");
-        world.machine(namespace, "a", "Migrating").await;
-        let operation = world
+        cluster.machine(namespace, "a", "Migrating").await;
+        let operation = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await
             .remove(0);
         let name = text(&operation, "/metadata/name").to_owned();
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         settling
             .until("the operation matches", |all| {
                 (event_types(all, &name) == ["ADDED"]).then_some(())
             })
             .await;
-        world.set_status(namespace, "a", "Migrating").await;
+        cluster.set_status(namespace, "a", "Migrating").await;
         settling
             .until("the operation no longer matches", |all| {
                 (event_types(all, &name) == ["ADDED", "DELETED"]).then_some(())
@@ -369,9 +371,12 @@ fn a_watch_with_a_selector_reports_operations_that_begin_or_stop_to_match() {
 
 #[test]
 fn a_rule_set_watches_only_its_namespaces() {
-    shared(async |world| {
-        let (inside, outside) = (world.namespace("in").await, world.namespace("out").await);
-        world.ready_rule_set(&migrating(inside)).await;
+    shared(async |cluster| {
+        let (inside, outside) = (
+            cluster.namespace("in").await,
+            cluster.namespace("out").await,
+        );
+        cluster.ready_rule_set(&migrating(inside)).await;
         // Because of this second rule set, the server now watches VirtualMachines in all
         // namespaces. The first rule set must still detect operations only in its own namespace.
         let both = format!("{inside}-all");
@@ -379,34 +384,38 @@ fn a_rule_set_watches_only_its_namespaces() {
             "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
         );
         let all = rule_set(&both, &VM, &[("Starting", &elsewhere)]);
-        world.ready_rule_set(&all).await;
-        world.machine(outside, "a", "Migrating").await;
-        world.machine(outside, "b", "Starting").await;
-        world.machine(inside, "c", "Migrating").await;
-        world.until_operations(inside, &[("c", "Migrating")]).await;
-        world.until_operations(outside, &[("b", "Starting")]).await;
+        cluster.ready_rule_set(&all).await;
+        cluster.machine(outside, "a", "Migrating").await;
+        cluster.machine(outside, "b", "Starting").await;
+        cluster.machine(inside, "c", "Migrating").await;
+        cluster
+            .until_operations(inside, &[("c", "Migrating")])
+            .await;
+        cluster
+            .until_operations(outside, &[("b", "Starting")])
+            .await;
         // The server evaluates VirtualMachine `a` before `b`. The operation on `b` exists, so the
         // evaluation of `a` is complete. The evaluation of `a` must not have created an operation.
-        assert_eq!(world.operations(outside).await.len(), 1);
+        assert_eq!(cluster.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
-        world.admin.delete(&path).await.ok();
-        world.until_operations(outside, &[]).await;
-        assert_eq!(world.operations(inside).await.len(), 1);
+        cluster.admin.delete(&path).await.ok();
+        cluster.until_operations(outside, &[]).await;
+        assert_eq!(cluster.operations(inside).await.len(), 1);
     });
 }
 
 #[test]
 fn operations_end_with_their_rule_set() {
-    shared(async |world| {
-        let namespace = world.namespace("removed").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("removed").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let path = format!("{}/{namespace}", RULE_SET.path(None));
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         let last = last_state(&mut events).await;
         assert_eq!(last["status"]["phase"], "Completed", "{last}");
         assert_eq!(last["status"]["reason"], "RuleRemoved", "{last}");
@@ -415,42 +424,42 @@ fn operations_end_with_their_rule_set() {
 
 #[test]
 fn operations_end_with_their_rule() {
-    shared(async |world| {
-        let namespace = world.namespace("rule").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("rule").await;
         let mut rules = migrating(namespace);
         let named = "has(object.metadata.name)";
         rules["spec"]["rules"] = json!([
             rules["spec"]["rules"][0],
             {"operation": "Named", "expression": named},
         ]);
-        world.ready_rule_set(&rules).await;
-        world.machine(namespace, "a", "Migrating").await;
+        cluster.ready_rule_set(&rules).await;
+        cluster.machine(namespace, "a", "Migrating").await;
         let both = [("a", "Migrating"), ("a", "Named")];
-        let before = world.until_operations(namespace, &both).await;
+        let before = cluster.until_operations(namespace, &both).await;
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let fewer = json!({"spec": {"rules": [{"operation": "Named", "expression": named}]}});
-        let mut events = world.watch(namespace).await;
-        world.admin.merge(&path, &fewer).await.ok();
+        let mut events = cluster.watch(namespace).await;
+        cluster.admin.merge(&path, &fewer).await.ok();
         let last = last_state(&mut events).await;
         assert_eq!(last["spec"]["operation"], "Migrating", "{last}");
         assert_eq!(last["status"]["reason"], "RuleRemoved", "{last}");
-        let after = world.until_operations(namespace, &both[1..]).await;
+        let after = cluster.until_operations(namespace, &both[1..]).await;
         assert_eq!(after[0]["metadata"]["uid"], before[1]["metadata"]["uid"]);
     });
 }
 
 #[test]
 fn operations_end_at_once_with_their_subject() {
-    shared(async |world| {
-        let namespace = world.namespace("deleted").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("deleted").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let path = format!("{}/a", VM.path(Some(namespace)));
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         let last = last_state(&mut events).await;
         assert_eq!(last["status"]["reason"], "SubjectDeleted", "{last}");
         let settling = events
@@ -477,17 +486,17 @@ async fn last_state(events: &mut crate::harness::Events) -> Value {
 
 #[test]
 fn a_flap_within_the_debounce_is_one_operation() {
-    shared(async |world| {
-        let namespace = world.namespace("flap").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("flap").await;
         let mut rules = migrating(namespace);
         rules["spec"]["rules"][0]["debounce"] = json!("1h");
-        world.ready_rule_set(&rules).await;
-        let mut events = world.watch(namespace).await;
-        world.machine(namespace, "a", "Migrating").await;
-        let before = world
+        cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let before = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        world.set_status(namespace, "a", "Running").await;
+        cluster.set_status(namespace, "a", "Running").await;
         let state =
             |all: &[Value], want: &[&str]| (states(&without_gaps(all)) == want).then_some(());
         events
@@ -495,13 +504,13 @@ fn a_flap_within_the_debounce_is_one_operation() {
                 state(all, &["Progressing", "Settling"])
             })
             .await;
-        world.set_status(namespace, "a", "Migrating").await;
+        cluster.set_status(namespace, "a", "Migrating").await;
         events
             .until("the operation continues", |all| {
                 state(all, &["Progressing", "Settling", "Progressing"])
             })
             .await;
-        let after = world
+        let after = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         for field in [
@@ -517,10 +526,10 @@ fn a_flap_within_the_debounce_is_one_operation() {
 
 #[test]
 fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
-    shared(async |world| {
-        let namespace = world.namespace("flap").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        let mut events = world.watch(namespace).await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("flap").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        let mut events = cluster.watch(namespace).await;
         // The status of a VirtualMachine changes for a moment and then changes back. If the host is
         // busy, the debounce period can be over before the status changes back. Then the operation
         // completes, and the test tries again with another VirtualMachine.
@@ -529,7 +538,7 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
             let name = attempts
                 .next()
                 .expect("in one of ten attempts, the change must be short enough");
-            world.machine(namespace, &name, "Migrating").await;
+            cluster.machine(namespace, &name, "Migrating").await;
             let of_it = |all: &[Value]| -> Vec<String> {
                 let mut events = without_gaps(all);
                 events.retain(|it| text(it, "/object/spec/subject/name") == name);
@@ -542,10 +551,10 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
             events
                 .until("the operation starts", is(&["Progressing"]))
                 .await;
-            world.set_status(namespace, &name, "Running").await;
+            cluster.set_status(namespace, &name, "Running").await;
             let settled = ["Progressing", "Settling"];
             events.until("the operation settles", is(&settled)).await;
-            world.set_status(namespace, &name, "Migrating").await;
+            cluster.set_status(namespace, &name, "Migrating").await;
             let next = events
                 .until("the operation continues or ends", |all| {
                     of_it(all).get(2).cloned()
@@ -560,40 +569,40 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
             let own = own.find(|it| text(it, "/spec/subject/name") == name);
             own.map(|it| it["metadata"]["uid"].clone())
         };
-        let before = own(&world.operations(namespace).await);
+        let before = own(&cluster.operations(namespace).await);
         assert!(before.is_some());
         // The test starts and ends another operation, which takes a whole debounce period. After
         // that, the first operation must still exist.
-        world.machine(namespace, "b", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));
             subjects.any(|it| it == "b")
         };
         for is_there in [true, false] {
             eventually("the other operation starts, and then ends", async || {
-                let operations = world.operations(namespace).await;
+                let operations = cluster.operations(namespace).await;
                 so(b(&operations) == is_there, operations)
             })
             .await;
-            world.set_status(namespace, "b", "Running").await;
+            cluster.set_status(namespace, "b", "Running").await;
         }
-        assert_eq!(own(&world.operations(namespace).await), before);
+        assert_eq!(own(&cluster.operations(namespace).await), before);
     });
 }
 
 #[test]
 fn an_operation_that_restarts_after_its_end_is_a_new_object() {
-    shared(async |world| {
-        let namespace = world.namespace("again").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        let first = world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("again").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let first = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        world.set_status(namespace, "a", "Running").await;
-        world.until_operations(namespace, &[]).await;
-        world.set_status(namespace, "a", "Migrating").await;
-        let second = world
+        cluster.set_status(namespace, "a", "Running").await;
+        cluster.until_operations(namespace, &[]).await;
+        cluster.set_status(namespace, "a", "Migrating").await;
+        let second = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         for field in ["/metadata/uid", "/metadata/name"] {
@@ -604,18 +613,18 @@ fn an_operation_that_restarts_after_its_end_is_a_new_object() {
 
 #[test]
 fn an_operation_that_two_rule_sets_detect_is_one_object() {
-    shared(async |world| {
-        let namespace = world.namespace("both").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("both").await;
         let first = format!("{namespace}-1");
         let second = format!("{namespace}-2");
         for name in [&first, &second] {
             let mut rules = migrating(namespace);
             rules["metadata"]["name"] = json!(name);
             rules["spec"]["labels"] = json!({"from": name});
-            world.ready_rule_set(&rules).await;
+            cluster.ready_rule_set(&rules).await;
         }
-        world.machine(namespace, "a", "Migrating").await;
-        let operations = world
+        cluster.machine(namespace, "a", "Migrating").await;
+        let operations = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
         assert_eq!(
@@ -625,9 +634,9 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
         assert_eq!(operations[0]["spec"]["ruleSet"], json!(first));
         assert_eq!(operations[0]["metadata"]["labels"]["from"], json!(first));
 
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let path = format!("{}/{first}", RULE_SET.path(None));
-        world.admin.delete(&path).await.ok();
+        cluster.admin.delete(&path).await.ok();
         let now = events
             .until("only the second rule set detects the operation", |all| {
                 let last = all.last()?;
@@ -643,20 +652,20 @@ fn an_operation_that_two_rule_sets_detect_is_one_object() {
 
 #[test]
 fn a_change_of_a_subject_that_no_rule_reads_causes_no_event() {
-    shared(async |world| {
-        let namespace = world.namespace("heartbeat").await;
-        world.ready_rule_set(&migrating(namespace)).await;
-        world.machine(namespace, "a", "Migrating").await;
-        let before = world
+    shared(async |cluster| {
+        let namespace = cluster.namespace("heartbeat").await;
+        cluster.ready_rule_set(&migrating(namespace)).await;
+        cluster.machine(namespace, "a", "Migrating").await;
+        let before = cluster
             .until_operations(namespace, &[("a", "Migrating")])
             .await;
-        let mut events = world.watch(namespace).await;
+        let mut events = cluster.watch(namespace).await;
         let path = format!("{}/a", VM.path(Some(namespace)));
         for beat in 0..20 {
             let patch = json!({"metadata": {"annotations": {"beat": beat.to_string()}}, "spec": {"beat": beat}});
-            world.admin.merge(&path, &patch).await.ok();
+            cluster.admin.merge(&path, &patch).await.ok();
         }
-        world.machine(namespace, "b", "Migrating").await;
+        cluster.machine(namespace, "b", "Migrating").await;
         // The server reads changes of VirtualMachines in order. When the operation on `b` exists,
         // the server has processed all earlier changes of the first VirtualMachine.
         let seen = events
@@ -669,15 +678,15 @@ fn a_change_of_a_subject_that_no_rule_reads_causes_no_event() {
             .await;
         let name = text(&before[0], "/metadata/name");
         assert_eq!(event_types(&seen, name), ["ADDED"], "{seen:?}");
-        let after = world.operations(namespace).await;
+        let after = cluster.operations(namespace).await;
         assert!(same_but_for_gaps(&after[0], &before[0]), "{after:?}");
     });
 }
 
 #[test]
 fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
-    shared(async |world| {
-        let namespace = world.namespace("several").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("several").await;
         let mut machines = migrating(namespace);
         let hotplug =
             "object.status.conditions.exists(c, c.type == 'Hotplug' && c.status == 'True')";
@@ -685,7 +694,7 @@ fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
             machines["spec"]["rules"][0],
             {"operation": "Hotplugging", "expression": hotplug},
         ]);
-        world.ready_rule_set(&machines).await;
+        cluster.ready_rule_set(&machines).await;
         let name = format!("{namespace}-instances");
         let mut instances = rule_set(
             &name,
@@ -693,7 +702,7 @@ fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
             &[("Running", "object.status.phase == 'Running'")],
         );
         instances["spec"]["namespaces"] = json!([namespace]);
-        world.ready_rule_set(&instances).await;
+        cluster.ready_rule_set(&instances).await;
         let machine = json!({
             "apiVersion": VM.api_version, "kind": VM.kind, "metadata": {"name": "a"},
             "status": {
@@ -701,13 +710,13 @@ fn one_subject_can_have_several_operations_and_one_namespace_several_kinds() {
                 "conditions": [{"type": "Hotplug", "status": "True"}],
             },
         });
-        world.create(&VM, Some(namespace), &machine).await;
+        cluster.create(&VM, Some(namespace), &machine).await;
         let instance = json!({
             "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": "a"},
             "status": {"phase": "Running"},
         });
-        world.create(&VMI, Some(namespace), &instance).await;
-        let operations = world
+        cluster.create(&VMI, Some(namespace), &instance).await;
+        let operations = cluster
             .until_operations(
                 namespace,
                 &[("a", "Hotplugging"), ("a", "Migrating"), ("a", "Running")],
