@@ -112,7 +112,7 @@ impl App {
         // leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let role = watch::Sender::new(ReplicaRole::Unknown);
-        let (replica_status, contact) =
+        let (replica_status, leader_queries) =
             replicate::replica_status(operations.clone(), role.subscribe());
         let report = watch::Sender::default();
         let baselines = SharedBaselines::default();
@@ -135,7 +135,7 @@ impl App {
             connections: Connections::new(common.limits.connections),
             operations,
             pipeline: PipelineThread::start()?,
-            replica: Some((writer, contact)),
+            replica: Some((writer, leader_queries)),
             role,
             replica_status,
             retire: CancellationToken::new(),
@@ -146,7 +146,7 @@ impl App {
     }
 
     /// Starts a task that must not end before the shutdown.
-    fn keep(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    fn start_task(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         spawn(&mut self.tasks, name, task);
     }
 

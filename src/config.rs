@@ -17,7 +17,7 @@ use flags::CliCommand;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{common, election, namespace, persistence, pod_ip};
+use values::{common_settings, election, namespace, persistence, pod_ip};
 
 /// The configuration of the process.
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ impl Config {
             Some(CliCommand::Demo(demo)) => Self {
                 // In the demo, the default debounce period is 5 s instead of 30 s, because a person
                 // watches the demo.
-                common: common(demo.common, &env, "5s")?,
+                common: common_settings(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,
                     rules: demo.rules,
@@ -219,7 +219,7 @@ impl Config {
                     persistence: persistence(cli.serve.persistence, &env)?,
                     pod_ip: pod_ip(&env)?,
                 }),
-                common: common(cli.serve.common, &env, "30s")?,
+                common: common_settings(cli.serve.common, &env, "30s")?,
             },
         })
     }

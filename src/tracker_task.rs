@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// Runs the tracking task until it has processed these messages.
-    async fn process(writer: Writer, messages: Vec<Message>) {
+    async fn run_until_processed(writer: Writer, messages: Vec<Message>) {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
@@ -215,7 +215,7 @@ mod tests {
             event,
         };
         let (leader, listed) = new_index();
-        process(leader, vec![rules, detected]).await;
+        run_until_processed(leader, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
                 .list(&ListScope::All, ReadVersion::Latest)
@@ -240,7 +240,7 @@ mod tests {
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());
             }
-            process(follower, vec![Message::Resume(Box::new(state))]).await;
+            run_until_processed(follower, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);
             assert_eq!(reader.is_empty(), is_broken);
         }

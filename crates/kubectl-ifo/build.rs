@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 fn main() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules");
     let mut files = Vec::new();
-    find(&folder, &mut files);
+    collect_files(&folder, &mut files);
     files.sort();
     let mut code = "[\n".to_owned();
     for file in files {
@@ -22,12 +22,12 @@ fn main() {
 }
 
 /// Appends the YAML files below a folder.
-fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
     println!("cargo::rerun-if-changed={}", folder.display());
     for entry in std::fs::read_dir(folder).expect("the folder rules/ is readable") {
         let path = entry.expect("the folder rules/ is readable").path();
         if path.is_dir() {
-            find(&path, files);
+            collect_files(&path, files);
         } else if path.extension().is_some_and(|it| it == "yaml") {
             files.push(path);
         }

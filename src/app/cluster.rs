@@ -123,7 +123,7 @@ impl App {
         port: u16,
         begin: BeginTerm,
     ) {
-        let Some((writer, contact)) = self.replica.take() else {
+        let Some((writer, leader_queries)) = self.replica.take() else {
             return;
         };
         let own = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
@@ -153,7 +153,7 @@ impl App {
         let (release, released) = oneshot::channel();
         let candidate =
             replicate::Election::new(leases, election.timing, member, self.metrics.clone());
-        self.keep("election", candidate.run(role, released));
+        self.start_task("election", candidate.run(role, released));
         let (succession, succeeded) = watch::channel(Succession::default());
         let mirror = connection.config.as_ref().map(|config| {
             let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
@@ -170,13 +170,13 @@ impl App {
                 may_begin,
             );
             (
-                Mirror::new(Arc::new(links), in_sync, wake, contact),
+                Mirror::new(Arc::new(links), in_sync, wake, leader_queries),
                 predecessor,
             )
         });
         let (replica_status, health) = (self.replica_status.clone(), self.health.clone());
         let connections = self.connections.clone();
-        self.keep(
+        self.start_task(
             "readiness",
             keep_readiness(replica_status, health, connections, synced, succeeded),
         );
@@ -203,14 +203,14 @@ impl LeaderSetup {
             ..
         } = self;
         let client = connection.client.clone();
-        term.keep(
+        term.start_task(
             "registration",
             api_service_owner::keep_owner(client.clone(), API_SERVICE),
         );
         let (namespaces, first) = oneshot::channel();
         if common.retain || common.history_max > 0 {
             let reporting = report_deleted_namespaces(client.clone(), first, term.tracker.clone());
-            term.keep("namespaces", reporting);
+            term.start_task("namespaces", reporting);
         }
         let store = BaselineStore::new(
             client.clone(),
@@ -288,7 +288,7 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
     trust.report(&app.metrics);
     let trust = Arc::new(ArcSwap::from_pointee(trust));
     let following = Trust::follow(client.clone(), trust.clone(), app.metrics.clone());
-    app.keep("trust", following);
+    app.start_task("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(
             client.clone(),
@@ -325,7 +325,7 @@ async fn report_deleted_namespaces(
         .boxed();
     while let Some(event) = events.next().await {
         let messages = match event {
-            Ok(event) => seen.take(event),
+            Ok(event) => seen.process_event(event),
             Err(error) => {
                 tracing::warn!(%error, "namespaces cannot be watched");
                 continue;

@@ -172,7 +172,7 @@ impl DemoObjects {
         match self {
             Self::Scenes(scenes) => {
                 let objects = scenes.objects();
-                app.keep("scenes", scenes.play());
+                app.start_task("scenes", scenes.play());
                 let mut input = pipeline_input(objects.clone(), rule_sets, stored);
                 let metrics = app.metrics.clone();
                 input.feed = Arc::new(SceneFeed { objects, metrics });
@@ -210,7 +210,9 @@ fn pipeline_input<S: Feed + Resolve>(
         restored: std::future::ready(()).boxed(),
         feed: source.clone(),
         resolve: source,
-        rule_sets: rule_sets.map(move |event| stored.take(event)).boxed(),
+        rule_sets: rule_sets
+            .map(move |event| stored.store_event(event))
+            .boxed(),
         status,
         settled: watch::Sender::new(None),
     }

@@ -111,7 +111,7 @@ impl DetectionSetup {
             metrics: self.metrics.clone(),
             resync: common.resync,
         };
-        term.keep("supervisor", supervisor.run(published));
+        term.start_task("supervisor", supervisor.run(published));
         let (restored, may_serve) = oneshot::channel();
         // The controller receives the rule sets after the operations of earlier leaders are
         // restored. A feed starts only for a rule set, so no operation is detected before the
@@ -133,7 +133,7 @@ impl DetectionSetup {
             report: self.report.clone(),
             status: origin.status,
         };
-        term.keep("rules", controller.run(inputs, outputs));
+        term.start_task("rules", controller.run(inputs, outputs));
         let synced = first_sync(
             may_serve,
             (catching_up, unread),
@@ -142,7 +142,7 @@ impl DetectionSetup {
             origin.settled,
             common.sync_timeout,
         );
-        term.keep("first sync", synced);
+        term.start_task("first sync", synced);
     }
 }
 

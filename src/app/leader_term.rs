@@ -43,7 +43,7 @@ pub(super) struct LeaderTerm {
 
 impl LeaderTerm {
     /// Starts a task that must not end before the term ends.
-    pub(super) fn keep(
+    pub(super) fn start_task(
         &mut self,
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,

@@ -52,7 +52,7 @@ impl LeaderTerm {
         super::spawn(&mut self.last, "persistence", persist.run());
         let client = connection.client.clone();
         let (service, every) = (service.to_owned(), common.requeue);
-        self.keep("persistence's condition", async move {
+        self.start_task("persistence's condition", async move {
             persist::keep_condition(client, &service, verdicts, every).await;
         });
     }

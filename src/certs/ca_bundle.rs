@@ -67,7 +67,7 @@ impl CaBundle {
     ///
     /// The updater never creates the `APIService`. If it does not exist, the updater waits until it
     /// is created.
-    pub async fn keep(mut self) {
+    pub async fn keep_up_to_date(mut self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);

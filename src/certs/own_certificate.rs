@@ -74,7 +74,7 @@ impl OwnCertificate {
     ///
     /// The certificate is renewed when two thirds of its lifetime are over, and when the Secret
     /// contains a new CA. A failure is logged, and the next check tries again.
-    pub async fn keep(mut self, serving: Arc<ServingCertificate>) {
+    pub async fn keep_renewed(mut self, serving: Arc<ServingCertificate>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;
             if let Err(error) = self.check(&serving).await {

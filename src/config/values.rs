@@ -117,7 +117,7 @@ pub(super) fn persistence(
 }
 
 /// Reads the settings that do not depend on the mode.
-pub(super) fn common(
+pub(super) fn common_settings(
     flags: CommonFlags,
     env: &impl Fn(&str) -> Option<String>,
     default_debounce: &str,

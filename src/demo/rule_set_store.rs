@@ -36,7 +36,7 @@ impl RuleSetStore {
 
     /// Stores the rule set in an event. Returns the event as a cluster would send it. The rule set
     /// then has a UID, its current status, and a generation that increases when the spec changes.
-    pub fn take(&self, event: RuleSetEvent) -> RuleSetEvent {
+    pub fn store_event(&self, event: RuleSetEvent) -> RuleSetEvent {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             RuleSetEvent::Applied(object) => RuleSetEvent::Applied(Box::new(stored.put(*object))),

@@ -23,7 +23,7 @@ impl Packed {
     }
 
     /// Decompresses the JSON.
-    pub fn open(&self) -> Vec<u8> {
+    pub fn decompress(&self) -> Vec<u8> {
         let mut text = Vec::new();
         self.append_to(&mut text);
         text
@@ -55,7 +55,7 @@ mod tests {
             before in prop::collection::vec(any::<u8>(), 0..300),
         ) {
             let packed = Packed::new(&text);
-            prop_assert_eq!(&packed.open(), &text);
+            prop_assert_eq!(&packed.decompress(), &text);
             let mut out = before.clone();
             packed.append_to(&mut out);
             prop_assert_eq!(out, [before, text].concat());
@@ -68,6 +68,6 @@ mod tests {
             .map(|it| (it % 251).to_le_bytes()[0])
             .collect();
         let text = [&*part, &*vec![7; 200_000], &*part].concat();
-        assert_eq!(Packed::new(&text).open(), text);
+        assert_eq!(Packed::new(&text).decompress(), text);
     }
 }

@@ -77,7 +77,7 @@ impl Encoded {
     /// Returns true if the object is equal to `other`, apart from the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
         let json = other.json();
-        around(&self.json, &self.rv_digits) == around(&json, &other.rv_digits)
+        split_around(&self.json, &self.rv_digits) == split_around(&json, &other.rv_digits)
     }
 
     /// Creates the entry for `key`. The JSON of a completed operation is compressed.
@@ -131,7 +131,7 @@ impl IndexEntry {
     pub fn json(&self) -> Cow<'_, [u8]> {
         match &self.json {
             StoredJson::Plain(json) => Cow::Borrowed(json),
-            StoredJson::Packed(packed) => Cow::Owned(packed.open()),
+            StoredJson::Packed(packed) => Cow::Owned(packed.decompress()),
         }
     }
 
@@ -170,7 +170,7 @@ impl OpenEntry<'_> {
 
     /// Appends the JSON of `metadata` to `out`, with the resourceVersion `rv`.
     pub fn append_metadata_at(&self, rv: Rv, out: &mut Vec<u8>) {
-        self.append_range(usizes(&self.entry.metadata), rv, out);
+        self.append_range(to_usize_range(&self.entry.metadata), rv, out);
     }
 
     /// Appends a range of the JSON that contains the resourceVersion.
@@ -180,7 +180,7 @@ impl OpenEntry<'_> {
             out.extend_from_slice(&json[range]);
             return;
         }
-        let digits = usizes(&self.entry.rv_digits);
+        let digits = to_usize_range(&self.entry.rv_digits);
         out.extend_from_slice(&json[range.start..digits.start]);
         out.extend_from_slice(rv.to_string().as_bytes());
         out.extend_from_slice(&json[digits.end..range.end]);
@@ -188,12 +188,12 @@ impl OpenEntry<'_> {
 }
 
 /// Returns the bytes before and after `cut`.
-fn around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
-    let cut = usizes(cut);
+fn split_around<'a>(json: &'a [u8], cut: &JsonSpan) -> (&'a [u8], &'a [u8]) {
+    let cut = to_usize_range(cut);
     (&json[..cut.start], &json[cut.end..])
 }
 
-fn usizes(span: &JsonSpan) -> Range<usize> {
+fn to_usize_range(span: &JsonSpan) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 

@@ -221,5 +221,5 @@ pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
 /// Creates an empty index whose newest version is `start`. A follower starts with a version below
 /// all versions of the leader, and then copies the leader's index.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
-    writer::pair(bounds, start)
+    writer::writer_and_reader(bounds, start)
 }

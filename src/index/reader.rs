@@ -186,7 +186,7 @@ impl IndexReader {
 
     /// Waits until the published version is at least `rv`. Returns false if this takes longer than
     /// `limit`, or if the writer was dropped.
-    pub async fn reached(&self, rv: Rv, limit: Duration) -> bool {
+    pub async fn wait_until_reached(&self, rv: Rv, limit: Duration) -> bool {
         let mut current = self.current.clone();
         let reached = async {
             loop {
@@ -221,7 +221,7 @@ impl IndexReader {
             ReadVersion::Exact(rv) => {
                 let shared = self.shared();
                 shared.check(rv)?;
-                Ok((rv, shared.state(scope, rv)?))
+                Ok((rv, shared.entries_at(scope, rv)?))
             }
         }
     }
@@ -297,7 +297,11 @@ impl IndexState {
 
     /// Returns the objects in `scope` at the version `rv`. `rv` must not be above the published
     /// version.
-    fn state(&self, scope: &ListScope, rv: Rv) -> Result<Vec<Arc<IndexEntry>>, VersionUnavailable> {
+    fn entries_at(
+        &self,
+        scope: &ListScope,
+        rv: Rv,
+    ) -> Result<Vec<Arc<IndexEntry>>, VersionUnavailable> {
         let found = self.scan(scope);
         let old = self.ring().old(scope, rv)?;
         Ok(undo(rv, found, old))
@@ -311,7 +315,7 @@ impl IndexState {
     fn latest(&self, scope: &ListScope) -> Result<(Rv, Vec<Arc<IndexEntry>>), VersionUnavailable> {
         for _ in 0..MAX_ATTEMPTS {
             let head = self.head();
-            if let Ok(found) = self.state(scope, head) {
+            if let Ok(found) = self.entries_at(scope, head) {
                 return Ok((head, found));
             }
         }

@@ -554,7 +554,11 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     let waiting = tokio::spawn(async move { (waiting.next().await, waiting.next().await) });
     let mut behind = reader.follow(Rv(20), ListScope::All).unwrap();
     let later = reader.clone();
-    let reached = tokio::spawn(async move { later.reached(Rv(40), Duration::from_hours(1)).await });
+    let reached = tokio::spawn(async move {
+        later
+            .wait_until_reached(Rv(40), Duration::from_hours(1))
+            .await
+    });
     tokio::task::yield_now().await;
 
     let mut replacement = writer.replacement(Rv(25));

@@ -54,7 +54,7 @@ impl Numbering {
 }
 
 /// Creates an empty index with its writer and a reader.
-pub(super) fn pair(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
+pub(super) fn writer_and_reader(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     let shared = Arc::new(IndexState::new(bounds, start));
     let (current, read) = watch::channel(shared.clone());
     let writer = Writer {

@@ -168,7 +168,7 @@ where
         self.add(&part);
         let mut bytes = std::mem::take(&mut self.begun).freeze();
         if let Some(permit) = self.permit.take() {
-            bytes = permit.hold(bytes);
+            bytes = permit.bind_to(bytes);
         }
         match self.skipped.take() {
             Some(length) => BodyPart::TooLong {

@@ -102,7 +102,7 @@ pub(super) struct LargeObjectPermit {
 impl LargeObjectPermit {
     /// Binds the permit to `bytes`. The permit is released when the returned bytes and all their
     /// slices have been dropped.
-    pub(super) fn hold(self, bytes: Bytes) -> Bytes {
+    pub(super) fn bind_to(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Large {
             bytes,
             _permit: self,
@@ -169,10 +169,11 @@ mod tests {
         let budget = ReadBudget::default();
         let mut slices = Vec::new();
         for _ in 0..MAX_LARGE_OBJECTS {
-            let object = budget
-                .large_object_permit()
-                .await
-                .hold(Bytes::from(vec![7; SMALL_OBJECT + 1]));
+            let object =
+                budget
+                    .large_object_permit()
+                    .await
+                    .bind_to(Bytes::from(vec![7; SMALL_OBJECT + 1]));
             slices.push(object.slice(1..3));
         }
         assert!(budget.large_object_permit().now_or_never().is_none());

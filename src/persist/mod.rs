@@ -194,7 +194,7 @@ impl Persist {
             let store = self.store.clone();
             requests.push(match queue.next(now) {
                 Next::Write(job) => async move {
-                    let result = perform(&*store, &job).await;
+                    let result = run_job(&*store, &job).await;
                     WriteAnswer::Written(job.name, result)
                 }
                 .boxed(),
@@ -265,7 +265,7 @@ fn queue_changes(queue: &mut Queue, changes: &[IndexChange]) {
 }
 
 /// Performs one job: sends the requests that bring a custom resource to its wanted state.
-async fn perform(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
+async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
         (WantedState::Live(entry, summary, _), StoredState::Absent) => {

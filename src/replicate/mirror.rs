@@ -35,7 +35,7 @@ pub struct Mirror {
     next_start: CopyStart,
     in_sync: watch::Sender<Option<Term>>,
     wake: Arc<Notify>,
-    contact: LeaderQueries,
+    leader_queries: LeaderQueries,
 }
 
 /// The state from which the next copy starts.
@@ -70,14 +70,14 @@ impl Mirror {
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
         wake: Arc<Notify>,
-        contact: LeaderQueries,
+        leader_queries: LeaderQueries,
     ) -> Self {
         Self {
             links,
             next_start: CopyStart::Resume,
             in_sync,
             wake,
-            contact,
+            leader_queries,
         }
     }
 
@@ -85,12 +85,12 @@ impl Mirror {
     /// After the drop, the index of this replica equals the leader's index at some resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
-        self.contact.begin();
+        self.leader_queries.begin();
         loop {
             let interruption = self.copy(writer, leader).await;
             self.wake.notify_one();
             let unregistered = matches!(interruption, MirrorError::Link(LinkError::NotRegistered));
-            self.contact.set_unregistered(unregistered);
+            self.leader_queries.set_unregistered(unregistered);
             // If several attempts in a row fail for one reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
@@ -98,7 +98,7 @@ impl Mirror {
                     "the mirror of the leader is interrupted");
                 logged_reason = reason;
             }
-            self.contact
+            self.leader_queries
                 .without_link(tokio::time::sleep(RETRY_DELAY))
                 .await;
         }
@@ -107,17 +107,17 @@ impl Mirror {
     /// Copies the index until a request fails or the stream of changes ends. Returns the reason.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
         let connecting = self.links.connect(leader);
-        let link = match self.contact.without_link(connecting).await {
+        let link = match self.leader_queries.without_link(connecting).await {
             Ok(link) => link,
             Err(error) => return error.into(),
         };
-        self.contact.set_unregistered(false);
+        self.leader_queries.set_unregistered(false);
         let link = &*link;
-        let first = match self.contact.first_answer(link, &leader.term).await {
+        let first = match self.leader_queries.first_answer(link, &leader.term).await {
             Ok(answer) => answer,
             Err(error) => return error.into(),
         };
-        let reader = self.contact.reader.clone();
+        let reader = self.leader_queries.reader.clone();
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
@@ -127,14 +127,17 @@ impl Mirror {
             // confirmed that it has the resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
-            while !reader.reached(first.head, Duration::from_mins(1)).await {}
+            while !reader
+                .wait_until_reached(first.head, Duration::from_mins(1))
+                .await
+            {}
             in_sync.send_replace(Some(leader.term.clone()));
             std::future::pending::<()>().await;
         };
         tokio::select! {
             biased;
             ended = stream(writer, link, first.oldest, next_start, &confirmed) => ended,
-            () = self.contact.send_queries(link, &leader.term) => MirrorError::Silent,
+            () = self.leader_queries.send_queries(link, &leader.term) => MirrorError::Silent,
             () = report_sync => MirrorError::Silent,
         }
     }

@@ -141,12 +141,12 @@ pub fn replica_status(
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
     });
-    let contact = LeaderQueries {
+    let leader_queries = LeaderQueries {
         reader,
         waiting_reads,
         replica_status: ReplicaStatus(Arc::clone(&state)),
     };
-    (ReplicaStatus(state), contact)
+    (ReplicaStatus(state), leader_queries)
 }
 
 impl ReplicaStatus {
@@ -170,7 +170,10 @@ impl ReplicaStatus {
             return;
         }
         if let Ok(Ok(head)) = tokio::time::timeout(QUERY_TIMEOUT, head).await {
-            self.0.reader.reached(head, CATCH_UP_TIMEOUT).await;
+            self.0
+                .reader
+                .wait_until_reached(head, CATCH_UP_TIMEOUT)
+                .await;
         }
     }
 
@@ -388,7 +391,9 @@ impl LeaderQueries {
         loop {
             let reached = async {
                 match unreached {
-                    Some((_, head)) => while !self.reader.reached(head, CATCH_UP_TIMEOUT).await {},
+                    Some((_, head)) => {
+                        while !self.reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await {}
+                    }
                     None => std::future::pending().await,
                 }
             };

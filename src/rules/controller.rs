@@ -182,8 +182,8 @@ impl Controller {
             // value. The tracker receives each rule book before the feeds of this rule book start.
             // So when all feeds have reported, the tracker has received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
-                let bookless = Arc::new(self.registry.bookless());
-                send_change(&outputs.caught_up, Some(bookless));
+                let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
+                send_change(&outputs.caught_up, Some(rule_sets_without_book));
             }
         }
     }
@@ -301,7 +301,7 @@ impl Controller {
         if self.start == StartPhase::Reading {
             return;
         }
-        if let Some(again) = writes.take(self.registry.statuses(clock::now())) {
+        if let Some(again) = writes.replace_waiting(self.registry.statuses(clock::now())) {
             self.review.schedule_at(again);
         }
     }

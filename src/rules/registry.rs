@@ -264,25 +264,25 @@ impl Registry {
 
     /// Returns the rule sets without a rule book, because their target is not served or has not
     /// been looked up, or because they do not compile.
-    pub(super) fn bookless(&self) -> RuleSetsWithoutBook {
-        let mut bookless = RuleSetsWithoutBook::default();
+    pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
+        let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             match target.and_then(TrackedTarget::resolution) {
                 Some(Resolution::Served { .. }) if known.rules.is_none() => {
-                    bookless.undecided.insert(name.clone());
+                    rule_sets_without_book.undecided.insert(name.clone());
                 }
                 Some(Resolution::Served { .. })
                     if !target.is_some_and(TrackedTarget::awaits_book) => {}
                 Some(Resolution::NotServed { .. }) => {
-                    bookless.unserved.insert(name.clone());
+                    rule_sets_without_book.unserved.insert(name.clone());
                 }
                 Some(Resolution::Served { .. } | Resolution::Unknown { .. }) | None => {
-                    bookless.undecided.insert(name.clone());
+                    rule_sets_without_book.undecided.insert(name.clone());
                 }
             }
         }
-        bookless
+        rule_sets_without_book
     }
 
     /// Returns the rule sets that may miss operations, because their target has not been read

@@ -96,7 +96,7 @@ impl StatusWrites {
     /// Replaces all waiting writes. A write is not kept if another write of the same rule set is in
     /// flight, or if its delay is not over. The caller must pass such a write again when the other
     /// write has ended, or at the returned time.
-    pub(super) fn take(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
+    pub(super) fn replace_waiting(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));

@@ -32,7 +32,7 @@ impl PerNameLimit {
     }
 
     /// Takes a slot for `name`. Returns None if all slots of this name are in use.
-    pub fn take(self: &Arc<Self>, name: &str) -> Option<NamePermit> {
+    pub fn acquire(self: &Arc<Self>, name: &str) -> Option<NamePermit> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         match used.get_mut(name) {
             Some(count) if *count >= self.slots_per_name => return None,
@@ -90,9 +90,9 @@ impl ConcurrencyLimit {
 
     /// Takes a slot for `name`. Returns None if the total limit or the limit of the name is
     /// reached. If `name` is None, only the total limit applies.
-    pub fn take(&self, name: Option<&str>) -> Option<RequestSlot> {
+    pub fn acquire(&self, name: Option<&str>) -> Option<RequestSlot> {
         let name_permit = match name {
-            Some(name) => Some(self.per_name.take(name)?),
+            Some(name) => Some(self.per_name.acquire(name)?),
             None => None,
         };
         Some(RequestSlot {
@@ -109,17 +109,17 @@ mod tests {
     #[test]
     fn a_name_gets_no_more_slots_than_its_limit() {
         let limit = ConcurrencyLimit::new(3, 2);
-        let first = limit.take(Some("a")).unwrap();
-        let second = limit.take(Some("a")).unwrap();
-        assert!(limit.take(Some("a")).is_none());
-        let other = limit.take(Some("b")).unwrap();
+        let first = limit.acquire(Some("a")).unwrap();
+        let second = limit.acquire(Some("a")).unwrap();
+        assert!(limit.acquire(Some("a")).is_none());
+        let other = limit.acquire(Some("b")).unwrap();
         // All three slots are in use now, so other names get no slot.
-        assert!(limit.take(Some("c")).is_none());
-        assert!(limit.take(None).is_none());
+        assert!(limit.acquire(Some("c")).is_none());
+        assert!(limit.acquire(None).is_none());
         drop(first);
-        assert!(limit.take(None).is_some());
-        let third = limit.take(Some("a")).unwrap();
-        assert!(limit.take(Some("a")).is_none());
+        assert!(limit.acquire(None).is_some());
+        let third = limit.acquire(Some("a")).unwrap();
+        assert!(limit.acquire(Some("a")).is_none());
         drop((second, other, third));
         assert!(limit.per_name.used.lock().unwrap().is_empty());
     }
@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn a_refused_name_uses_no_slot() {
         let limit = ConcurrencyLimit::new(0, 5);
-        assert!(limit.take(Some("a")).is_none());
+        assert!(limit.acquire(Some("a")).is_none());
         assert!(limit.per_name.used.lock().unwrap().is_empty());
-        assert!(ConcurrencyLimit::new(5, 0).take(Some("a")).is_none());
+        assert!(ConcurrencyLimit::new(5, 0).acquire(Some("a")).is_none());
     }
 }

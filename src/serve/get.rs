@@ -28,7 +28,10 @@ pub async fn get(
         ));
     }
     if let Some(rv) = query.resource_version()?
-        && !resource.reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
+        && !resource
+            .reader
+            .wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT)
+            .await
     {
         return Err(ErrorStatus::version_not_reached(
             rv,

@@ -49,7 +49,7 @@ const LAST_BLOCK: [u8; 2] = [3, 0];
 
 /// Returns true if `Accept-Encoding` contains `gzip` with a weight above 0. As in the
 /// kube-apiserver, `*` does not count.
-pub fn accepted(request: &HeaderMap) -> bool {
+pub fn accepts_gzip(request: &HeaderMap) -> bool {
     request
         .get_all(header::ACCEPT_ENCODING)
         .iter()

@@ -227,7 +227,7 @@ pub async fn list(
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
     if let Some(rv) = page.min_version
-        && !reader.reached(Rv(rv), FRESHNESS_TIMEOUT).await
+        && !reader.wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
         return Err(ErrorStatus::version_not_reached(rv, reader.head().0));
     }
@@ -275,7 +275,7 @@ pub async fn list(
         tail: Vec::new(),
     };
     let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
-    Ok(response_syntax::data(
+    Ok(response_syntax::encoded_response(
         Body::from_stream(stream),
         wanted.syntax,
     ))

@@ -66,7 +66,7 @@ pub async fn process_request(
     // on. If this server also added these headers, the client would receive each header twice.
     let is_proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
-    let accepts_gzip = gzip::accepted(&parts.headers);
+    let accepts_gzip = gzip::accepts_gzip(&parts.headers);
     let query = Arc::new(Query::of(&parts.uri));
     let requested = request::parse(&parts.method, &parts.uri, &query);
     let is_watch =

@@ -13,7 +13,7 @@ pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
         Syntax::Indented => indent(json.trim_ascii_end()),
         Syntax::Yaml => yaml(&json),
     };
-    data(Body::from(body), syntax)
+    encoded_response(Body::from(body), syntax)
 }
 
 /// Converts JSON to YAML. If this fails, the result is the JSON, because JSON is also YAML.
@@ -25,7 +25,7 @@ pub fn yaml(json: &[u8]) -> Vec<u8> {
 }
 
 /// Creates a response from a body that already has this syntax.
-pub fn data(body: Body, syntax: Syntax) -> Response {
+pub fn encoded_response(body: Body, syntax: Syntax) -> Response {
     let mut response = Response::new(body);
     let content_type = if syntax == Syntax::Yaml {
         "application/yaml"

@@ -56,7 +56,10 @@ impl Document {
     /// has the header `ETag` in both cases.
     pub(super) fn answer(&self, request: &HeaderMap) -> Response {
         self.tagged(request, || {
-            let compressed = self.compressed.as_ref().filter(|_| gzip::accepted(request));
+            let compressed = self
+                .compressed
+                .as_ref()
+                .filter(|_| gzip::accepts_gzip(request));
             let mut response = compressed.unwrap_or(&self.body).clone().into_response();
             let headers = response.headers_mut();
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));

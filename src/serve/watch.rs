@@ -110,7 +110,7 @@ pub fn watch(
         let chunk = watcher.next_chunk().await?;
         Some((Ok::<_, Infallible>(chunk), watcher))
     });
-    Ok(response_syntax::data(
+    Ok(response_syntax::encoded_response(
         Body::from_stream(stream),
         Syntax::Compact,
     ))
@@ -222,7 +222,7 @@ impl Watcher {
                 // If the index does not reach the version in time, the leader that issued the
                 // version may have crashed. Then changes up to this version may be lost, so the
                 // client must list again. Clients list again after a 410, but not after a 504.
-                if !reader.reached(rv, FRESHNESS_TIMEOUT).await {
+                if !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await {
                     return Err(ErrorStatus::watch_too_old(rv.0, reader.oldest().0));
                 }
                 reader
@@ -237,7 +237,7 @@ impl Watcher {
             }),
             WatchStart::State(at_least) => {
                 if let Some(rv) = at_least
-                    && !reader.reached(rv, FRESHNESS_TIMEOUT).await
+                    && !reader.wait_until_reached(rv, FRESHNESS_TIMEOUT).await
                 {
                     return Err(ErrorStatus::version_not_reached(rv.0, reader.head().0));
                 }

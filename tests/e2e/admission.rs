@@ -5,7 +5,8 @@
 //! - A user can create a rule set only if the user may list the resource that the rule set watches.
 
 use crate::harness::{
-    ApiAnswer, Caller, RULE_SET, TestCluster, VM, eventually, migrating, rule_set, shared, so, text,
+    ApiAnswer, Caller, RULE_SET, TestCluster, VM, eventually, migrating, ok_if, rule_set, shared,
+    text,
 };
 use serde_json::{Value, json};
 
@@ -56,7 +57,7 @@ async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> ApiAnswer) 
     eventually("the policy refuses the request", async || {
         let answer = request().await;
         let message = answer.body["message"].as_str().unwrap_or_default();
-        so(answer.code >= 400 && message.contains(text), &answer)
+        ok_if(answer.code >= 400 && message.contains(text), &answer)
     })
     .await;
 }
@@ -157,7 +158,7 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
             "the rule set for the own namespace is accepted",
             async || {
                 let answer = create_as(&user, &within(&[mine])).await;
-                so(answer.code == 201, &answer)
+                ok_if(answer.code == 201, &answer)
             },
         )
         .await;

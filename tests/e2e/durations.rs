@@ -3,7 +3,7 @@
 
 use crate::harness::{
     RULE_SET, TestCluster, VM, alone, columns, condition, event_types, eventually, is_in_gap,
-    migrating, shared, so, text,
+    migrating, ok_if, shared, text,
 };
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -63,7 +63,7 @@ pub async fn wait_until_selected(
         let found = cluster.kubectl(&args).await?;
         let mut found: Vec<&str> = found.split_whitespace().collect();
         found.sort_unstable();
-        so(found == want, found)
+        ok_if(found == want, found)
     })
     .await;
 }
@@ -81,7 +81,7 @@ async fn wait_for_operation(
         let mut found = operations.into_iter();
         let found = found.find(|it| text(it, "/spec/subject/name") == subject);
         let found = found.ok_or("there is none")?;
-        so(is(&found), &found)?;
+        ok_if(is(&found), &found)?;
         Ok(found)
     })
     .await
@@ -95,7 +95,7 @@ async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &s
         let mut rows = table.lines().map(columns);
         // The columns are Name, Kind, Subject, Operation, State and others.
         let row = rows.find(|row| row.get(2) == Some(&subject));
-        so(row.and_then(|row| row.get(4).copied()) == Some(want), table)
+        ok_if(row.and_then(|row| row.get(4).copied()) == Some(want), table)
     })
     .await;
 }
@@ -287,7 +287,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             let cell = |name: &str| row(name).and_then(|row| columns(row).get(4).copied());
             let cells = [both, name].map(cell);
             let want = ["Progressing (overdue, stalled)", "Progressing (stalled)"];
-            so(cells == want.map(Some), table)
+            ok_if(cells == want.map(Some), table)
         })
         .await;
         let stalled = ["--field-selector=status.conditions.Stalled=True"];
@@ -571,7 +571,7 @@ async fn succeed(cluster: &TestCluster, namespace: &str, count: usize) {
     join_all(started).await;
     eventually("all runs are detected", async || {
         let operations = cluster.operations(namespace).await.len();
-        so(operations == count, operations)
+        ok_if(operations == count, operations)
     })
     .await;
     let ended = names
@@ -602,7 +602,7 @@ async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
 async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
         let baselines = metric(cluster, "ifo_baselines").await;
-        so(baselines > Some(0.0), baselines)
+        ok_if(baselines > Some(0.0), baselines)
     })
     .await;
     migrate(cluster, namespace, name, json!({})).await;
@@ -705,8 +705,8 @@ fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
             server.start_again(&cluster.kubeconfig).await;
             eventually("the server rejects the text", async || {
                 let rejected = metric(cluster, "ifo_baselines_rejected_total").await;
-                so(rejected == Some(1.0), rejected)?;
-                so(rejections() == before + 1, rejections())
+                ok_if(rejected == Some(1.0), rejected)?;
+                ok_if(rejections() == before + 1, rejections())
             })
             .await;
             let status = server.terminate().await;

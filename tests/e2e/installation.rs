@@ -4,7 +4,7 @@
 
 use crate::harness::{
     Caller, ControlPlane, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
-    condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, rule_set, so,
+    condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, ok_if, rule_set,
     text,
 };
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ impl<'a> Cluster<'a> {
     pub async fn until_served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
-            so(answer.code == 200, answer)
+            ok_if(answer.code == 200, answer)
         })
         .await;
     }
@@ -187,7 +187,7 @@ impl<'a> Cluster<'a> {
         let path = format!("{}/{name}", RULE_SET.path(None));
         eventually(&format!("rule set {name}: {what}"), async || {
             let found = self.admin.get(&path).await.ok();
-            so(is(&found), &found["status"])?;
+            ok_if(is(&found), &found["status"])?;
             Ok(found)
         })
         .await
@@ -331,7 +331,7 @@ async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
         all.iter().filter(|line| line.contains(text)).count()
     };
     eventually("the missing CRD is logged", async || {
-        so(count(missing) > 0, cluster.errors_and_warnings())
+        ok_if(count(missing) > 0, cluster.errors_and_warnings())
     })
     .await;
     cluster.a_namespace_can_be_deleted("unequipped").await;
@@ -342,7 +342,7 @@ async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
     eventually("the registration has the condition", async || {
         let found = cluster.registration().await.unwrap_or_default();
         let persisted = condition(&found, "OperationsPersisted");
-        so(persisted["status"] == "True", &found["status"])
+        ok_if(persisted["status"] == "True", &found["status"])
     })
     .await;
     assert_eq!(count(missing), 1, "{:?}", cluster.errors_and_warnings());
@@ -378,7 +378,7 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
         let (dir, follower) = &replicas[1];
         eventually("the follower cannot verify the leader", async || {
             let log = std::fs::read_to_string(dir.join("ifo-apiserver.log"));
-            so(
+            ok_if(
                 log.unwrap_or_default().contains("not registered"),
                 "another log",
             )
@@ -407,7 +407,7 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
         cluster.with_folder("apply", "apiservice").await;
         eventually("the follower has the operations", async || {
             let answer = client.get_with(&OPERATION.path(None), &admin).await;
-            so(answer.code == 200, answer)
+            ok_if(answer.code == 200, answer)
         })
         .await;
     });
@@ -427,14 +427,14 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         let record = eventually("an operation is written as a custom resource", async || {
             let list = cluster.admin.get(records).await.ok();
             let first = list["items"][0]["metadata"]["uid"].clone();
-            so(first.is_string(), &list)?;
+            ok_if(first.is_string(), &list)?;
             Ok(first)
         })
         .await;
         eventually("the registration has an owner", async || {
             let found = cluster.registration().await;
             let owner = found.map(|it| it["metadata"]["ownerReferences"][0]["name"].clone());
-            so(owner == Some(json!("ifo-apiserver-registration")), &owner)
+            ok_if(owner == Some(json!("ifo-apiserver-registration")), &owner)
         })
         .await;
 

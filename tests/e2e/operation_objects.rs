@@ -3,7 +3,7 @@
 
 use crate::harness::{
     Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
-    migrating, rule_set, same_but_for_gaps, shared, so, text, without_gaps,
+    migrating, ok_if, rule_set, same_but_for_gaps, shared, text, without_gaps,
 };
 use serde_json::{Value, json};
 
@@ -581,7 +581,7 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         for is_there in [true, false] {
             eventually("the other operation starts, and then ends", async || {
                 let operations = cluster.operations(namespace).await;
-                so(b(&operations) == is_there, operations)
+                ok_if(b(&operations) == is_there, operations)
             })
             .await;
             cluster.set_status(namespace, "b", "Running").await;

@@ -1,7 +1,7 @@
 //! Tests of the plugin's commands `kubectl ifo tree` and `kubectl ifo describe` on a cluster.
 
 use crate::harness::{
-    Lines, TestCluster, VM, VMI, eventually, migrating, rule_set, shared, so, text,
+    Lines, TestCluster, VM, VMI, eventually, migrating, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -239,7 +239,7 @@ fn describe_shows_rule_relatives_and_events() {
         let args = ["describe", "-n", namespace, "--as", &user, name];
         let said = eventually("the user may read operations", async || {
             let said = ifo(cluster, &args).await;
-            so(said.code == Some(0), &said.err)?;
+            ok_if(said.code == Some(0), &said.err)?;
             Ok(said)
         })
         .await;

@@ -3,7 +3,7 @@
 
 use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
-    ApiAnswer, Events, Kind, OPERATION, TestCluster, columns, eventually, shared, so, text,
+    ApiAnswer, Events, Kind, OPERATION, TestCluster, columns, eventually, ok_if, shared, text,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&st
     eventually(&format!("records of {want:?} in {namespace}"), async || {
         let found = records(cluster.admin.get(&RECORD.path(Some(namespace))).await);
         let names = found.iter().map(|it| text(it, "/spec/subject/name"));
-        so(names.eq(want.iter().copied()), &found)?;
+        ok_if(names.eq(want.iter().copied()), &found)?;
         Ok(found)
     })
     .await
@@ -71,7 +71,7 @@ async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> V
     );
     eventually("the operation ends", async || {
         let answer = cluster.admin.get(&path).await;
-        so(answer.code == 404, answer)
+        ok_if(answer.code == 404, answer)
     })
     .await;
     operation
@@ -395,7 +395,7 @@ fn a_role_gives_access_to_records_or_to_operations() {
             let path = allowed.path(Some(namespace));
             let list = eventually("the user may list", async || {
                 let answer = caller.get(&path).await;
-                so(answer.code == 200, &answer)?;
+                ok_if(answer.code == 200, &answer)?;
                 Ok(answer.body)
             })
             .await;
@@ -442,7 +442,7 @@ fn a_role_gives_access_to_records_or_to_operations() {
         for kind in [RECORD, OPERATION] {
             eventually("the user may list", async || {
                 let answer = caller.get(&kind.path(Some(namespace))).await;
-                so(answer.code == 200, answer)
+                ok_if(answer.code == 200, answer)
             })
             .await;
         }
@@ -472,7 +472,7 @@ fn records_are_deleted_with_their_namespace() {
         cluster.admin.delete(&path).await.ok();
         eventually("the namespace is deleted", async || {
             let answer = cluster.admin.get(&path).await;
-            so(answer.code == 404, answer.code)
+            ok_if(answer.code == 404, answer.code)
         })
         .await;
         wait_until_recorded(cluster, deleted, &[]).await;

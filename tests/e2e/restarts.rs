@@ -3,7 +3,7 @@
 
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, VM, alone, columns, event_types, eventually, migrating,
-    so, text,
+    ok_if, text,
 };
 use crate::kubectl::{Kubectl, is_log, wait_for_watch};
 use futures::StreamExt as _;
@@ -63,7 +63,7 @@ impl Follower {
     async fn until(&self, want: &[&str]) {
         eventually(&format!("a client has received {want:?}"), async || {
             let seen = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
-            so(seen.iter().eq(want), &*seen)
+            ok_if(seen.iter().eq(want), &*seen)
         })
         .await;
     }
@@ -170,7 +170,7 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
                 .body(kube::client::Body::empty())
                 .expect("the request is valid");
             let answer = cluster.admin.try_send(request).await?;
-            so(matches!(answer.code, 200 | 404), answer)
+            ok_if(matches!(answer.code, 200 | 404), answer)
         })
         .await;
         cluster.served().await;
@@ -271,7 +271,7 @@ fn a_registration_without_its_ca_bundle_is_repaired() {
         cluster.admin.merge(service, &without).await.ok();
         eventually("the server has restored the caBundle", async || {
             let found = cluster.admin.get(service).await.ok();
-            so(found["spec"]["caBundle"] == right, &found)
+            ok_if(found["spec"]["caBundle"] == right, &found)
         })
         .await;
         cluster.served().await;

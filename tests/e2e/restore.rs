@@ -2,7 +2,7 @@
 //! custom resources that an earlier server has written. Each test starts its own server, and
 //! connects to it directly.
 
-use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, so, text};
+use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, ok_if, text};
 use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ async fn touch(cluster: &TestCluster, namespace: &str, name: &str, start: &str) 
         let patch = json!({"metadata": {"labels": {"touched": now}}});
         let machine = cluster.admin.merge(&path, &patch).await.ok();
         let last = last_change(&machine);
-        so(last > start, last)
+        ok_if(last > start, last)
     })
     .await;
 }
@@ -63,7 +63,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         // shared server may have set it before the server of this test has read the rule set.
         eventually("all operations are in flight", async || {
             let shown = shown(&persisting).await;
-            so(shown.len() == 3, shown.len())
+            ok_if(shown.len() == 3, shown.len())
         })
         .await;
         cluster.set_status(namespace, "completed", "Running").await;
@@ -73,7 +73,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
                 let shown = shown(&persisting).await;
                 let phases: Vec<&str> =
                     shown.values().map(|it| text(it, "/status/phase")).collect();
-                so(phases == ["Active", "Active", "Completed"], &phases)?;
+                ok_if(phases == ["Active", "Active", "Completed"], &phases)?;
                 Ok(shown)
             },
         )
@@ -125,7 +125,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         eventually("the restarted server writes the end", async || {
             let crs = persisting.wait_until_equal().await;
             let cr = &crs[identity(&before["a"])[1]];
-            so(cr["status"]["phase"] == "Completed", cr)
+            ok_if(cr["status"]["phase"] == "Completed", cr)
         })
         .await;
     });
@@ -147,7 +147,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
         let settling = async |persisting: &Persisting, name: &str| {
             eventually("the operation settles", async || {
                 let shown = of_namespace(namespace, persisting.live().await);
-                so(
+                ok_if(
                     shown
                         .get(name)
                         .is_some_and(|it| it["status"]["state"] == "Settling"),
@@ -205,13 +205,13 @@ fn a_killed_server_restores_everything_it_had_written() {
             async |persisting: &Persisting| of_namespace(namespace, persisting.live().await);
         eventually("all operations are detected", async || {
             let shown = shown(&persisting).await;
-            so(shown.len() == 4, shown)
+            ok_if(shown.len() == 4, shown)
         })
         .await;
         cluster.set_status(namespace, "d", "Running").await;
         eventually("one operation has completed", async || {
             let shown = shown(&persisting).await;
-            so(shown["d"]["status"]["phase"] == "Completed", shown)
+            ok_if(shown["d"]["status"]["phase"] == "Completed", shown)
         })
         .await;
         let crs = persisting.wait_until_equal().await;
@@ -245,7 +245,7 @@ fn a_killed_server_restores_everything_it_had_written() {
                 let shown = shown(&persisting).await;
                 let reasons: Vec<String> = shown.values().map(reason).collect();
                 let expected = ["Migrating", "NotDetected", "SubjectDeleted", "NotDetected"];
-                so(reasons == expected, reasons)
+                ok_if(reasons == expected, reasons)
             },
         )
         .await;

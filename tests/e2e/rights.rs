@@ -5,7 +5,8 @@
 //! refused request that the rule would allow.
 
 use crate::harness::{
-    ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, rule_set, so, text,
+    ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, ok_if, rule_set,
+    text,
 };
 use crate::installation::Cluster;
 use serde_json::{Value, json};
@@ -255,7 +256,7 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             eventually(&what, async || {
                 let events = installation.events(skipped);
                 let missed = events.iter().any(|event| right.was_missed_in(event));
-                so(
+                ok_if(
                     missed,
                     events.iter().filter(|event| is_refusal(event)).count(),
                 )

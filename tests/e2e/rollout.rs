@@ -96,7 +96,7 @@ async fn complete(cluster: &TestCluster, namespace: &str) {
             }
         }
         let left = cluster.operations(namespace).await;
-        crate::harness::so(left.is_empty(), &left)
+        crate::harness::ok_if(left.is_empty(), &left)
     })
     .await;
 }

@@ -2,7 +2,7 @@
 //! their status.
 
 use crate::harness::{
-    RULE_SET, VM, alone, columns, condition, eventually, migrating, rule_set, shared, so, text,
+    RULE_SET, VM, alone, columns, condition, eventually, migrating, ok_if, rule_set, shared, text,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
             let uid = &before[0]["metadata"]["uid"];
             assert_eq!(after[0]["metadata"]["uid"], *uid);
             let all = after.iter().all(|it| it["status"]["progress"] == 50);
-            so(all, &after)
+            ok_if(all, &after)
         })
         .await;
     });
@@ -138,7 +138,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
                     .admin
                     .send(Method::PUT, definition, "application/json", body);
                 let answer = answer.await;
-                so(answer.code == 200, &answer.text)
+                ok_if(answer.code == 200, &answer.text)
             })
             .await;
         };
@@ -151,7 +151,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             let path = RULE_SET.path(None);
             let _ = cluster.admin.delete(&format!("{path}/{namespace}")).await;
             let created = cluster.admin.post(&path, &rules).await;
-            so(
+            ok_if(
                 created.code == 201 && created.body["spec"]["newer"] == "yes",
                 &created.body,
             )
@@ -168,7 +168,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             let object = cluster.admin.merge(&path, &patch).await.ok();
             let conditions = ["UnknownFields", "Ready"];
             let all = conditions.map(|kind| condition(&object, kind)["status"] == "True");
-            so(all == [true; 2], &object["status"])?;
+            ok_if(all == [true; 2], &object["status"])?;
             Ok(object)
         })
         .await;
@@ -315,7 +315,7 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
                     .iter()
                     .any(|it| text(it, "/metadata/name") == owner)
             });
-            so(!of_them, &all)
+            ok_if(!of_them, &all)
         })
         .await;
     });

@@ -3,7 +3,7 @@
 //! the target.
 
 use crate::harness::{
-    CRD, Kind, RULE_SET, TestCluster, condition, crd, eventually, rule_set, shared, so, text,
+    CRD, Kind, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ async fn create_running(cluster: &TestCluster, kind: &Kind, namespace: &str, nam
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
         let answer = cluster.admin.post(&path, &object).await;
-        so(answer.code == 201, answer)
+        ok_if(answer.code == 201, answer)
     })
     .await;
 }

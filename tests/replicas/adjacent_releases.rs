@@ -14,7 +14,7 @@ use crate::TURNS;
 use crate::cluster::Replicas;
 use crate::harness::{
     Events, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, is_in_gap,
-    kubectl, migrating, so, text,
+    kubectl, migrating, ok_if, text,
 };
 use crate::operation_identity::identity;
 use crate::readers::{self, version};
@@ -124,7 +124,7 @@ impl<'a> Neighbours<'a> {
         eventually("the rule set is ready", async || {
             let path = format!("{}/{NAMESPACE}", RULE_SET.path(None));
             let found = admin.try_get(&path).await?;
-            so(condition(&found.body, "Ready")["status"] == "True", &found)
+            ok_if(condition(&found.body, "Ready")["status"] == "True", &found)
         })
         .await;
         let client = watch(&replicas, NEWER).await;
@@ -153,7 +153,7 @@ impl<'a> Neighbours<'a> {
     async fn wait_for_leader(&self, replica: usize) {
         eventually("the replica leads", async || {
             let leader = self.replicas.leader().await;
-            so(leader == replica, leader)
+            ok_if(leader == replica, leader)
         })
         .await;
     }
@@ -249,7 +249,7 @@ impl<'a> Neighbours<'a> {
             );
             let first = readers::read(&callers[0], &exact).await?;
             let second = readers::read(&callers[1], &exact).await?;
-            so(first.text == second.text, [&first.text, &second.text])
+            ok_if(first.text == second.text, [&first.text, &second.text])
         })
         .await;
         let objects = eventually("these operations have the field", async || {
@@ -267,7 +267,7 @@ impl<'a> Neighbours<'a> {
             for names in [&mut expected, &mut fields] {
                 names.retain(|name| !name.starts_with(WATCHED));
             }
-            so(fields == expected, (&fields, &expected))?;
+            ok_if(fields == expected, (&fields, &expected))?;
             Ok(objects)
         })
         .await;
@@ -276,7 +276,7 @@ impl<'a> Neighbours<'a> {
             eventually("both replicas return the same bytes", async || {
                 let first = readers::read(&callers[0], &path).await?;
                 let second = readers::read(&callers[1], &path).await?;
-                so(first.text == second.text, [&first.text, &second.text])
+                ok_if(first.text == second.text, [&first.text, &second.text])
             })
             .await;
         }
@@ -342,7 +342,7 @@ impl<'a> Neighbours<'a> {
                     let arguments = ["get", "ifo", name, "-n", NAMESPACE, "-o", "yaml"];
                     let yaml = kubectl(program, &arguments, None).await?;
                     let shown = yaml.contains(&format!("\n  {FIELD}: {VALUE}\n"));
-                    so(shown == (object["status"][FIELD] == VALUE), yaml)
+                    ok_if(shown == (object["status"][FIELD] == VALUE), yaml)
                 },
             )
             .await;
@@ -397,7 +397,7 @@ impl<'a> Neighbours<'a> {
                 }
             };
             let wrong: Vec<_> = after.iter().filter(is_wrong).collect();
-            so(wrong.is_empty(), (&wrong, before))?;
+            ok_if(wrong.is_empty(), (&wrong, before))?;
             Ok(after)
         })
         .await;

@@ -5,7 +5,7 @@ use crate::balancer::{self, Endpoint, Endpoints};
 use crate::harness::relay::Relay;
 use crate::harness::{
     Caller, ControlPlane, Image, Installed, OPERATION, ServerProcess, administrator, credentials,
-    eventually, front_proxy, install, register, so, text,
+    eventually, front_proxy, install, ok_if, register, text,
 };
 use http::Method;
 use kube::Config;
@@ -175,7 +175,7 @@ impl<'a> Replicas<'a> {
             let conditions = found.body["status"]["conditions"].as_array();
             let mut conditions = conditions.into_iter().flatten();
             let available = |it: &Value| it["type"] == "Available" && it["status"] == "True";
-            so(conditions.any(available), &found)
+            ok_if(conditions.any(available), &found)
         })
         .await;
         // The kube-apiserver may still have connections to a stopped replica, and a request on such
@@ -183,7 +183,7 @@ impl<'a> Replicas<'a> {
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;
-                so(answer.code == 200, answer)
+                ok_if(answer.code == 200, answer)
             })
             .await;
         }
@@ -203,7 +203,7 @@ impl<'a> Replicas<'a> {
             let body = lease.to_string();
             let kind = "application/json";
             let answer = self.admin.send(Method::PUT, LEASE, kind, body).await;
-            so(answer.code == 200, answer)
+            ok_if(answer.code == 200, answer)
         })
         .await;
     }

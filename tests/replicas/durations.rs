@@ -5,7 +5,7 @@ use crate::TURNS;
 use crate::cluster::Replicas;
 use crate::harness::{
     Caller, Events, FOLDERS, Kind, OPERATION, RULE_SET, VM, apart, condition, eventually,
-    is_in_gap, migrating, same_but_for_gaps, so, text,
+    is_in_gap, migrating, ok_if, same_but_for_gaps, text,
 };
 use crate::operation_identity::identity;
 use futures::future::join_all;
@@ -104,7 +104,7 @@ async fn stop_leader(replicas: &mut Replicas<'_>, stop: Stop) {
     }
     eventually("the other replica leads", async || {
         let leader = replicas.leader().await;
-        so(leader != old, leader)
+        ok_if(leader != old, leader)
     })
     .await;
     replicas.all[old].start_again().await;
@@ -126,7 +126,7 @@ async fn create_rules(admin: &Caller) {
     let path = format!("{}/{NAMESPACE}", RULE_SET.path(None));
     eventually("the rule set is ready", async || {
         let rules = admin.try_get(&path).await?.body;
-        so(condition(&rules, "Ready")["status"] == "True", &rules)
+        ok_if(condition(&rules, "Ready")["status"] == "True", &rules)
     })
     .await;
 }
@@ -152,7 +152,7 @@ async fn set_status(admin: &Caller, name: &str, status: &str) {
 /// Lists the objects of a kind in the namespace.
 async fn list(caller: &Caller, kind: &Kind) -> Result<Vec<Value>, String> {
     let answer = caller.try_get(&kind.path(Some(NAMESPACE))).await?;
-    so(answer.code == 200, &answer)?;
+    ok_if(answer.code == 200, &answer)?;
     let items = answer.body["items"].as_array();
     Ok(items.expect("a list has items").clone())
 }
@@ -160,7 +160,7 @@ async fn list(caller: &Caller, kind: &Kind) -> Result<Vec<Value>, String> {
 async fn wait_for_count(admin: &Caller, kind: &Kind, want: usize) {
     eventually(&format!("{want} {}", kind.plural), async || {
         let found = list(admin, kind).await?;
-        so(found.len() == want, &found)
+        ok_if(found.len() == want, &found)
     })
     .await;
 }
@@ -172,7 +172,7 @@ async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
         let mut found = operations.into_iter();
         let found = found.find(|it| text(it, "/spec/subject/name") == subject);
         let found = found.ok_or("there is none")?;
-        so(!is_in_gap(&found), "there is a watch gap")?;
+        ok_if(!is_in_gap(&found), "there is a watch gap")?;
         Ok(found)
     })
     .await
@@ -204,8 +204,8 @@ async fn wait_until_equal(replicas: &Replicas<'_>) -> Vec<Value> {
                     same_but_for_gaps(one, other)
                         && one["status"]["expected"] == other["status"]["expected"]
                 });
-            so(is_equal, (&first.0, &operations))?;
-            so(first.1 == records, (&first.1, &records))?;
+            ok_if(is_equal, (&first.0, &operations))?;
+            ok_if(first.1 == records, (&first.1, &records))?;
         }
         let (_, records) = same.expect("there are replicas");
         Ok(records)
@@ -221,7 +221,7 @@ async fn wait_until_leader_has_baselines(replicas: &Replicas<'_>) {
         let metrics = caller.try_get("/metrics").await?.text;
         let mut lines = metrics.lines();
         let line = lines.find(|line| line.starts_with("ifo_baselines "));
-        so(line.is_some_and(|line| line != "ifo_baselines 0"), line)
+        ok_if(line.is_some_and(|line| line != "ifo_baselines 0"), line)
     })
     .await;
 }

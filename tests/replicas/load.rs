@@ -4,7 +4,8 @@
 
 use crate::cluster::Replicas;
 use crate::harness::{
-    ApiAnswer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, rule_set, so, text,
+    ApiAnswer, Caller, DEADLINE, OPERATION, RULE_SET, VM, condition, eventually, ok_if, rule_set,
+    text,
 };
 use crate::operation_identity::identity;
 use crate::report::Report;
@@ -88,7 +89,7 @@ impl Load {
             let path = format!("{}/load", RULE_SET.path(None));
             let found = admin.try_get(&path).await?;
             let ready = condition(&found.body, "Ready")["status"] == "True";
-            so(ready, &found)
+            ok_if(ready, &found)
         })
         .await;
         let machines = Machines::default();
@@ -112,7 +113,7 @@ impl Load {
         let steady = eventually("the steady VirtualMachines have operations", async || {
             let found = operations(&load.admin).await?;
             let keys: BTreeSet<&Key> = found.keys().collect();
-            so(load.expected().iter().eq(keys), &found)?;
+            ok_if(load.expected().iter().eq(keys), &found)?;
             Ok(found)
         })
         .await;
@@ -166,7 +167,7 @@ impl Load {
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
                 // The server does not retain completed operations here, so none must be listed.
-                so(
+                ok_if(
                     completed.clone().count() == 0,
                     completed.collect::<Vec<_>>(),
                 )?;
@@ -174,7 +175,7 @@ impl Load {
                 let keys: BTreeSet<&Key> = found.keys().collect();
                 let missing: Vec<_> = expected.iter().filter(|it| !keys.contains(it)).collect();
                 let extra: Vec<_> = keys.iter().filter(|it| !expected.contains(**it)).collect();
-                so(
+                ok_if(
                     missing.is_empty() && extra.is_empty(),
                     format!("missing: {missing:?}, unexpected: {extra:?}"),
                 )?;
@@ -210,7 +211,7 @@ fn operation(machine: &Machine) -> Option<&'static str> {
 /// Lists the operations in flight in the namespaces of the load.
 pub async fn operations(caller: &Caller) -> Result<BTreeMap<Key, Value>, String> {
     let answer = caller.try_get(&OPERATION.path(None)).await?;
-    so(answer.code == 200, &answer)?;
+    ok_if(answer.code == 200, &answer)?;
     let items = answer.body["items"].as_array().cloned().unwrap_or_default();
     let of_load = items.into_iter().filter(|it| {
         NAMESPACES.contains(&text(it, "/metadata/namespace")) && it["status"]["phase"] == "Active"

@@ -9,8 +9,8 @@
 use crate::balancer::{Endpoint, Endpoints};
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
-    Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating, so,
-    text,
+    Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating,
+    ok_if, text,
 };
 use crate::operation_identity::identity;
 use crate::{TURNS, custom_resources, readers};
@@ -289,7 +289,7 @@ impl OldServer {
 async fn is_leader(caller: &Caller) -> Result<bool, String> {
     let metrics = caller.try_get("/metrics").await?;
     let is_leader = metrics.text.contains("ifo_leader 1\n");
-    so(
+    ok_if(
         is_leader || metrics.text.contains("ifo_leader 0\n"),
         &metrics,
     )?;
@@ -328,7 +328,7 @@ impl Machines {
         eventually("the rule set is ready", async || {
             let path = format!("{}/{NAMESPACE}", RULE_SET.path(None));
             let found = admin.try_get(&path).await?;
-            so(condition(&found.body, "Ready")["status"] == "True", &found)
+            ok_if(condition(&found.body, "Ready")["status"] == "True", &found)
         })
         .await;
         Self {
@@ -373,7 +373,7 @@ impl Machines {
         let listed = eventually("the operations are listed", async || {
             let listed = identities(&self.admin).await?;
             let ours = listed.keys().filter(|it| it.starts_with(prefix)).count();
-            so(ours == count, &listed)?;
+            ok_if(ours == count, &listed)?;
             Ok(listed)
         })
         .await;
@@ -405,7 +405,7 @@ impl Machines {
                 let fields = machine["metadata"]["managedFields"].as_array();
                 let times = fields.into_iter().flatten().map(|it| text(it, "/time"));
                 let last = times.max().unwrap_or_default();
-                so(last > start.as_str(), last)
+                ok_if(last > start.as_str(), last)
             })
             .await;
             self.changed.insert(name.clone());
@@ -438,7 +438,7 @@ impl Machines {
             let both = different
                 .iter()
                 .map(|name| (self.operations.get(*name), listed.get(*name)));
-            so(different.is_empty(), both.collect::<Vec<_>>())
+            ok_if(different.is_empty(), both.collect::<Vec<_>>())
         })
         .await;
     }
@@ -451,7 +451,7 @@ impl Machines {
         }
         eventually("the operations end", async || {
             let listed = identities(&self.admin).await?;
-            so(names.iter().all(|it| !listed.contains_key(it)), &listed)
+            ok_if(names.iter().all(|it| !listed.contains_key(it)), &listed)
         })
         .await;
         self.operations.retain(|name, _| !names.contains(name));

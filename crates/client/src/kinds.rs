@@ -10,11 +10,11 @@
 //! | whether a resource has a kind | the CRD of the kind, if it is among the objects | English plurals | |
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
-mod name;
+mod kind_name;
 mod scope;
 mod short_names;
 
-pub use name::KindName;
+pub use kind_name::KindName;
 
 use crate::manifest::Object;
 use ifo_api::Gvr;

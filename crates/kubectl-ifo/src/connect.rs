@@ -316,9 +316,9 @@ impl Connect {
     }
 
     fn override_cluster(&self, cluster: &mut Cluster) {
-        put(self.server.as_ref(), &mut cluster.server);
-        put(self.tls_server_name.as_ref(), &mut cluster.tls_server_name);
-        if put(
+        override_value(self.server.as_ref(), &mut cluster.server);
+        override_value(self.tls_server_name.as_ref(), &mut cluster.tls_server_name);
+        if override_value(
             self.certificate_authority.as_ref(),
             &mut cluster.certificate_authority,
         ) {
@@ -338,17 +338,17 @@ impl Connect {
             auth.exec = None;
             auth.auth_provider = None;
         }
-        if put(
+        if override_value(
             self.client_certificate.as_ref(),
             &mut auth.client_certificate,
         ) {
             auth.client_certificate_data = None;
         }
-        if put(self.client_key.as_ref(), &mut auth.client_key) {
+        if override_value(self.client_key.as_ref(), &mut auth.client_key) {
             auth.client_key_data = None;
         }
-        put(self.impersonate.as_ref(), &mut auth.impersonate);
-        put(self.impersonate_uid.as_ref(), &mut auth.impersonate_uid);
+        override_value(self.impersonate.as_ref(), &mut auth.impersonate);
+        override_value(self.impersonate_uid.as_ref(), &mut auth.impersonate_uid);
         if !self.impersonate_groups.is_empty() {
             auth.impersonate_groups = Some(self.impersonate_groups.clone());
         }
@@ -363,7 +363,7 @@ impl Connect {
 }
 
 /// Overrides a value of the kubeconfig with the value of a flag. Returns true if the flag was set.
-fn put(flag: Option<&String>, value: &mut Option<String>) -> bool {
+fn override_value(flag: Option<&String>, value: &mut Option<String>) -> bool {
     if flag.is_some() {
         *value = flag.cloned();
     }

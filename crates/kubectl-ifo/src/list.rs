@@ -176,7 +176,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         screen: terminal_width(),
     };
     if !output.watch {
-        print(&view.all(&operations, clock::now(), names.len() == 1)?)?;
+        print(&view.format_all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && shape.is_table() {
             print_error_line(nothing);
         }
@@ -312,7 +312,7 @@ impl ListView {
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML
     /// contain its object instead of a list.
-    fn all(
+    fn format_all(
         &self,
         operations: &[ListedOperation],
         now: Timestamp,
@@ -331,7 +331,7 @@ impl ListView {
     }
 
     /// Formats one operation of a watch.
-    fn one(
+    fn format_change(
         &self,
         table: &mut Table,
         operation: &ListedOperation,
@@ -403,7 +403,7 @@ mod tests {
     }
 
     fn printed(shape: OutputShape, screen: Option<usize>, color: bool) -> String {
-        let text = view(shape, screen, color).all(&mixed(), now(), false);
+        let text = view(shape, screen, color).format_all(&mixed(), now(), false);
         text.expect("the sample operations can be encoded")
     }
 
@@ -459,7 +459,7 @@ mod tests {
     fn on_a_narrow_terminal_names_and_ages_stay() {
         let text = |operations: &[ListedOperation], width| {
             view(OutputShape::Table, Some(width), false)
-                .all(operations, now(), false)
+                .format_all(operations, now(), false)
                 .expect("the sample operations can be encoded")
         };
         for width in [80, 90, 100] {
@@ -490,7 +490,7 @@ mod tests {
             })
             .collect();
         let text = view(OutputShape::Table, Some(100), false)
-            .all(&operations, now(), false)
+            .format_all(&operations, now(), false)
             .expect("the sample operations can be encoded");
         let columns: Vec<Option<usize>> = text
             .lines()
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_single_object_is_not_printed_as_a_list() {
         let one = &mixed()[..1];
-        let text = view(OutputShape::Json, None, false).all(one, now(), true);
+        let text = view(OutputShape::Json, None, false).format_all(one, now(), true);
         let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["kind"], "InFlightOperation");
@@ -515,10 +515,10 @@ mod tests {
     #[test]
     fn an_empty_result_is_an_empty_list_or_no_table() {
         assert_eq!(
-            view(OutputShape::Table, None, false).all(&[], now(), false),
+            view(OutputShape::Table, None, false).format_all(&[], now(), false),
             Ok(String::new())
         );
-        let text = view(OutputShape::Json, None, false).all(&[], now(), false);
+        let text = view(OutputShape::Json, None, false).format_all(&[], now(), false);
         let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["items"], json!([]));
@@ -530,7 +530,7 @@ mod tests {
         let mut table = Table::growing(&mixed(), now(), view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view
-            .one(&mut table, &late, now())
+            .format_change(&mut table, &late, now())
             .expect("a table row needs no encoding");
         let header = table.header();
         assert_eq!(

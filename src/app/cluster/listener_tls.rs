@@ -25,7 +25,7 @@ pub(super) async fn server_config(
         let serving =
             Arc::new(ServingCertificate::load(certificate, key, app.metrics.clone()).await?);
         let (certificate, key, follow) = (certificate.clone(), key.clone(), serving.clone());
-        app.keep("certificate files", async move {
+        app.start_task("certificate files", async move {
             follow.follow(certificate, key, FILES_INTERVAL).await;
         });
         serving
@@ -46,7 +46,7 @@ pub(super) async fn server_config(
             &certified.key,
             app.metrics.clone(),
         )?);
-        app.keep(
+        app.start_task(
             "caBundle",
             CaBundle::new(
                 client.clone(),
@@ -54,9 +54,9 @@ pub(super) async fn server_config(
                 own.bundle(),
                 app.metrics.clone(),
             )
-            .keep(),
+            .keep_up_to_date(),
         );
-        app.keep("certificate", own.keep(serving.clone()));
+        app.start_task("certificate", own.keep_renewed(serving.clone()));
         serving
     };
     Ok(certs::server_config(

@@ -59,7 +59,10 @@ impl SeenNamespaces {
     }
 
     /// Processes one event of the watch. Returns the resulting messages to the tracker.
-    pub(super) fn take(&mut self, event: Event<PartialObjectMeta<Namespace>>) -> Vec<Message> {
+    pub(super) fn process_event(
+        &mut self,
+        event: Event<PartialObjectMeta<Namespace>>,
+    ) -> Vec<Message> {
         match event {
             Event::Init => {
                 self.listed.clear();
@@ -168,14 +171,14 @@ mod tests {
     }
 
     fn take_list(seen: &mut SeenNamespaces, all: &[(&str, i64)]) -> Vec<String> {
-        assert!(seen.take(Event::Init).is_empty());
+        assert!(seen.process_event(Event::Init).is_empty());
         for (name, second) in all {
             assert!(
-                seen.take(Event::InitApply(namespace(name, *second)))
+                seen.process_event(Event::InitApply(namespace(name, *second)))
                     .is_empty()
             );
         }
-        as_texts(seen.take(Event::InitDone))
+        as_texts(seen.process_event(Event::InitDone))
     }
 
     #[test]
@@ -205,8 +208,8 @@ mod tests {
         let mut seen = seen_at_takeover(&[]);
         take_list(&mut seen, &[("a", 1), ("b", 1)]);
         // An incomplete list is ignored.
-        seen.take(Event::Init);
-        seen.take(Event::InitApply(namespace("z", 9)));
+        seen.process_event(Event::Init);
+        seen.process_event(Event::InitApply(namespace("z", 9)));
         assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);
     }
 
@@ -216,14 +219,14 @@ mod tests {
         let mut twin = namespace("a", 1);
         assert!(take_list(&mut seen, &[("a", 1)]).is_empty());
         twin.metadata.uid = Some("another".to_owned());
-        assert_eq!(as_texts(seen.take(Event::Apply(twin))), ["-a+1"]);
+        assert_eq!(as_texts(seen.process_event(Event::Apply(twin))), ["-a+1"]);
     }
 
     #[test]
     fn the_watch_reports_each_deletion_once() {
         let mut seen = seen_at_takeover(&[("a", 1)]);
         take_list(&mut seen, &[("a", 1)]);
-        let mut apply = |second| as_texts(seen.take(Event::Apply(namespace("a", second))));
+        let mut apply = |second| as_texts(seen.process_event(Event::Apply(namespace("a", second))));
         assert!(
             apply(1).is_empty(),
             "a changed label must not yield a message"
@@ -234,14 +237,14 @@ mod tests {
             "a new namespace must be reported, even if the watch missed the deletion"
         );
         assert_eq!(
-            as_texts(seen.take(Event::Delete(namespace("a", 3)))),
+            as_texts(seen.process_event(Event::Delete(namespace("a", 3)))),
             ["-a"]
         );
         assert!(
             take_list(&mut seen, &[]).is_empty(),
             "a deletion must be reported once"
         );
-        let mut apply = |second| as_texts(seen.take(Event::Apply(namespace("a", second))));
+        let mut apply = |second| as_texts(seen.process_event(Event::Apply(namespace("a", second))));
         assert_eq!(apply(5), ["+a+5"]);
         assert!(apply(5).is_empty());
     }

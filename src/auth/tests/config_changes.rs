@@ -15,7 +15,7 @@ const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserve
 async fn loading_the_configuration_is_retried_until_it_exists() {
     let cluster = Cluster::new();
     cluster.refuse(Method::GET, "extension-apiserver-authentication", 503);
-    cluster.put(PATH, json!({"data": data(&ca("a"), &ca("b"))}));
+    cluster.put(PATH, json!({"data": config_map_data(&ca("a"), &ca("b"))}));
     let trust = Trust::load(&cluster.client(), Duration::from_secs(30)).await;
     assert!(trust.is_ok());
     assert_eq!(cluster.seen(&Method::GET).len(), 2);
@@ -47,7 +47,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     let cluster = Cluster::new();
     let (first, second) = (ca("first"), ca("second"));
     let proxy_ca = ca("proxy-ca");
-    cluster.put(PATH, json!({"data": data(&first, &proxy_ca)}));
+    cluster.put(PATH, json!({"data": config_map_data(&first, &proxy_ca)}));
     let trust = Arc::new(ArcSwap::from_pointee(Trust::default()));
     let following = tokio::spawn(Trust::follow(
         cluster.client(),
@@ -63,7 +63,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     // The server's watch may not be open yet. So the test repeats the change until the server has
     // received it.
     for turn in 0.. {
-        let mut data = data(&second, &proxy_ca);
+        let mut data = config_map_data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
         cluster.put(PATH, json!({"data": data}));
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -83,7 +83,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         ("requestheader-group-headers", "[1]"),
     ];
     for (key, value) in bad {
-        let mut data = data(&first, &proxy_ca);
+        let mut data = config_map_data(&first, &proxy_ca);
         data.insert(key.to_owned(), value.to_owned());
         let error = Trust::parse(data.clone()).unwrap_err().to_string();
         assert!(error.contains(&format!("key {key}:")), "{error}");
@@ -93,7 +93,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     // The watch reports all versions of the `ConfigMap` in order. So when the server accepts the
     // third CA, it has already processed the invalid versions and the deletion.
     let (third, last) = (ca("third"), ca("last"));
-    cluster.put(PATH, json!({"data": data(&third, &last)}));
+    cluster.put(PATH, json!({"data": config_map_data(&third, &last)}));
     let seen = || {
         assert!(
             !accepts(&first),
@@ -108,7 +108,7 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
 #[tokio::test]
 async fn an_unchanged_configuration_keeps_cached_decisions() {
     let cluster = Cluster::new();
-    let data = data(&ca("a"), &ca("b"));
+    let data = config_map_data(&ca("a"), &ca("b"));
     cluster.put(PATH, json!({"data": data}));
     let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
     let before = trust.load_full();
@@ -125,7 +125,7 @@ async fn an_unchanged_configuration_keeps_cached_decisions() {
 
 #[test]
 fn a_bundle_with_one_invalid_certificate_is_invalid() {
-    let mut bad = data(&ca("a"), &ca("b"));
+    let mut bad = config_map_data(&ca("a"), &ca("b"));
     bad.get_mut("client-ca-file")
         .unwrap()
         .push_str("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
@@ -176,7 +176,7 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     };
     let cluster = Cluster::new();
     let (shared, other) = (ca("shared"), ca("other"));
-    let data_shared = without_names(data(&shared, &shared));
+    let data_shared = without_names(config_map_data(&shared, &shared));
     cluster.put(PATH, json!({"data": data_shared}));
     let trust = Trust::load(&cluster.client(), Duration::from_secs(30)).await;
     let trust = trust.unwrap();
@@ -202,11 +202,14 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    change(without_names(data(&shared, &other)), &|| shown(0)).await;
+    change(without_names(config_map_data(&shared, &other)), &|| {
+        shown(0)
+    })
+    .await;
     let before = log.warnings();
     change(data_shared, &|| shown(1)).await;
     assert!(log.warnings() > before);
-    change(data(&shared, &shared), &|| shown(0)).await;
+    change(config_map_data(&shared, &shared), &|| shown(0)).await;
     following.abort();
 }
 
@@ -229,7 +232,7 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
     ];
     for (clients, proxies, expected) in cases {
-        let mut data = without_names(data(&one, &proxy));
+        let mut data = without_names(config_map_data(&one, &proxy));
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);

@@ -26,7 +26,10 @@ struct Setup {
 }
 
 /// Returns the data of the `ConfigMap` as the kube-apiserver writes it.
-fn data(client_ca: &CertificateAndKey, proxy_ca: &CertificateAndKey) -> BTreeMap<String, String> {
+fn config_map_data(
+    client_ca: &CertificateAndKey,
+    proxy_ca: &CertificateAndKey,
+) -> BTreeMap<String, String> {
     [
         ("client-ca-file", client_ca.pem()),
         ("requestheader-client-ca-file", proxy_ca.pem()),
@@ -68,7 +71,7 @@ impl Setup {
             }
         });
         let (client_ca, proxy_ca) = (ca("client-ca"), ca("proxy-ca"));
-        let mut data = data(&client_ca, &proxy_ca);
+        let mut data = config_map_data(&client_ca, &proxy_ca);
         change(&mut data);
         let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
         Self {

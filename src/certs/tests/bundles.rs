@@ -38,7 +38,7 @@ fn keep_measured(
     metrics: Arc<Metrics>,
 ) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Arc::from("one"));
-    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics).keep();
+    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics).keep_up_to_date();
     (sender, tokio::spawn(keeping))
 }
 
@@ -160,7 +160,8 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     cluster.put(PATH, service(Some(&both)));
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
     let metrics = Arc::new(Metrics::new());
-    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics.clone()).keep();
+    let keeping =
+        CaBundle::new(cluster.client(), NAME, receiver, metrics.clone()).keep_up_to_date();
     let keeping = tokio::spawn(keeping);
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());

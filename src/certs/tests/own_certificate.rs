@@ -41,7 +41,7 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
     let (own, serving) = own(&cluster).await;
     let bundle = own.bundle();
     let first = presented(&serving);
-    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+    let keeping = tokio::spawn(own.keep_renewed(Arc::clone(&serving)));
 
     let other = Authority::create().unwrap();
     cluster.put(PATH, secret(&other));
@@ -62,7 +62,7 @@ async fn an_emptied_secret_gets_a_new_ca_and_an_invalid_or_deleted_one_changes_n
     let cluster = installed();
     let (own, serving) = own(&cluster).await;
     let first = presented(&serving);
-    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+    let keeping = tokio::spawn(own.keep_renewed(Arc::clone(&serving)));
     let invalid = serde_json::json!({"data": {"other": "eA=="}});
     cluster.put(PATH, invalid.clone());
     tokio::time::sleep(Duration::from_mins(5)).await;
@@ -86,7 +86,7 @@ async fn a_certificate_is_renewed_on_time_even_without_the_secret() {
     assert_eq!(first, der(&own.certified().chain));
     own.certified.renew_at = now() - 1;
     cluster.refuse(http::Method::GET, SECRET_NAME, 403);
-    let keeping = tokio::spawn(own.keep(Arc::clone(&serving)));
+    let keeping = tokio::spawn(own.keep_renewed(Arc::clone(&serving)));
     tokio::time::sleep(Duration::from_secs(61)).await;
     let second = presented(&serving);
     assert_ne!(second, first);

@@ -124,18 +124,22 @@ async fn a_cursor_delivers_the_remaining_changes_after_the_writer_is_dropped() {
 async fn a_future_version_is_awaited_until_the_time_limit() {
     let (mut writer, reader) = index(BOUNDS);
     let limit = Duration::from_secs(3);
-    assert!(reader.reached(reader.head(), limit).await);
-    assert!(!reader.reached(Rv(reader.head().0 + 1), limit).await);
+    assert!(reader.wait_until_reached(reader.head(), limit).await);
+    assert!(
+        !reader
+            .wait_until_reached(Rv(reader.head().0 + 1), limit)
+            .await
+    );
     let next = Rv(reader.head().0 + 1);
     let waiting = tokio::spawn({
         let reader = reader.clone();
-        async move { reader.reached(next, limit).await }
+        async move { reader.wait_until_reached(next, limit).await }
     });
     tokio::task::yield_now().await;
     commit(&mut writer, "a", 1);
     assert!(waiting.await.unwrap());
     drop(writer);
-    assert!(!reader.reached(Rv(u64::MAX), limit).await);
+    assert!(!reader.wait_until_reached(Rv(u64::MAX), limit).await);
 }
 
 #[tokio::test]

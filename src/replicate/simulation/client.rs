@@ -73,7 +73,7 @@ impl Client {
         let Some(peer) = self.random.choice(self.network.ready()) else {
             return true;
         };
-        if !peer.reader.reached(*rv, CATCH_UP_TIMEOUT).await {
+        if !peer.reader.wait_until_reached(*rv, CATCH_UP_TIMEOUT).await {
             return false;
         }
         let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::All) else {

@@ -68,7 +68,7 @@ impl WholeReplica {
         let address = format!("{pod}:8443");
         let (writer, reader) = process.within(|| index_from(BOUNDS, Rv(0)));
         let (role_sender, role) = watch::channel(ReplicaRole::Unknown);
-        let (replica_status, contact) = replica_status(reader.clone(), role.clone());
+        let (replica_status, leader_queries) = replica_status(reader.clone(), role.clone());
         let (in_sync, synced) = watch::channel::<Option<Term>>(None);
         let may_begin = watch::Sender::new(true);
         let (release, released) = oneshot::channel();
@@ -95,7 +95,7 @@ impl WholeReplica {
             writer,
             operations: reader.clone(),
             role: role.clone(),
-            mirror: Some(Mirror::new(links, in_sync, wake, contact)),
+            mirror: Some(Mirror::new(links, in_sync, wake, leader_queries)),
             predecessor: None,
             replica_status: replica_status.clone(),
             pipeline: SimulatedPipeline {

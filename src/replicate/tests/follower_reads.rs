@@ -196,10 +196,10 @@ impl LeaderAndFollower {
             address: "leader:1".to_owned(),
         };
         let role = watch::Sender::new(ReplicaRole::Following(named.clone()));
-        let (replica_status, contact) = replica_status(reader.clone(), role.subscribe());
+        let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
         let (synced, in_sync) = watch::channel(None);
         let links = Arc::new(leader.clone());
-        let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), contact);
+        let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), leader_queries);
         tokio::spawn(async move { mirror.follow(&mut follower, &named).await });
         Self {
             leader,
@@ -240,7 +240,11 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
     pair.writer
         .commit(vec![delete], VersionAssignment::Exact(Rv(2_001)))
         .unwrap();
-    assert!(pair.reader.reached(Rv(2_001), Duration::from_mins(1)).await);
+    assert!(
+        pair.reader
+            .wait_until_reached(Rv(2_001), Duration::from_mins(1))
+            .await
+    );
     for rv in 999..2_002 {
         let leaders = LeaderAndFollower::listed(&pair.leader.reader, rv);
         assert_eq!(LeaderAndFollower::listed(&pair.reader, rv), leaders, "{rv}");
@@ -435,16 +439,17 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
 #[tokio::test(start_paused = true)]
 async fn without_a_registration_a_follower_is_not_impaired() {
     let pair = LeaderAndFollower::in_sync().await;
-    let (replica_status, contact) = replica_status(pair.reader.clone(), pair.role.subscribe());
+    let (replica_status, leader_queries) =
+        replica_status(pair.reader.clone(), pair.role.subscribe());
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.impairment().is_some());
-    contact.set_unregistered(true);
+    leader_queries.set_unregistered(true);
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.is_unregistered());
     assert_eq!(replica_status.impairment(), None);
     // After the registration, the follower has the usual time to reach the leader.
-    contact.set_unregistered(true);
-    contact.set_unregistered(false);
+    leader_queries.set_unregistered(true);
+    leader_queries.set_unregistered(false);
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(replica_status.impairment(), None);
     tokio::time::sleep(Duration::from_secs(2)).await;

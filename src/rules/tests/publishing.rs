@@ -157,21 +157,24 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     let invalid = rule_set("a", "cars", "1 +");
     let mut fixture = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
     fixture.catch_up().await;
-    let bookless = fixture
+    let rule_sets_without_book = fixture
         .caught_up
         .borrow()
         .clone()
         .expect("all feeds have reported");
-    assert_eq!(bookless.undecided, BTreeSet::from(["a".to_owned()]));
+    assert_eq!(
+        rule_sets_without_book.undecided,
+        BTreeSet::from(["a".to_owned()])
+    );
     fixture.apply(&edited(invalid, "true"));
     moment().await;
     fixture.catch_up().await;
-    let bookless = fixture
+    let rule_sets_without_book = fixture
         .caught_up
         .borrow()
         .clone()
         .expect("all feeds have reported");
-    assert_eq!(bookless.undecided, BTreeSet::new());
+    assert_eq!(rule_sets_without_book.undecided, BTreeSet::new());
 }
 
 #[tokio::test(start_paused = true)]

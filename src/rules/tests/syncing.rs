@@ -104,10 +104,17 @@ async fn targets_that_cannot_be_watched_do_not_delay_the_sync() {
         rule_set("c", "trains", "not valid"),
     ]);
     moment().await;
-    let bookless = fixture.caught_up.borrow().clone();
-    let bookless = bookless.expect("targets that cannot be watched do not delay the first state");
-    assert!(bookless.undecided.iter().eq(["b", "c"]), "{bookless:?}");
-    assert!(bookless.unserved.iter().eq(["a"]), "{bookless:?}");
+    let rule_sets_without_book = fixture.caught_up.borrow().clone();
+    let rule_sets_without_book = rule_sets_without_book
+        .expect("targets that cannot be watched do not delay the first state");
+    assert!(
+        rule_sets_without_book.undecided.iter().eq(["b", "c"]),
+        "{rule_sets_without_book:?}"
+    );
+    assert!(
+        rule_sets_without_book.unserved.iter().eq(["a"]),
+        "{rule_sets_without_book:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,8 +124,10 @@ async fn a_target_that_is_found_late_counts_as_undecided_until_its_feed_has_repo
     fixture.list(&[rule_set("b", "boats", "true")]);
     moment().await;
     let undecided = |fixture: &ControllerFixture| -> usize {
-        let bookless = fixture.caught_up.borrow().clone();
-        bookless.map_or(usize::MAX, |bookless| bookless.undecided.len())
+        let rule_sets_without_book = fixture.caught_up.borrow().clone();
+        rule_sets_without_book.map_or(usize::MAX, |rule_sets_without_book| {
+            rule_sets_without_book.undecided.len()
+        })
     };
     assert_eq!(undecided(&fixture), 1);
     fixture.discovers("boats", served());

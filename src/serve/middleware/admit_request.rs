@@ -120,7 +120,7 @@ pub(super) async fn admit(
     // admitted even if no slot is free. An administrator's watch needs a slot in the total limit,
     // because the memory for watches is limited.
     let is_administrator = user.is_administrator();
-    let slot = limit.take((!is_administrator).then_some(&user.name));
+    let slot = limit.acquire((!is_administrator).then_some(&user.name));
     let (watch_slot, request_slot) = match slot {
         Some(slot) if is_watch => {
             let watch_slot: WatchSlot = Arc::new((shared.server.metrics.watcher(), slot));

@@ -199,7 +199,7 @@ impl Fixture {
         let metrics = Arc::new(Metrics::new());
         let alone = Leadership::alone(reader.head());
         let role = watch::Sender::new(ReplicaRole::Leading(alone));
-        let (replica_status, contact) = replica_status(reader.clone(), role.subscribe());
+        let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
         let router = router(ServerParameters {
             replica_status: replica_status.clone(),
             coverage: Arc::new(IncompleteRuleSets::default),
@@ -231,7 +231,7 @@ impl Fixture {
             metrics,
             replica_status,
             role,
-            _contact: contact,
+            _contact: leader_queries,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::definition::TWIN;
 use super::placeholders::Side;
-use crate::harness::{Events, Folded, Kind, OPERATION, TestCluster, eventually, so, text};
+use crate::harness::{Events, Folded, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Mirror {
     ) {
         eventually(what, async || {
             self.copy_changes(sides).await;
-            so(is(&self.state.objects), &self.state.objects)
+            ok_if(is(&self.state.objects), &self.state.objects)
         })
         .await;
     }
@@ -85,7 +85,7 @@ impl Mirror {
             let same = copied
                 .map(|(uid, object)| (uid.as_str(), object))
                 .eq(listed);
-            so(same, (items.len(), self.state.objects.len()))?;
+            ok_if(same, (items.len(), self.state.objects.len()))?;
             Ok(self.copied)
         })
         .await

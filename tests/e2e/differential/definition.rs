@@ -2,7 +2,7 @@
 //! the live resource. It also has the selectable fields of the live resource, as far as a CRD
 //! supports them.
 
-use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, so, text};
+use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ pub async fn define(cluster: &TestCluster) -> String {
     cluster.create(&CRD, None, &definition).await;
     eventually("the custom resource is served", async || {
         let answer = cluster.admin.get(&TWIN.path(None)).await;
-        so(answer.code == 200, &answer)?;
+        ok_if(answer.code == 200, &answer)?;
         Ok(text(&answer.body, "/metadata/resourceVersion").to_owned())
     })
     .await

@@ -105,7 +105,7 @@ impl TableRequest {
 }
 
 /// Sends a request to both sides at the same time.
-pub async fn both(twin: &Twin, request: &TableRequest) -> Pair {
+pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
     let of = async |side: &Side| {
         let answer = send(twin.caller(), request.to(side)).await;
         match answer {

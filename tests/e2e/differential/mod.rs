@@ -29,7 +29,7 @@ mod test_objects;
 use crate::harness::{DEADLINE, shared};
 use compare::Comparison;
 use definition::define;
-use exchange::{TableRequest, both};
+use exchange::{TableRequest, exchange_on_both};
 use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
@@ -89,7 +89,7 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
         let mut tries = 0;
         let pair = loop {
             let pair = twin
-                .without_changes(async || both(twin, &request).await)
+                .without_changes(async || exchange_on_both(twin, &request).await)
                 .await;
             tries += 1;
             let gives_up = tries >= MIN_REPETITIONS && Instant::now() > deadline;
@@ -110,7 +110,7 @@ async fn disagreeing(
     twin.wait_until_equal().await;
     let mut answers = futures::stream::iter(requests)
         .map(async |request: TableRequest| {
-            let pair = both(twin, &request).await;
+            let pair = exchange_on_both(twin, &request).await;
             (request, pair)
         })
         .buffer_unordered(CONCURRENT);

@@ -5,7 +5,9 @@ use super::copy_changes::Mirror;
 use super::definition::TWIN;
 use super::masks::token;
 use super::placeholders::Side;
-use crate::harness::{Caller, Events, OPERATION, TestCluster, VM, eventually, rule_set, so, text};
+use crate::harness::{
+    Caller, Events, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -260,7 +262,7 @@ impl Twin {
             let before = self.wait_until_equal().await;
             let result = work().await;
             let changes = self.wait_until_equal().await - before;
-            so(changes == 0, changes)?;
+            ok_if(changes == 0, changes)?;
             Ok(result)
         })
         .await

@@ -157,6 +157,6 @@ pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T,
 }
 
 /// Returns `Ok` if `is` is true. Otherwise returns an error with the actual state `seen`.
-pub fn so(is: bool, seen: impl std::fmt::Debug) -> Result<(), String> {
+pub fn ok_if(is: bool, seen: impl std::fmt::Debug) -> Result<(), String> {
     if is { Ok(()) } else { Err(format!("{seen:?}")) }
 }

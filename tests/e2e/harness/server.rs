@@ -257,7 +257,7 @@ impl ServerProcess {
                 .body(kube::client::Body::empty())
                 .expect("the path of the probe is valid");
             let answer = caller.try_send(request).await?;
-            super::so(answer.code == 200, answer)
+            super::ok_if(answer.code == 200, answer)
         })
         .await;
     }

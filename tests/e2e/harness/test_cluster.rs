@@ -7,7 +7,7 @@ use super::relay::Relay;
 use super::server::{self, ServerProcess};
 use super::{
     ApiAnswer, Caller, Events, Kind, Lines, OPERATION, RULE_SET, VM, VMI, condition, crd,
-    eventually, is_in_gap, so, text,
+    eventually, is_in_gap, ok_if, text,
 };
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -96,7 +96,7 @@ impl TestCluster {
     pub async fn served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
-            so(answer.code == 200, answer)
+            ok_if(answer.code == 200, answer)
         })
         .await;
         // kubectl reads the names of the resources from this document.
@@ -107,7 +107,7 @@ impl TestCluster {
             let groups = answer.body["items"].as_array().cloned().unwrap_or_default();
             let live = groups.iter().find(|it| it["metadata"]["name"] == group);
             let fresh = live.is_some_and(|it| it["versions"][0]["freshness"] == "Current");
-            so(fresh, live)
+            ok_if(fresh, live)
         })
         .await;
     }
@@ -213,7 +213,7 @@ impl TestCluster {
             .expect("the CRD must be valid");
         eventually(&format!("{} are served", kind.plural), async || {
             let answer = self.admin.get(&kind.path(None)).await;
-            so(answer.code == 200, answer)
+            ok_if(answer.code == 200, answer)
         })
         .await;
     }
@@ -251,7 +251,7 @@ impl TestCluster {
         let path = format!("{}/{name}", RULE_SET.path(None));
         eventually(&format!("rule set {name}: {what}"), async || {
             let rule_set = self.admin.get(&path).await.ok();
-            so(is(&rule_set), &rule_set["status"])?;
+            ok_if(is(&rule_set), &rule_set["status"])?;
             Ok(rule_set)
         })
         .await
@@ -271,8 +271,8 @@ impl TestCluster {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
             let found: Vec<(&str, &str)> = operations.iter().map(names).collect();
-            so(found == want, &found)?;
-            so(!operations.iter().any(is_in_gap), "there is a watch gap")?;
+            ok_if(found == want, &found)?;
+            ok_if(!operations.iter().any(is_in_gap), "there is a watch gap")?;
             Ok(operations)
         })
         .await

@@ -5,7 +5,7 @@ use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
 use crate::deploy::NAMESPACE;
 use crate::harness::{
-    ControlPlane, OPERATION, ServerProcess, apart, condition, eventually, so, text,
+    ControlPlane, OPERATION, ServerProcess, apart, condition, eventually, ok_if, text,
 };
 use crate::installation::Cluster;
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ impl<'a> Installation<'a> {
         let ours: Vec<String> = ours
             .map(|it| format!("{} {}", text(it, "/kind"), text(it, "/metadata/name")))
             .collect();
-        so(ours.is_empty(), &ours)
+        ok_if(ours.is_empty(), &ours)
     }
 
     async fn nothing_is_left(&self, when: &str) {
@@ -231,13 +231,13 @@ async fn whole_life(it: Installation<'_>) {
     it.cluster.until_served().await;
     eventually("the server has written all fields", async || {
         let written = it.written_by_the_server().await;
-        so(written.iter().all(|field| !field.is_null()), &written)
+        ok_if(written.iter().all(|field| !field.is_null()), &written)
     })
     .await;
     eventually("operations are persisted", async || {
         let found = it.cluster.registration().await.unwrap_or_default();
         let persisted = condition(&found, "OperationsPersisted");
-        so(persisted["status"] == "True", &found["status"])
+        ok_if(persisted["status"] == "True", &found["status"])
     })
     .await;
 
@@ -251,7 +251,7 @@ async fn whole_life(it: Installation<'_>) {
     // the server when its APIService is gone.
     let stop = async {
         let gone = async || {
-            so(
+            ok_if(
                 it.cluster.registration().await.is_none(),
                 "it is registered",
             )
@@ -282,7 +282,7 @@ async fn whole_life(it: Installation<'_>) {
     it.nothing_is_left("after the removal with CRDs").await;
     eventually("the CRDs are deleted", async || {
         let crds = it.crds().await;
-        so(crds.is_empty(), &crds)
+        ok_if(crds.is_empty(), &crds)
     })
     .await;
     let namespace = ["delete", "namespace", NAMESPACE];
@@ -313,7 +313,7 @@ async fn rule_packs_detect_an_operation(it: &Installation<'_>) {
     it.cluster.kubectl(&create).await.expect("it is created");
     eventually("its rollout is an operation", async || {
         let listed = it.cluster.kubectl(&["get", "ifos", "-o", "name"]).await?;
-        so(listed.contains("shop-rollout"), &listed)
+        ok_if(listed.contains("shop-rollout"), &listed)
     })
     .await;
 }
@@ -350,7 +350,7 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
     it.cluster.register(&server).await;
     eventually("the server has written all fields", async || {
         let written = it.written_by_the_server().await;
-        so(written.iter().all(|field| !field.is_null()), &written)
+        ok_if(written.iter().all(|field| !field.is_null()), &written)
     })
     .await;
     let written = it.written_by_the_server().await;

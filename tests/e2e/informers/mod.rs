@@ -5,7 +5,7 @@
 mod traffic;
 
 use crate::harness::informers::{ClientGo, Informer, KubeRs, wait_until_correct};
-use crate::harness::{TestCluster, alone, eventually, so};
+use crate::harness::{TestCluster, alone, eventually, ok_if};
 use std::collections::BTreeSet;
 use traffic::Traffic;
 
@@ -82,7 +82,7 @@ impl Informers {
             );
             eventually(&what, async || {
                 let reported = informer.belief().await.deleted;
-                so(deleted_uids.is_subset(&reported), (deleted_uids, reported))
+                ok_if(deleted_uids.is_subset(&reported), (deleted_uids, reported))
             })
             .await;
         }

@@ -2,7 +2,7 @@
 //! that operations start and end.
 
 use crate::harness::informers::{Objects, list_operations};
-use crate::harness::{TestCluster, VM, eventually, so, text};
+use crate::harness::{TestCluster, VM, eventually, ok_if, text};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,7 +209,7 @@ impl Traffic {
                 .filter(|[namespace, ..]| self.namespaces.contains(namespace))
                 .collect();
             found.sort_unstable();
-            so(found == want, format!("{found:?}, expected {want:?}"))
+            ok_if(found == want, format!("{found:?}, expected {want:?}"))
         })
         .await;
         want.len()

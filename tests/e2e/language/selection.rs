@@ -5,7 +5,7 @@
 
 use super::life;
 use crate::harness::{
-    Events, Kind, RULE_SET, TestCluster, audited, crd, eventually, rule_set, shared, so, text,
+    Events, Kind, RULE_SET, TestCluster, audited, crd, eventually, ok_if, rule_set, shared, text,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -264,7 +264,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
                 .iter()
                 .map(|it| names.map(|name| text(it, name)))
                 .collect();
-            so(
+            ok_if(
                 found == [["enters", "Saving"], ["never", "Copying"]],
                 &found,
             )
@@ -273,7 +273,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         eventually("a request without a selector", async || {
             let later = requests(cluster, &BACKUP).split_off(sent);
             let all = later.iter().any(|uri| !uri.contains("labelSelector="));
-            so(all, later)
+            ok_if(all, later)
         })
         .await;
     });

@@ -3,7 +3,7 @@
 //! operations, report the problem, and write all custom resources later.
 
 use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
-use crate::harness::{CRD, alone, condition, eventually, migrating, so, text};
+use crate::harness::{CRD, alone, condition, eventually, migrating, ok_if, text};
 use std::time::Duration;
 
 const REGISTRATION: &str =
@@ -43,7 +43,7 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
             async || {
                 let crs = persisting.wait_until_equal().await;
                 let active = traffic.active(crs.values());
-                so(active == traffic.expected_active(), active)
+                ok_if(active == traffic.expected_active(), active)
             },
         )
         .await;
@@ -61,9 +61,9 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             eventually(&format!("OperationsPersisted is {status}"), async || {
                 let service = cluster.admin.get(REGISTRATION).await.ok();
                 let found = condition(&service, "OperationsPersisted").clone();
-                so(found["status"] == status, &found)?;
+                ok_if(found["status"] == status, &found)?;
                 let available = condition(&service, "Available")["status"].clone();
-                so(available == "True", available)?;
+                ok_if(available == "True", available)?;
                 Ok(found)
             })
             .await
@@ -72,7 +72,7 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         cluster.admin.delete(&definition).await.ok();
         eventually("the CRD is deleted", async || {
             let answer = cluster.admin.get(&CR.path(None)).await;
-            so(answer.code == 404, answer.code)
+            ok_if(answer.code == 404, answer.code)
         })
         .await;
         cluster.machine(namespace, "a", "Migrating").await;
@@ -81,7 +81,7 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
             let found = live
                 .values()
                 .any(|it| text(it, "/spec/subject/namespace") == namespace);
-            so(found, live.len())
+            ok_if(found, live.len())
         })
         .await;
         let found = wait_for_condition("False").await;
@@ -128,7 +128,7 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         eventually("the end of the operation is written", async || {
             let crs = crs(cluster).await;
             let ended = crs.values().any(|cr| cr["status"]["phase"] == "Completed");
-            so(ended, crs.len())
+            ok_if(ended, crs.len())
         })
         .await;
         assert!(writes(cluster).await > before);

@@ -2,7 +2,7 @@
 //! resources must equal the operations. No custom resource may be lost or duplicated.
 
 use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
-use crate::harness::{TestCluster, alone, eventually, migrating, so, text};
+use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ async fn create_lasting(cluster: &TestCluster, persisting: &Persisting) -> BTree
         persisting.wait_until_equal().await;
         let mut listed = persisting.live().await;
         listed.retain(|_, it| own(it));
-        so(listed.len() == 3, listed.len())?;
+        ok_if(listed.len() == 3, listed.len())?;
         Ok(listed)
     })
     .await
@@ -54,12 +54,12 @@ async fn wait_until_right(
                 persisting.wait_until_equal().await
             };
             let active = traffic.active(crs.values());
-            so(
+            ok_if(
                 active == traffic.expected_active(),
                 (active, traffic.expected_active()),
             )?;
             let doubled = find_duplicate(crs.values());
-            so(doubled.is_none(), doubled)?;
+            ok_if(doubled.is_none(), doubled)?;
             Ok(crs)
         },
     )

@@ -13,7 +13,9 @@ mod namespaces;
 mod traffic;
 mod writes;
 
-use crate::harness::{Caller, Kind, OPERATION, ServerProcess, TestCluster, eventually, so, text};
+use crate::harness::{
+    Caller, Kind, OPERATION, ServerProcess, TestCluster, eventually, ok_if, text,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,7 +77,7 @@ pub async fn install(cluster: &TestCluster) {
     cluster.apply(&others).await;
     eventually("custom resources are served", async || {
         let answer = cluster.admin.get(&CR.path(None)).await;
-        so(answer.code == 200, answer.code)
+        ok_if(answer.code == 200, answer.code)
     })
     .await;
 }
@@ -145,7 +147,7 @@ impl Persisting {
         let path = OPERATION.path(None);
         let list = eventually("the server answers", async || {
             let answer = self.caller.get_with(&path, &identity).await;
-            so(answer.code == 200, answer.code)?;
+            ok_if(answer.code == 200, answer.code)?;
             Ok(answer.body)
         })
         .await;
@@ -192,7 +194,7 @@ impl Persisting {
             let live = self.live().await;
             let crs = crs(self.cluster).await;
             let difference = first_difference(&live, &crs, &alone);
-            so(difference.is_none(), difference)?;
+            ok_if(difference.is_none(), difference)?;
             Ok(crs)
         })
         .await
@@ -205,7 +207,7 @@ pub async fn crs(cluster: &TestCluster) -> BTreeMap<String, Value> {
     // A kube-apiserver that has just started answers 429 for some time.
     let list = eventually("custom resources are served", async || {
         let answer = cluster.admin.get(&CR.path(None)).await;
-        so(answer.code == 200, answer.code)?;
+        ok_if(answer.code == 200, answer.code)?;
         Ok(answer.body)
     })
     .await;

@@ -2,7 +2,7 @@
 //! and must delete their custom resources. Both must also happen if the namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, identity};
-use crate::harness::{TestCluster, alone, eventually, migrating, so, text};
+use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ async fn populated(
     }
     eventually("both operations are listed", async || {
         let listed = within(namespace, persisting.live().await);
-        so(listed.len() == 2, listed.len())
+        ok_if(listed.len() == 2, listed.len())
     })
     .await;
     cluster.set_status(namespace, "completed", "Running").await;
@@ -36,7 +36,7 @@ async fn populated(
             .map(|it| text(it, "/status/phase"))
             .collect();
         phases.sort_unstable();
-        so(phases == ["Active", "Completed"], &phases)?;
+        ok_if(phases == ["Active", "Completed"], &phases)?;
         Ok(written)
     })
     .await;
@@ -48,7 +48,7 @@ async fn delete(cluster: &TestCluster, namespace: &str) {
     cluster.admin.delete(&path).await.ok();
     eventually("the namespace is gone", async || {
         let answer = cluster.admin.get(&path).await;
-        so(answer.code == 404, answer.code)
+        ok_if(answer.code == 404, answer.code)
     })
     .await;
 }
@@ -64,9 +64,9 @@ fn a_deleted_namespace_loses_its_operations_and_history() {
             "its operations are neither listed nor written",
             async || {
                 let listed = within(namespace, persisting.live().await);
-                so(listed.is_empty(), listed)?;
+                ok_if(listed.is_empty(), listed)?;
                 let written = within(namespace, crs(cluster).await);
-                so(written.is_empty(), written)
+                ok_if(written.is_empty(), written)
             },
         )
         .await;
@@ -112,10 +112,10 @@ fn a_namespace_recreated_while_no_server_runs_has_no_operations_of_the_old_names
             assert_eq!(within(gone, live), BTreeMap::new());
             let all = crs(cluster).await;
             let left = within(gone, all.clone());
-            so(left.is_empty(), left)?;
+            ok_if(left.is_empty(), left)?;
             let left = within(again, all);
-            so(left.keys().all(|uid| !old.contains_key(uid)), &left)?;
-            so(left.len() == 1, &left)?;
+            ok_if(left.keys().all(|uid| !old.contains_key(uid)), &left)?;
+            ok_if(left.len() == 1, &left)?;
             Ok(left)
         })
         .await;

@@ -2,7 +2,7 @@
 //! its end, and the number of writes.
 
 use super::{CR, Persisting, crs, delete_custom_resources, traffic::Traffic, writes};
-use crate::harness::{NODE, alone, eventually, migrating, rule_set, so, text};
+use crate::harness::{NODE, alone, eventually, migrating, ok_if, rule_set, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn an_operation_is_written_at_its_start_and_end_and_then_retained() {
         let wait_for_phase = async |phase: &str| {
             eventually(&format!("the custom resource is {phase}"), async || {
                 let list = cluster.admin.get(&path).await.ok();
-                so(list["items"][0]["status"]["phase"] == phase, &list)?;
+                ok_if(list["items"][0]["status"]["phase"] == phase, &list)?;
                 Ok(list["items"][0].clone())
             })
             .await
@@ -105,7 +105,7 @@ fn without_retention_the_deletion_is_the_second_write() {
         };
         eventually("all operations are written", async || {
             let crs = in_namespace(&persisting.wait_until_equal().await);
-            so(crs == 10, crs)
+            ok_if(crs == 10, crs)
         })
         .await;
         for number in 0..10 {
@@ -115,7 +115,7 @@ fn without_retention_the_deletion_is_the_second_write() {
         }
         eventually("all custom resources are deleted", async || {
             let crs = in_namespace(&crs(cluster).await);
-            so(crs == 0, crs)
+            ok_if(crs == 0, crs)
         })
         .await;
         assert!((writes(cluster).await - before - 20.0).abs() < 0.5);
@@ -123,7 +123,7 @@ fn without_retention_the_deletion_is_the_second_write() {
         // The server updates this metric once a second.
         eventually("the queue is empty", async || {
             let length = persisting.metric("ifo_persistence_queue_length").await;
-            so(length.abs() < 0.5, length)
+            ok_if(length.abs() < 0.5, length)
         })
         .await;
     });
@@ -164,7 +164,7 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             .ok();
         eventually("the garbage collector deletes it", async || {
             let left = of(crs(cluster).await);
-            so(left.is_none(), left)
+            ok_if(left.is_none(), left)
         })
         .await;
     });
@@ -185,7 +185,7 @@ fn live_list_and_custom_resources_agree_after_5000_random_changes_and_few_writes
         eventually("exactly the expected operations are active", async || {
             let live = persisting.live().await;
             let active = traffic.active(live.values());
-            so(active == traffic.expected_active(), active.len())
+            ok_if(active == traffic.expected_active(), active.len())
         })
         .await;
         let crs = persisting.wait_until_equal().await;

@@ -258,14 +258,14 @@ impl Compiler {
             }
         };
         check("state", &details.state, &|text| {
-            let is_valid = super::state(text).is_some();
+            let is_valid = super::parse_state(text).is_some();
             (!is_valid).then_some("one of Progressing, Blocked, Failing")
         });
         check("reason", &details.reason, &|text| {
             (!super::is_reason(text)).then_some("CamelCase letters and digits")
         });
         check("outcome", &details.outcome, &|text| {
-            let is_valid = text.is_empty() || super::outcome(text).is_some();
+            let is_valid = text.is_empty() || super::parse_outcome(text).is_some();
             (!is_valid).then_some("one of Succeeded, Failed, Superseded")
         });
     }
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn state_accepts_only_states_of_detected_operations() {
-        assert_eq!(super::super::state("Blocked"), Some(State::Blocked));
-        assert_eq!(super::super::state("Settling"), None);
+        assert_eq!(super::super::parse_state("Blocked"), Some(State::Blocked));
+        assert_eq!(super::super::parse_state("Settling"), None);
     }
 }

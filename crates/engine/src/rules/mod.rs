@@ -2,10 +2,10 @@
 //! [`RuleSet`] or a list of errors. A [`RuleBook`] combines all rule sets that watch the same
 //! resource.
 
+pub mod cluster_roles;
 mod compile;
 mod evaluation_error;
 mod evaluation_record;
-pub mod roles;
 mod rule_book;
 mod timing_hash;
 mod validate;
@@ -220,7 +220,7 @@ impl Supersedes {
 }
 
 /// Parses the result of a `state` expression.
-pub fn state(text: &str) -> Option<State> {
+pub fn parse_state(text: &str) -> Option<State> {
     match text {
         "Progressing" => Some(State::Progressing),
         "Blocked" => Some(State::Blocked),
@@ -230,7 +230,7 @@ pub fn state(text: &str) -> Option<State> {
 }
 
 /// Parses the result of an `outcome` expression.
-pub fn outcome(text: &str) -> Option<State> {
+pub fn parse_outcome(text: &str) -> Option<State> {
     match text {
         "Succeeded" => Some(State::Succeeded),
         "Failed" => Some(State::Failed),

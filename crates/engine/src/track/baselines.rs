@@ -6,9 +6,9 @@
 //! are no longer comparable, its baselines start again without runs.
 
 mod encoding;
-mod shared;
+mod shared_baselines;
 
-pub use shared::SharedBaselines;
+pub use shared_baselines::SharedBaselines;
 
 pub use encoding::{BaselinesError, MAX_ENCODED_BYTES};
 

@@ -8,7 +8,7 @@ mod baselines;
 mod end_reason;
 mod expiring_map;
 mod initial_state;
-mod json_fields;
+mod object_facts;
 mod operation;
 mod subject;
 mod supersession;
@@ -16,10 +16,10 @@ mod supersession;
 mod tests;
 mod tracker;
 mod tracker_state;
-pub use json_fields::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 
 pub use baselines::{Baselines, BaselinesError, MAX_ENCODED_BYTES, SharedBaselines, UsualDuration};
 pub use initial_state::{InitialState, MAX_RESTORED};
+pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;

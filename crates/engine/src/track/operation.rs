@@ -2,14 +2,14 @@
 //! UID that follow from its start, the detections of rules, and a debounce period.
 
 mod delayed_state;
-mod json;
-mod object;
-mod record;
-mod restored;
+mod encode_json;
+mod in_flight_operation;
+mod operation_record;
+mod restore_operation;
 mod timing;
 
 pub use delayed_state::{Observed, Yielded};
-pub use restored::{Restored, RestoredRecord, UNKNOWN_TARGET};
+pub use restore_operation::{Restored, RestoredRecord, UNKNOWN_TARGET};
 pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};

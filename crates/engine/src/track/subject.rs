@@ -4,7 +4,7 @@
 mod detections;
 mod event_context;
 mod first_start;
-mod restored;
+mod restored_operations;
 
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
@@ -104,7 +104,7 @@ impl Tracked {
             // derive the same times.
             step.transition = start;
         } else if let Some(changed) = changed {
-            step.observed = restored::observed_since(changed, step.now);
+            step.observed = restored_operations::observed_since(changed, step.now);
         }
         // The time in `managedFields` is needed only for this evaluation.
         self.view.subject = Subject {

@@ -5,7 +5,7 @@ use super::Write;
 use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::json_fields::EncodedOperation;
+use super::object_facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::supersession::OperationName;
 use super::tracker::TrackerSettings;

@@ -252,15 +252,15 @@ impl NodeReader<'_> {
                 .is_on(self.node)),
         );
         let mut parts = DrainParts {
-            pods: found(&PODS, pods, missing)?,
-            budgets: found(&BUDGETS, budgets, missing)?,
-            machines: found(&MACHINES, machines, missing)?,
+            pods: list_or_missing(&PODS, pods, missing)?,
+            budgets: list_or_missing(&BUDGETS, budgets, missing)?,
+            machines: list_or_missing(&MACHINES, machines, missing)?,
             default_strategy: DefaultStrategy::Unread,
         };
         let needs_default = |it: &DrainedMachine| it.eviction_strategy().is_none();
         if parts.machines.iter().flatten().any(needs_default) {
             let kubevirts = self.list(&KUBEVIRTS, None, "", |_: &Value| true).await;
-            if let Some(kubevirts) = found(&KUBEVIRTS, kubevirts, missing)? {
+            if let Some(kubevirts) = list_or_missing(&KUBEVIRTS, kubevirts, missing)? {
                 let setting = kubevirts
                     .iter()
                     .find_map(|it| it.pointer("/spec/configuration/evictionStrategy")?.as_str());
@@ -308,7 +308,7 @@ impl NodeReader<'_> {
 }
 
 /// Returns the list, or None if it could not be read.
-fn found<T>(
+fn list_or_missing<T>(
     list: &DrainList,
     listed: Result<Vec<T>, Problem>,
     missing: &mut Vec<MissingPart>,

@@ -27,7 +27,7 @@ pub(super) async fn watch(
         print(&table.header())?;
     }
     for row in &rows {
-        print(&view.one(&mut table, row, clock::now())?)?;
+        print(&view.format_change(&mut table, row, clock::now())?)?;
     }
     print_incomplete(source);
     let mut watched_rows = WatchedRows::new(&operations);
@@ -64,7 +64,7 @@ pub(super) async fn watch(
             vec![changed]
         };
         for row in rows {
-            print(&view.one(&mut table, &row, clock::now())?)?;
+            print(&view.format_change(&mut table, &row, clock::now())?)?;
         }
     }
 }
@@ -113,7 +113,7 @@ impl WatchedPiece {
     }
 
     /// Records the row as printed. Returns false if the same row was printed before.
-    fn is_new(&mut self, line: &ListedOperation) -> bool {
+    fn mark_printed(&mut self, line: &ListedOperation) -> bool {
         let texts = [
             line.subject_name(),
             line.operation.clone(),
@@ -136,7 +136,7 @@ impl WatchedRows {
         }
         for piece in rows.pieces.values_mut() {
             let line = piece.line();
-            piece.is_new(&line);
+            piece.mark_printed(&line);
         }
         rows
     }
@@ -155,7 +155,7 @@ impl WatchedRows {
         let has_ended = !line.active;
         let is_single = piece.members.len() == 1;
         let mut rows = Vec::new();
-        if piece.is_new(&line) {
+        if piece.mark_printed(&line) {
             rows.push(line);
         }
         if mode == RowMode::Expanded && !is_single {

@@ -71,7 +71,7 @@ struct Results {
 struct ObjectResult {
     source: String,
     subject: ListedSubject,
-    #[serde(serialize_with = "data")]
+    #[serde(serialize_with = "serialize_operations")]
     operations: Vec<ListedOperation>,
     failures: Vec<RuleFailure>,
     /// The operations in the annotation. None without `--expect`, or if the object does not have
@@ -97,7 +97,10 @@ const FIELDS: &[JsonField] = &[
     JsonField::Labels,
 ];
 
-fn data<S: Serializer>(operations: &[ListedOperation], serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_operations<S: Serializer>(
+    operations: &[ListedOperation],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(
         operations
             .iter()

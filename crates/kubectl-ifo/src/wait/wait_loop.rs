@@ -144,7 +144,7 @@ impl OperationWait {
                 // If a watch does not work, it can look as if no operation were in flight. So a new
                 // list and the rule sets must confirm that the goal is reached. The rule sets are
                 // checked after the list, so their status covers the whole list.
-                let is_confirmed = self.is_confirmed_by_list(source).await?;
+                let is_confirmed = self.confirm_with_list(source).await?;
                 if is_confirmed && let Some(end) = self.check_rule_sets(source).await? {
                     return Ok(end);
                 }
@@ -355,7 +355,7 @@ impl OperationWait {
 
     /// Lists the operations again. Returns true if the goal is still reached with the operations in
     /// the list.
-    async fn is_confirmed_by_list(&mut self, source: &OperationSource) -> Result<bool, Problem> {
+    async fn confirm_with_list(&mut self, source: &OperationSource) -> Result<bool, Problem> {
         let listed = match source.list().await {
             Ok(listed) => listed,
             Err(problem @ (Problem::Forbidden { .. } | Problem::Unauthorized)) => {

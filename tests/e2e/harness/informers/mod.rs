@@ -8,7 +8,7 @@ mod kube_rs;
 pub use client_go::ClientGo;
 pub use kube_rs::KubeRs;
 
-use super::{Caller, OPERATION, eventually, so, text};
+use super::{Caller, OPERATION, eventually, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub fn key(object: &Value) -> String {
 /// Lists all operations.
 pub async fn list_operations(admin: &Caller) -> Result<Objects, String> {
     let answer = admin.try_get(&OPERATION.path(None)).await?;
-    so(answer.code == 200, &answer)?;
+    ok_if(answer.code == 200, &answer)?;
     let items = answer.body["items"].as_array();
     let items = items.ok_or("the list has no items")?;
     Ok(items.iter().map(|it| (key(it), it.clone())).collect())
@@ -64,7 +64,7 @@ pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), Strin
             (None, _) => format!("{key}: is missing"),
         })
         .collect();
-    so(differences.is_empty(), (what, differences))
+    ok_if(differences.is_empty(), (what, differences))
 }
 
 /// Waits until the state of an informer equals a list. Fails if the informer has reported
@@ -81,7 +81,7 @@ pub async fn wait_until_state_correct(admin: &Caller, informer: &mut impl Inform
     eventually(&format!("{name} has the listed operations"), async || {
         let listed = list_operations(admin).await?;
         let belief = informer.belief().await;
-        so(belief.synced, "the informer is not synced")?;
+        ok_if(belief.synced, "the informer is not synced")?;
         compare("the store", &belief.store, &listed)?;
         compare("the state from the events", &belief.from_events, &listed)?;
         Ok(belief)

@@ -195,7 +195,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         let state = self
             .evaluate_text(current, "state", details.state.as_ref())
             .and_then(|text| {
-                let state = rules::state(&text);
+                let state = rules::parse_state(&text);
                 if state.is_none() {
                     self.record_failure(
                         current,
@@ -264,7 +264,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         else {
             return;
         };
-        let Some(state) = rules::outcome(&text) else {
+        let Some(state) = rules::parse_outcome(&text) else {
             let error = EvaluationError::Outcome(count_characters(&text));
             self.record_failure(current, "outcome", error);
             return;

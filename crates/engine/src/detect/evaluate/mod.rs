@@ -200,7 +200,7 @@ pub(super) fn evaluate_within(
             evaluator.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let Some(taken) = object_budget.take(index) else {
+        let Some(taken) = object_budget.reserve_steps(index) else {
             evaluator.skip_rule_set(rule_set);
             continue;
         };

@@ -79,7 +79,7 @@ impl RuleSetBudgets {
 impl ObjectBudget<'_> {
     /// Returns the number of steps that the rule set at `index` may use. Returns None if the rule
     /// set is throttled and must not be evaluated now.
-    pub(super) fn take(&mut self, index: usize) -> Option<u64> {
+    pub(super) fn reserve_steps(&mut self, index: usize) -> Option<u64> {
         self.remaining = self.remaining.saturating_sub(1);
         let reserved = self.remaining.saturating_mul(self.share);
         let allowed = self.left.saturating_sub(reserved);
@@ -129,7 +129,7 @@ mod tests {
     ) -> Vec<u64> {
         let mut budget = budgets.begin_object(sets, sets, at(second));
         let evaluate_rule_set = |index| {
-            let Some(taken) = budget.take(index) else {
+            let Some(taken) = budget.reserve_steps(index) else {
                 return 0;
             };
             let rest = if greedy.contains(&index) {

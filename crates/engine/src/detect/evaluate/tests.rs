@@ -341,8 +341,8 @@ fn an_evaluation_that_reads_now_is_marked_time_dependent() {
 
 #[test]
 fn valid_states_and_reasons_are_recognized() {
-    assert_eq!(rules::state("Failing"), Some(State::Failing));
-    assert_eq!(rules::outcome("Ended"), None);
+    assert_eq!(rules::parse_state("Failing"), Some(State::Failing));
+    assert_eq!(rules::parse_outcome("Ended"), None);
     assert!(rules::is_reason("AtWork2"));
     for not in [
         "",

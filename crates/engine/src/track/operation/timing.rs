@@ -5,7 +5,7 @@
 //! interrupted. The counted time is compared with the rule's `expectedDuration` or, without one,
 //! with the durations of earlier runs.
 
-mod restored;
+mod restore_timing;
 
 use crate::ClockReading;
 use crate::rules::CompiledRule;

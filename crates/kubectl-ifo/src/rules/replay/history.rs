@@ -37,7 +37,7 @@ pub(super) struct Run {
 struct ReplayedState {
     /// Time in seconds of the stream.
     t: f64,
-    #[serde(flatten, serialize_with = "shown")]
+    #[serde(flatten, serialize_with = "serialize_state")]
     operation: ListedOperation,
 }
 
@@ -49,7 +49,10 @@ const STATE_FIELDS: &[JsonField] = &[
     JsonField::Progress,
 ];
 
-fn shown<S: Serializer>(operation: &ListedOperation, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_state<S: Serializer>(
+    operation: &ListedOperation,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     operation
         .json_with_empty_fields(STATE_FIELDS)
         .serialize(serializer)

@@ -1,6 +1,6 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
-use super::json::{
+use super::encode_json::{
     self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedJson,
     RecordedLabels, SpecJson, StatusJson, SubjectJson,
 };
@@ -8,7 +8,7 @@ use super::timing::Suspicion;
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::json_fields::{EncodedOperation, ObjectFacts, TextField};
+use crate::track::object_facts::{EncodedOperation, ObjectFacts, TextField};
 use ifo_api::labels;
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -134,7 +134,7 @@ impl Operation {
             #[cfg(feature = "neighbour-release")]
             neighbour_field: "known",
         };
-        json::encode(&recorder, &metadata, &spec, &status);
+        encode_json::encode(&recorder, &metadata, &spec, &status);
         let RecordedJson {
             json,
             metadata,

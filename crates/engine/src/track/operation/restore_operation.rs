@@ -3,14 +3,14 @@
 //! have edited. Until the rule book arrives, the rule sets of a restored operation are known only
 //! by name.
 
-use super::object::operation_reason;
+use super::in_flight_operation::operation_reason;
 use super::{
     ChangeContext, Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded,
 };
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
-use crate::track::json_fields::EncodedOperation;
+use crate::track::object_facts::EncodedOperation;
 use crate::track::supersession::OperationName;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::record::OperationRecord;

@@ -4,7 +4,7 @@
 //! The tests of the tracker compare the JSON of both types.
 
 use crate::rules::Labels;
-use crate::track::json_fields::{TEXT_COUNT, TextField, TextSpan};
+use crate::track::object_facts::{TEXT_COUNT, TextField, TextSpan};
 use ifo_api::live::{self, Expected, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
