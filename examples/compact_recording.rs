@@ -1,7 +1,7 @@
 //! Compacts recordings of watch events: it keeps only the fields that the shipped rules read.
 //!
-//! `cargo run --example compact_recording -- FILE.jsonl…` writes a compact file with the same name to
-//! `tests/fixtures/recorded`. The README in this folder describes the compact files.
+//! `cargo run --example compact_recording -- FILE.jsonl…` writes a compact file with the same name
+//! to `tests/fixtures/recorded`. The README in this folder describes the compact files.
 //!
 //! Each line of a recording is one watch event, `{"t", "resource", "type", "object"}`. `t` is the
 //! time of the event in seconds since the start of the recording. The compact file has only events

@@ -22,7 +22,7 @@ mod olm;
 use anyhow::Context as _;
 use catalogue::Shipped;
 use ifo_api::schema;
-use ifo_engine::rules::roles;
+use ifo_engine::rules::cluster_roles;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -107,19 +107,19 @@ fn roles_of(folder: &str, shipped: &[Shipped]) -> anyhow::Result<Vec<(String, St
     if shipped.is_empty() {
         return Ok(Vec::new());
     }
-    let folder_role = roles::role_name(folder);
+    let folder_role = cluster_roles::role_name(folder);
     let mut manifests = Vec::new();
     for alone in shipped.iter().filter(|set| !set.default) {
         let stem = alone.file.trim_end_matches(".yaml");
         let role_name = format!("{folder_role}-{stem}");
-        let role = roles::cluster_role(&role_name, [&alone.rule_set.spec.target]);
+        let role = cluster_roles::cluster_role(&role_name, [&alone.rule_set.spec.target]);
         let role = serde_saphyr::to_string(&role)?;
         let path = format!("rules/{folder}/{}", alone.file);
         manifests.push((path, format!("{}\n---\n{NOTE}{role}", alone.text)));
     }
     let targets = shipped.iter().filter(|set| set.default);
     let targets = targets.map(|set| &set.rule_set.spec.target);
-    let role = serde_saphyr::to_string(&roles::cluster_role(&folder_role, targets))?;
+    let role = serde_saphyr::to_string(&cluster_roles::cluster_role(&folder_role, targets))?;
     let path = format!("rules/{folder}/clusterrole.yaml");
     manifests.push((path, format!("{NOTE}{role}")));
     Ok(manifests)

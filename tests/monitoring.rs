@@ -66,8 +66,8 @@ fn alerting_rules() -> Vec<Value> {
         .collect()
 }
 
-/// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and `_count`
-/// of histograms are removed.
+/// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and
+/// `_count` of histograms are removed.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
     let names = name.find_iter(text).map(|found| found.as_str());

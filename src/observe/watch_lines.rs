@@ -1,8 +1,8 @@
 //! Splits the body of a watch into lines.
 //!
-//! A line has at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes, and only the beginning of a
-//! longer line is kept. If a line has no end, reading fails after some time. So a hostile or broken
-//! server cannot use more memory.
+//! A line has at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes, and only the beginning
+//! of a longer line is kept. If a line has no end, reading fails after some time. So a hostile or
+//! broken server cannot use more memory.
 
 use super::{
     body_parts::{BodyEnd, BodyPart, BodyReader},

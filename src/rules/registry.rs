@@ -132,8 +132,8 @@ impl Registry {
         let before = self.rule_sets.get(&name).filter(|known| known.uid == uid);
         let last = before.filter(|before| before.target == target);
         let last = last.and_then(|before| before.rules.clone());
-        // If the text of the spec has changed, but the compiled rules are equal, the rule book stays
-        // and the feeds do not list again.
+        // If the text of the spec has changed, but the compiled rules are equal, the rule book
+        // stays and the feeds do not list again.
         let compiled = compiled.map(|rules| match &last {
             Some(last) if **last == rules => last.clone(),
             _ => Arc::new(rules),

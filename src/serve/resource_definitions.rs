@@ -1,7 +1,7 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
 //! the index of the objects. There are three resources: operations (`inflightoperations`), records
-//! of completed operations (`operationrecords`) and rule sets (`operationrulesets`). The other modules of the API work with any resource that has such a
-//! description.
+//! of completed operations (`operationrecords`) and rule sets (`operationrulesets`). The other
+//! modules of the API work with any resource that has such a description.
 
 mod operations;
 mod records;

@@ -1,5 +1,5 @@
-//! Tests of the times of operations: the conditions `Overdue` and `Stalled`, the usual durations that
-//! the server learns from completed runs (baselines), and the nodes that operations touch.
+//! Tests of the times of operations: the conditions `Overdue` and `Stalled`, the usual durations
+//! that the server learns from completed runs (baselines), and the nodes that operations touch.
 
 use crate::harness::{
     RULE_SET, TestCluster, VM, alone, columns, condition, event_types, eventually, is_in_gap,

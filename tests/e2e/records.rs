@@ -1,5 +1,5 @@
-//! Tests of the records of completed operations (`operationrecords`): what clients read, who may read
-//! them, and that they are separate from the operations in flight.
+//! Tests of the records of completed operations (`operationrecords`): what clients read, who may
+//! read them, and that they are separate from the operations in flight.
 
 use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
@@ -29,8 +29,8 @@ fn records(list: ApiAnswer) -> Vec<Value> {
     items
 }
 
-/// Waits until the records of a namespace are about exactly these subjects, and returns the records.
-/// `want` is sorted.
+/// Waits until the records of a namespace are about exactly these subjects, and returns the
+/// records. `want` is sorted.
 async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&str]) -> Vec<Value> {
     eventually(&format!("records of {want:?} in {namespace}"), async || {
         let found = records(cluster.admin.get(&RECORD.path(Some(namespace))).await);
@@ -320,7 +320,8 @@ fn records_are_listed_in_pages() {
         }
         assert_eq!(pages, all);
 
-        // Other tests create records at the same time. The selector keeps the number of pages small.
+        // Other tests create records at the same time. The selector keeps the number of pages
+        // small.
         let own_rules = format!("-l=ifo.kubevirt.io/ruleset={namespace}");
         let names =
             "-o=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";

@@ -157,9 +157,9 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             )
         })
         .await;
-        // A watch that began before the change of the CRD delivers the object without the new field.
-        // The kube-apiserver ends this watch after some time. Then the next change of the object is
-        // delivered with the field.
+        // A watch that began before the change of the CRD delivers the object without the new
+        // field. The kube-apiserver ends this watch after some time. Then the next change of the
+        // object is delivered with the field.
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let mut changes = 0;
         let reported = eventually("UnknownFields", async || {

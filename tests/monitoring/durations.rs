@@ -41,7 +41,8 @@ fn write_vm(folders: &Folders, name: &str, state: &str, percent: u8) {
     folders.put(&folders.objects, &format!("{name}.json"), &vm.to_string());
 }
 
-/// Returns the alerts `OperationOverdue` and `OperationStalled` in Prometheus, pending and firing ones.
+/// Returns the alerts `OperationOverdue` and `OperationStalled` in Prometheus, pending and firing
+/// ones.
 async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     let answer = prometheus.get("alerts", &[]).await;
     let alerts = answer["alerts"].as_array().expect("it is a list").iter();

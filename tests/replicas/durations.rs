@@ -1,5 +1,5 @@
-//! Tests that the usual durations of operations and the records of completed operations are the same
-//! on all replicas, and that both survive a change of the leader.
+//! Tests that the usual durations of operations and the records of completed operations are the
+//! same on all replicas, and that both survive a change of the leader.
 
 use crate::TURNS;
 use crate::cluster::Replicas;

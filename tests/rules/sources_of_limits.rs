@@ -1,5 +1,5 @@
-//! Checks that every time limit in the shipped rule sets has a comment with its source. A time limit
-//! is the field `expectedDuration` or `stalledAfter` of a rule.
+//! Checks that every time limit in the shipped rule sets has a comment with its source. A time
+//! limit is the field `expectedDuration` or `stalledAfter` of a rule.
 
 use crate::catalogue::{Shipped, read, root};
 

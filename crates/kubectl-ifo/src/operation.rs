@@ -9,8 +9,8 @@
 //!   The older Go operator, which this project replaces, also writes custom resources.
 //!
 //! This module decodes the JSON of objects from both sources, and of the records of completed
-//! operations (`OperationRecord`). If a field is missing, a default value is used, so that an object
-//! of another release causes no error.
+//! operations (`OperationRecord`). If a field is missing, a default value is used, so that an
+//! object of another release causes no error.
 //!
 //! `rules replay` and `rules test` need no cluster: they detect operations in the plugin itself.
 

@@ -275,8 +275,8 @@ impl ControllerFixture {
         std::mem::take(&mut *self.sink.written.lock().unwrap())
     }
 
-    /// Returns the newest status of `name`, among those that [`ControllerFixture::writes`] has not returned
-    /// yet.
+    /// Returns the newest status of `name`, among those that [`ControllerFixture::writes`] has not
+    /// returned yet.
     fn status(&self, name: &str) -> OperationRuleSetStatus {
         let written = self.sink.written.lock().unwrap();
         let mut own = written.iter().rev().filter(|write| write.name == name);

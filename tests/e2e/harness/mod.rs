@@ -1,6 +1,6 @@
 //! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
-//! async closure that gets the shared cluster ([`TestCluster`]): a control plane and the server under
-//! test. If the test fails, the log of the server is printed.
+//! async closure that gets the shared cluster ([`TestCluster`]): a control plane and the server
+//! under test. If the test fails, the log of the server is printed.
 
 mod api;
 mod control_plane;
@@ -97,7 +97,8 @@ fn run(cluster: &'static TestCluster, test: impl AsyncFnOnce(&'static TestCluste
     }
 }
 
-/// Returns the shared cluster. The first call starts the cluster. Returns None if the test is skipped.
+/// Returns the shared cluster. The first call starts the cluster. Returns None if the test is
+/// skipped.
 fn test_cluster() -> Option<&'static TestCluster> {
     let setup = TEST_CLUSTER.get_or_init(|| {
         catch_unwind(|| RUNTIME.block_on(TestCluster::start())).map_or_else(

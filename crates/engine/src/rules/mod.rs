@@ -59,8 +59,8 @@ pub struct RuleSet {
     pub nodes: Option<Program>,
     /// Variables that the expressions may use.
     pub environment: Environment,
-    /// For each rule, a hash of the fields that decide when the operation starts and ends. Durations
-    /// of earlier runs are comparable only if they were measured with the same hash.
+    /// For each rule, a hash of the fields that decide when the operation starts and ends.
+    /// Durations of earlier runs are comparable only if they were measured with the same hash.
     pub timing_hashes: Vec<Arc<str>>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,

@@ -269,8 +269,8 @@ impl SharedState {
     }
 
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this
-    /// namespace that complete later are not retained, and get no record. `recreated` is the creation time of a new namespace with
-    /// the same name.
+    /// namespace that complete later are not retained, and get no record. `recreated` is the
+    /// creation time of a new namespace with the same name.
     pub(super) fn namespace_gone(
         &mut self,
         name: Arc<str>,

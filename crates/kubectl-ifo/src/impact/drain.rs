@@ -24,8 +24,8 @@ pub(super) enum DrainEffect {
     Deleted,
     /// The object stays, and the drain does not finish.
     Stays,
-    /// The effect is unknown, because the virtual machine or the default eviction strategy could not
-    /// be read.
+    /// The effect is unknown, because the virtual machine or the default eviction strategy could
+    /// not be read.
     Unknown,
 }
 

@@ -29,7 +29,8 @@ use drain::{DrainBlocker, DrainImpact, InterruptedObject};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Exit code if a part of the answer is missing. `wait` uses the same code if the result is unknown.
+/// Exit code if a part of the answer is missing. `wait` uses the same code if the result is
+/// unknown.
 const INCOMPLETE: u8 = 3;
 
 /// The arguments of `impact`.

@@ -141,8 +141,8 @@ impl WatchedRows {
         rows
     }
 
-    /// Processes a new or changed operation, and returns the rows to print. If the operation belongs
-    /// to a piece of work, the row of the piece is returned only if its texts have changed.
+    /// Processes a new or changed operation, and returns the rows to print. If the operation
+    /// belongs to a piece of work, the row of the piece is returned only if its texts have changed.
     fn change(&mut self, operation: ListedOperation, mode: RowMode) -> Vec<ListedOperation> {
         let key = match &operation.work {
             Some(key) if mode != RowMode::Operations => key.clone(),

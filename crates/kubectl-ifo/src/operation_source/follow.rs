@@ -252,7 +252,8 @@ impl OperationFollower {
     /// new list and the filters exclude it.
     ///
     /// The nodes of an operation can change, so that the filters exclude it from then on. Such a
-    /// change is returned as a deletion. If the operation was not known, the deletion has no effect.
+    /// change is returned as a deletion. If the operation was not known, the deletion has no
+    /// effect.
     fn decoded(
         &self,
         event: watcher::Event<DynamicObject>,

@@ -6,7 +6,7 @@ use super::rule_sets;
 use crate::output::{Format, print_value};
 use crate::problem::Problem;
 use clap::ValueEnum as _;
-use ifo_engine::rules::roles::cluster_role;
+use ifo_engine::rules::cluster_roles::cluster_role;
 use std::path::PathBuf;
 
 /// The arguments of `rules roles`.

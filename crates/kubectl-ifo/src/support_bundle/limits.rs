@@ -12,8 +12,8 @@ pub(super) const TOTAL_TIME: Duration = Duration::from_mins(3);
 /// Largest number of operations. Further operations are left out.
 pub(super) const OPERATIONS: usize = 20_000;
 
-/// Largest number of records of completed operations. A record has at most 1 KB, so this number fits
-/// into the largest size of a list. Further records are left out.
+/// Largest number of records of completed operations. A record has at most 1 KB, so this number
+/// fits into the largest size of a list. Further records are left out.
 pub(super) const RECORDS: usize = 20_000;
 
 /// Largest number of objects in any other list, such as Events. Further objects are left out.

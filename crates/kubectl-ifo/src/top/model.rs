@@ -360,8 +360,8 @@ impl Model {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the detail page of the operation under the cursor. For the line of a piece of work, this
-    /// is the root.
+    /// Opens the detail page of the operation under the cursor. For the line of a piece of work,
+    /// this is the root.
     pub(super) fn open(&mut self) {
         let line = self.table_rows.get(self.cursor);
         let row = line.and_then(|it| self.rows.get(&it.operation.key()));

@@ -89,8 +89,8 @@ impl TopRow {
         }
     }
 
-    /// Returns the identity of the row. The line of a piece of work and the row of its root have the
-    /// same operation, but different identities.
+    /// Returns the identity of the row. The line of a piece of work and the row of its root have
+    /// the same operation, but different identities.
     pub(super) fn id(&self) -> RowId {
         (self.operation.key(), self.operation.is_member_row)
     }

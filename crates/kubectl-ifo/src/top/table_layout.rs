@@ -76,8 +76,8 @@ impl TopLayout {
                 continue;
             };
             let more = most.saturating_sub(*width);
-            // A state is shown completely, without its markers, or with its first four letters. With
-            // a width between these texts, the state would not become clearer.
+            // A state is shown completely, without its markers, or with its first four letters.
+            // With a width between these texts, the state would not become clearer.
             if wanted == State && more > left {
                 continue;
             }

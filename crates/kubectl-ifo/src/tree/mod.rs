@@ -66,8 +66,8 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         resource.resolve(&kinds).await;
     }
     // An operation that the filters exclude can connect other objects in the tree. So the filters
-    // for component, kind, operation and node are applied later, when the tree is built. With `--for`,
-    // the filter for the phase is applied later, too.
+    // for component, kind, operation and node are applied later, when the tree is built. With
+    // `--for`, the filter for the phase is applied later, too.
     let wanted = Filters {
         all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())

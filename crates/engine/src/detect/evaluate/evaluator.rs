@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// watch event contains the message, and a table shows only one line of the message.
 const MAX_MESSAGE: usize = 1024;
 
-/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. They are identifiers such as UIDs, which
-/// have 36 bytes. A longer text is a failure of the rule.
+/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. They
+/// are identifiers such as UIDs, which have 36 bytes. A longer text is a failure of the rule.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of nodes of one operation. Further nodes are not shown.

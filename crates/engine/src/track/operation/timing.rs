@@ -72,8 +72,8 @@ pub(super) struct Suspicion {
 }
 
 impl Suspicion {
-    /// Returns true if the condition is raised. Returns None if the operation has no such condition.
-    /// A completed operation is neither overdue nor stalled.
+    /// Returns true if the condition is raised. Returns None if the operation has no such
+    /// condition. A completed operation is neither overdue nor stalled.
     pub(super) fn status(suspicion: Option<&Self>, in_flight: bool) -> Option<bool> {
         let own = suspicion.filter(|_| in_flight)?;
         Some(own.is_raised)
@@ -138,7 +138,8 @@ struct LimitText {
 impl OperationTiming {
     /// Creates the times of an operation that starts now or has started before.
     pub fn start(start: Timestamp, source: StartTimeSource, now: ClockReading) -> Self {
-        // A start that was taken from `managedFields` is only known to be later than the real start.
+        // A start that was taken from `managedFields` is only known to be later than the real
+        // start.
         let is_comparable = matches!(
             source,
             StartTimeSource::Detected | StartTimeSource::Expression
