@@ -232,8 +232,8 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
 }
 
 /// When the server is deleted, its APIService must be deleted, too. So
-/// `src/app/cluster/registration.rs` sets the ClusterRole `ifo-apiserver-registration` as the owner
-/// of the APIService. Kubernetes deletes the APIService together with its owner.
+/// `src/app/cluster/api_service_owner.rs` sets the ClusterRole `ifo-apiserver-registration` as the
+/// owner of the APIService. Kubernetes deletes the APIService together with its owner.
 #[test]
 fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A requirement of a label selector.
 #[derive(Debug, PartialEq, Eq)]
-enum LabelRequirement<'a> {
+enum FileLabelRequirement<'a> {
     Exists(&'a str),
     Missing(&'a str),
     In(&'a str, Vec<&'a str>),
@@ -14,7 +14,7 @@ enum LabelRequirement<'a> {
 /// A parsed label selector.
 #[derive(Debug, Default)]
 pub(crate) struct FileLabelSelector<'a> {
-    requirements: Vec<LabelRequirement<'a>>,
+    requirements: Vec<FileLabelRequirement<'a>>,
 }
 
 impl<'a> FileLabelSelector<'a> {
@@ -36,12 +36,12 @@ impl<'a> FileLabelSelector<'a> {
         self.requirements
             .iter()
             .all(|requirement| match requirement {
-                LabelRequirement::Exists(key) => labels.contains_key(*key),
-                LabelRequirement::Missing(key) => !labels.contains_key(*key),
-                LabelRequirement::In(key, values) => labels
+                FileLabelRequirement::Exists(key) => labels.contains_key(*key),
+                FileLabelRequirement::Missing(key) => !labels.contains_key(*key),
+                FileLabelRequirement::In(key, values) => labels
                     .get(*key)
                     .is_some_and(|it| values.contains(&it.as_str())),
-                LabelRequirement::NotIn(key, values) => labels
+                FileLabelRequirement::NotIn(key, values) => labels
                     .get(*key)
                     .is_none_or(|it| !values.contains(&it.as_str())),
             })
@@ -60,18 +60,18 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(part: &str) -> Option<LabelRequirement<'_>> {
+fn requirement(part: &str) -> Option<FileLabelRequirement<'_>> {
     let key_only = |key: &'_ str| ifo_api::labels::is_key(key);
     if let Some(key) = part.strip_prefix('!') {
         let key = key.trim();
-        return key_only(key).then_some(LabelRequirement::Missing(key));
+        return key_only(key).then_some(FileLabelRequirement::Missing(key));
     }
     if let Some((key, value)) = part.split_once("!=") {
-        return pair(key, value).map(|(key, value)| LabelRequirement::NotIn(key, vec![value]));
+        return pair(key, value).map(|(key, value)| FileLabelRequirement::NotIn(key, vec![value]));
     }
     if let Some((key, value)) = part.split_once('=') {
         let value = value.strip_prefix('=').unwrap_or(value);
-        return pair(key, value).map(|(key, value)| LabelRequirement::In(key, vec![value]));
+        return pair(key, value).map(|(key, value)| FileLabelRequirement::In(key, vec![value]));
     }
     if let Some((before, values)) = part.split_once('(') {
         let values: Vec<&str> = values
@@ -84,12 +84,12 @@ fn requirement(part: &str) -> Option<LabelRequirement<'_>> {
         let key = key.trim();
         let is_valid = key_only(key) && values.iter().all(|it| ifo_api::labels::is_value(it));
         return match operator {
-            "in" if is_valid => Some(LabelRequirement::In(key, values)),
-            "notin" if is_valid => Some(LabelRequirement::NotIn(key, values)),
+            "in" if is_valid => Some(FileLabelRequirement::In(key, values)),
+            "notin" if is_valid => Some(FileLabelRequirement::NotIn(key, values)),
             _ => None,
         };
     }
-    key_only(part).then_some(LabelRequirement::Exists(part))
+    key_only(part).then_some(FileLabelRequirement::Exists(part))
 }
 
 fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {

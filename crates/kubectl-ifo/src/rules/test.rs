@@ -78,8 +78,8 @@ struct ObjectResult {
     /// the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
-    #[serde(skip)]
     /// True if a rule set watches the resource of the object.
+    #[serde(skip)]
     targeted: bool,
 }
 
