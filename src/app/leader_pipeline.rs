@@ -212,11 +212,11 @@ async fn flush(
     caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,
 ) {
-    let Some(bookless) = caught_up.borrow_and_update().clone() else {
+    let Some(without_book) = caught_up.borrow_and_update().clone() else {
         return;
     };
     let (done, flushed) = oneshot::channel();
-    for message in [Message::Booked(bookless), Message::Flush(done)] {
+    for message in [Message::AllRuleSetsRead(without_book), Message::Flush(done)] {
         if tracker.send(message).await.is_err() {
             return;
         }

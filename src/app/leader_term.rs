@@ -137,7 +137,7 @@ pub(super) async fn keep_readiness(
             health.set_synced();
         }
         if is_in_sync
-            || replica_status.is_without_leader(succession)
+            || replica_status.is_ready_without_leader(succession)
             || replica_status.is_unregistered()
         {
             health.set_has_joined();

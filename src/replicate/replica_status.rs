@@ -94,14 +94,14 @@ struct SharedReplicaStatus {
     /// The last time at which the leader answered a state query of this replica. The time is also
     /// set when this replica begins to follow a leader, and while our `APIService` is not
     /// registered.
-    reached: watch::Sender<Instant>,
+    leader_reached_at: watch::Sender<Instant>,
     /// True if our `APIService` is not registered, so that this replica cannot connect to the
     /// leader.
     unregistered: AtomicBool,
     /// The times at which the kube-apiserver answered this replica.
     answers: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
-    leader_answered: watch::Sender<Option<Instant>>,
+    cluster_answered_leader_at: watch::Sender<Option<Instant>>,
     /// The time of the last state query that another replica sent to this one.
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
@@ -133,10 +133,10 @@ pub fn replica_status(
         role,
         query_requests,
         up_to_date_at: watch::Sender::new(Instant::now()),
-        reached: watch::Sender::new(Instant::now()),
+        leader_reached_at: watch::Sender::new(Instant::now()),
         unregistered: AtomicBool::new(false),
         answers: watch::Sender::default(),
-        leader_answered: watch::Sender::new(None),
+        cluster_answered_leader_at: watch::Sender::new(None),
         last_peer_query: watch::Sender::new(None),
         coverage: watch::Sender::new(None),
         served: watch::Sender::new(None),
@@ -161,7 +161,7 @@ impl ReplicaStatus {
     ///
     /// The method also returns if the leader cannot be reached or does not answer in time. In each
     /// case, the caller answers the read from the local index.
-    pub async fn confirm(&self) {
+    pub async fn wait_until_current(&self) {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return;
         }
@@ -205,7 +205,7 @@ impl ReplicaStatus {
         if self.is_unregistered() {
             return None;
         }
-        let silent = self.0.reached.borrow().elapsed();
+        let silent = self.0.leader_reached_at.borrow().elapsed();
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
@@ -213,7 +213,7 @@ impl ReplicaStatus {
         // count. So a recent answer shows that a replica leads.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
-        let leaders = (*self.0.leader_answered.borrow())?;
+        let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
         let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
@@ -251,7 +251,7 @@ impl ReplicaStatus {
     /// - If a replica has led, this replica becomes ready when its index has been filled. A
     ///   container that was just restarted has an empty index, but another replica may have the
     ///   operations.
-    pub fn is_without_leader(&self, succession: Succession) -> bool {
+    pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(_) => true,
             ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
@@ -268,7 +268,7 @@ impl ReplicaStatus {
     /// Answers a state query of another replica, which expects the changes of `term`. Returns None
     /// if this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
-        self.mirrored(term)?;
+        self.end_of_streams(term)?;
         self.0.last_peer_query.send_replace(Some(Instant::now()));
         Some(PeerAnswer {
             term: term.to_owned(),
@@ -295,7 +295,7 @@ impl ReplicaStatus {
     ///
     /// A leader that has released its Lease still serves the changes of its last term, so that the
     /// next leader can copy them.
-    pub fn mirrored(&self, term: &str) -> Option<CancellationToken> {
+    pub fn end_of_streams(&self, term: &str) -> Option<CancellationToken> {
         let served = self.0.served.borrow();
         let (own, ended) = served.as_ref()?;
         (own.as_str() == term).then(|| ended.child_token())
@@ -338,13 +338,16 @@ impl LeaderQueries {
         state.unregistered.store(unregistered, Ordering::Relaxed);
         if unregistered {
             // The limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
-            state.reached.send_replace(Instant::now());
+            state.leader_reached_at.send_replace(Instant::now());
         }
     }
 
     /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
-        self.replica_status.0.reached.send_replace(Instant::now());
+        self.replica_status
+            .0
+            .leader_reached_at
+            .send_replace(Instant::now());
     }
 
     /// Waits until `work` is done, and sends no state queries in the meantime. Reads that arrive
@@ -451,10 +454,10 @@ impl LeaderQueries {
 impl ReplicaStatus {
     /// Records the leader's answer to a state query that was sent at the time `sent`.
     fn record_answer(&self, answer: &PeerAnswer, sent: Instant) {
-        self.0.reached.send_replace(Instant::now());
+        self.0.leader_reached_at.send_replace(Instant::now());
         let ago = answer.cluster_answered.map(Duration::from_millis);
         let answered = ago.and_then(|ago| sent.checked_sub(ago));
-        self.0.leader_answered.send_replace(answered);
+        self.0.cluster_answered_leader_at.send_replace(answered);
         let new = Some(Arc::new(answer.coverage.clone()));
         self.0.coverage.send_replace(new);
     }

@@ -296,7 +296,7 @@ async fn resource(
     let leadership_end = peer_requests::leadership_end(shared, headers)?;
     let is_synced = shared.server.health.synced();
     if is_synced && reads_newest(request, &admitted.query) {
-        shared.server.replica_status.confirm().await;
+        shared.server.replica_status.wait_until_current().await;
     }
     let mut answer_result = match request.verb {
         "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),

@@ -60,7 +60,7 @@ pub fn leadership_end(
         return Ok(None);
     };
     let term = term.to_str().unwrap_or_default();
-    let end = shared.server.replica_status.mirrored(term);
+    let end = shared.server.replica_status.end_of_streams(term);
     end.map(Some).ok_or_else(ErrorStatus::not_leader_of_term)
 }
 

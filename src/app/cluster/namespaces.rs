@@ -105,11 +105,11 @@ impl SeenNamespaces {
         self.known.insert(name, identity);
         match (replaced, again) {
             (Some(false), _) | (None, None) => None,
-            (Some(true), again) => Some(Message::NamespaceGone {
+            (Some(true), again) => Some(Message::NamespaceDeleted {
                 name: shared,
                 again,
             }),
-            (None, Some(created)) => Some(Message::NamespaceMade {
+            (None, Some(created)) => Some(Message::NamespaceCreated {
                 name: shared,
                 created,
             }),
@@ -118,7 +118,7 @@ impl SeenNamespaces {
 }
 
 fn gone_for_good(name: &str) -> Message {
-    Message::NamespaceGone {
+    Message::NamespaceDeleted {
         name: name.into(),
         again: None,
     }
@@ -155,12 +155,12 @@ mod tests {
         let mut texts: Vec<String> = messages
             .into_iter()
             .map(|message| match message {
-                Message::NamespaceGone { name, again: None } => format!("-{name}"),
-                Message::NamespaceGone {
+                Message::NamespaceDeleted { name, again: None } => format!("-{name}"),
+                Message::NamespaceDeleted {
                     name,
                     again: Some(again),
                 } => format!("-{name}+{}", again.as_second()),
-                Message::NamespaceMade { name, created } => {
+                Message::NamespaceCreated { name, created } => {
                     format!("+{name}+{}", created.as_second())
                 }
                 other => panic!("{other:?}"),

@@ -53,7 +53,7 @@ impl Client {
 
     async fn list(&mut self) -> Option<(Rv, ObjectHashes)> {
         let peer = self.random.choice(self.network.ready())?;
-        timeout(ANSWER_TIMEOUT, peer.replica_status.confirm())
+        timeout(ANSWER_TIMEOUT, peer.replica_status.wait_until_current())
             .await
             .ok()?;
         if peer.process.is_paused() || peer.process.is_killed() {

@@ -191,7 +191,7 @@ impl SimulatedLink {
     /// `peer` does not serve `term`.
     fn check_term(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
         peer.replica_status
-            .mirrored(term.as_str())
+            .end_of_streams(term.as_str())
             .ok_or(LinkError::AnotherTerm)
     }
 }

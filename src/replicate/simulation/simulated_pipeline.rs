@@ -258,7 +258,7 @@ impl SimulatedFeed {
             let mut known = self.relist(&source, &mut detector).await;
             if !has_settled {
                 has_settled = true;
-                self.send(Message::Booked(Arc::default())).await;
+                self.send(Message::AllRuleSetsRead(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
                 // The sender is dropped only if the tracker ends. Then this task ends, too.

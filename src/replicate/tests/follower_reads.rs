@@ -272,7 +272,7 @@ async fn a_read_waits_for_the_version_that_the_leader_has_when_the_read_arrives(
     pair.leader.event_permits.forget_permits(1_000);
     pair.commit(1_004);
     let replica_status = pair.replica_status.clone();
-    let read = tokio::spawn(async move { replica_status.confirm().await });
+    let read = tokio::spawn(async move { replica_status.wait_until_current().await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(
         !read.is_finished(),
@@ -291,7 +291,7 @@ async fn concurrent_reads_share_one_state_query() {
     let reads: Vec<_> = (0..100)
         .map(|_| {
             let replica_status = pair.replica_status.clone();
-            tokio::spawn(async move { replica_status.confirm().await })
+            tokio::spawn(async move { replica_status.wait_until_current().await })
         })
         .collect();
     futures::future::join_all(reads).await;
@@ -304,10 +304,10 @@ async fn a_leader_that_does_not_answer_delays_only_one_read_by_a_second() {
     let pair = LeaderAndFollower::in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));
     let begun = tokio::time::Instant::now();
-    pair.replica_status.confirm().await;
+    pair.replica_status.wait_until_current().await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
     let begun = tokio::time::Instant::now();
-    pair.replica_status.confirm().await;
+    pair.replica_status.wait_until_current().await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
@@ -317,7 +317,7 @@ async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
     pair.leader.set_latency(Duration::from_hours(1));
     for _ in 0..100 {
         let begun = tokio::time::Instant::now();
-        pair.replica_status.confirm().await;
+        pair.replica_status.wait_until_current().await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
         tokio::time::sleep(Duration::from_millis(70)).await;
     }
@@ -391,14 +391,14 @@ async fn followers_are_served_only_in_the_term_of_this_replica() {
     assert!(!answers(&first) && !pair.replica_status.is_mirrored());
     pair.replica_status.serve(&first);
     assert!(answers(&first) && !answers(&second) && pair.replica_status.is_mirrored());
-    let stream = pair.replica_status.mirrored(first.as_str()).unwrap();
+    let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
     pair.replica_status.end_streams(true);
     assert!(stream.is_cancelled());
     assert!(
         answers(&first),
         "followers must be able to read the last changes after a release"
     );
-    let stream = pair.replica_status.mirrored(first.as_str()).unwrap();
+    let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
     pair.replica_status.serve(&second);
     assert!(stream.is_cancelled() && answers(&second) && !answers(&first));
     pair.replica_status.end_streams(false);
@@ -425,14 +425,14 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
     assert!(
         !restarted
             .replica_status
-            .is_without_leader(Succession::Pending)
+            .is_ready_without_leader(Succession::Pending)
     );
     let follower = LeaderAndFollower::in_sync().await;
     follower.role.send_replace(vacant);
     assert!(
         follower
             .replica_status
-            .is_without_leader(Succession::Pending)
+            .is_ready_without_leader(Succession::Pending)
     );
 }
 

@@ -28,8 +28,8 @@ const ACCURACY: f64 = 0.02;
 const MAX_COUNTERS: u32 = 2048;
 const MIN_SECONDS: f64 = 1e-9;
 
-/// Time after which the sketch of the newest runs becomes the sketch of earlier runs. The last two
-/// periods, so between 45 and 90 days, weigh more than the time before.
+/// Length of a period. The runs of the current and of the previous period have a higher weight than
+/// older runs. So the runs of the last 45 to 90 days have the higher weight.
 const PERIOD: SignedDuration = SignedDuration::from_hours(45 * 24);
 
 /// Weight of a run of the last two periods. An older run has the weight 1.
@@ -39,12 +39,12 @@ const RECENT_WEIGHT: u32 = 3;
 /// runs, the baseline of all namespaces together is used.
 const ENOUGH_IN_NAMESPACE: u64 = 20;
 
-/// Number of earlier runs from which an operation can be overdue. With few runs, normal runs are
-/// often longer than all of them.
+/// An operation can be overdue only if there were at least this many earlier runs. After only a few
+/// runs, the next normal run is often longer than all earlier runs.
 pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 
-/// Maximum number of baselines. They take about 2 KB each. Above this number, the baseline that has
-/// not learned for the longest time is removed.
+/// Maximum number of baselines. Each takes about 2 KB. If there are more, the baseline that was not
+/// updated for the longest time is removed.
 const MAX_BASELINES: usize = 1_000;
 
 /// Identity of a baseline.
@@ -63,7 +63,7 @@ pub struct RunKind<'a> {
     pub rule_set: &'a Arc<str>,
     /// Name of the operation.
     pub operation: &'a Arc<str>,
-    /// Hash of the rule. Durations with another hash are not comparable.
+    /// Timing hash of the rule. Durations of runs with different hashes are not comparable.
     pub timing_hash: &'a str,
     /// Namespace of the subject. None for a cluster-scoped subject.
     pub namespace: Option<&'a Arc<str>>,
@@ -188,7 +188,8 @@ impl Baseline {
         self.compute();
     }
 
-    /// Computes the quantiles. A sketch that is merged several times has a higher weight.
+    /// Computes the quantiles. The sketches of the current and of the previous period are merged
+    /// three times, so their runs have three times the weight.
     fn compute(&mut self) {
         let mut all = self.older.clone();
         for sketch in [&self.previous, &self.recent] {
@@ -221,8 +222,8 @@ impl Baselines {
 
     /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1.
     ///
-    /// Returns true if a baseline has reached 20 runs with this run. Operations in
-    /// flight can then be overdue, so the caller must judge them again.
+    /// Returns true if a baseline has reached 20 runs with this run. From then on, operations in
+    /// flight can be overdue, so the caller must refresh them.
     pub fn learn(
         &mut self,
         kind: RunKind<'_>,

@@ -2,12 +2,12 @@
 //! index and, in persistence mode, from custom resources. The tracker takes over the operations,
 //! and makes the writes after which the index has exactly these operations.
 //!
-//! The new leader reads rules and objects later. Until then, no operation completes because it is
-//! not detected.
+//! The new leader reads rules and objects later. Until then, no rule detects the restored
+//! operations, but they stay in flight.
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
-use super::subject::Tracked;
+use super::subject::TrackedSubject;
 use super::tracker::Tracker;
 use super::tracker_state::OperationId;
 use crate::ClockReading;
@@ -106,8 +106,8 @@ impl InitialState {
     }
 
     /// Adds a completed operation that was deleted from the index. The tracker remembers only its
-    /// start, so that a run that starts in the same second gets another name. A custom resource of
-    /// this operation that has not been deleted yet is then ignored.
+    /// start and end, so that the next run gets another name. If the custom resource of the
+    /// operation still exists, it is ignored.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -116,8 +116,8 @@ impl InitialState {
     }
 
     /// Adds the operation of a custom resource. The caller must add all objects of the index first.
-    /// Custom resources that the server cannot have written are logged and ignored. Returns false
-    /// if [`MAX_RESTORED`] is reached.
+    /// If the server cannot have written the custom resource, the custom resource is logged and
+    /// ignored. Returns false if [`MAX_RESTORED`] is reached, so that the caller stops reading.
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
@@ -183,12 +183,16 @@ impl InitialState {
         !is_cluster_scoped && created.is_none_or(|created| *created > record.completed)
     }
 
-    /// Returns true if the namespace of the operation was deleted. A new namespace may have the
-    /// same name, but was created after the operation ended or was last detected.
+    /// Returns true if the namespace of the operation was deleted. This is the case if no namespace
+    /// has the name, or if the namespace with this name was created after the operation ended. For
+    /// an operation in flight, its last detection counts instead of its end.
     ///
-    /// If the namespaces could not be read, returns true for completed custom resources, to be on
-    /// the safe side. Returns false for operations in flight, because the server reads their
-    /// subjects anyway.
+    /// If the namespaces could not be read, the result is:
+    ///
+    /// - true for a completed custom resource. Users must not see an operation of a deleted
+    ///   namespace.
+    /// - false for an operation in flight. The server finds out whether the subject still exists
+    ///   when it lists the subjects.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         if restored.view.subject.namespace.is_none() {
             return false;
@@ -207,20 +211,23 @@ impl InitialState {
 }
 
 impl Tracker {
-    /// Takes over the operations of `state`. This must happen before any rules arrive.
+    /// Takes over the operations of `state`. The caller must call this method before any rules
+    /// arrive.
     ///
-    /// If there are several runs of one operation, all runs except the last are over. An earlier
-    /// run can lack its end, because custom resources are not written in the order of the changes.
-    /// Such a run completes with `Replaced` when the next run starts.
+    /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
+    /// earlier run has no end, its end was not written before the previous leader stopped, because
+    /// custom resources are not written in the order of the changes. Such a run completes with the
+    /// reason `Replaced` at the start of the next run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
-        // The new leader must know the deleted namespaces, because operations that complete in them
-        // later are not retained.
+        // The tracker must know the deleted namespaces before it takes over the operations: if an
+        // operation in a deleted namespace completes later, it is not retained.
         for found in state.operations.values() {
             if let Some(name) = &found.restored.view.subject.namespace
                 && state.is_from_deleted_namespace(&found.restored)
             {
                 let again = state.namespace_created(&found.restored);
-                self.shared.namespace_gone(name.clone(), again, now.steady);
+                self.shared
+                    .namespace_deleted(name.clone(), again, now.steady);
             }
         }
         for key in state.rejected {
@@ -269,7 +276,7 @@ impl Tracker {
         let tracked = self
             .subjects
             .entry(identity.clone())
-            .or_insert_with(|| Box::new(Tracked::from_earlier_leader(identity, view)));
+            .or_insert_with(|| Box::new(TrackedSubject::from_earlier_leader(identity, view)));
         if found.source == FoundIn::CustomResource {
             self.shared.show(&operation, &tracked.view);
         }
@@ -314,10 +321,16 @@ impl Tracker {
         }
     }
 
-    /// Handles that all rule sets have been read. Restored operations that no rule can detect
-    /// complete.
-    pub(super) fn all_booked(&mut self, bookless: &RuleSetsWithoutBook, now: ClockReading) {
-        let has_unbound = |it: &Tracked| it.has_unbound_rule_sets;
-        self.step_each(now, has_unbound, |it, step| it.all_booked(bookless, step));
+    /// Completes the restored operations that no rule can detect. The caller calls this method when
+    /// all rule sets have been read.
+    pub(super) fn all_rule_sets_read(
+        &mut self,
+        without_book: &RuleSetsWithoutBook,
+        now: ClockReading,
+    ) {
+        let has_unbound = |it: &TrackedSubject| it.has_unbound_rule_sets;
+        self.step_each(now, has_unbound, |it, step| {
+            it.all_rule_sets_read(without_book, step)
+        });
     }
 }

@@ -85,13 +85,13 @@ pub enum Message {
     /// rules.
     Resume(Box<InitialState>),
     /// The rule books with all rule sets have been sent, except the rule sets in this message.
-    Booked(Arc<RuleSetsWithoutBook>),
+    AllRuleSetsRead(Arc<RuleSetsWithoutBook>),
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,
     /// A namespace was deleted. The retained completed operations in the namespace are deleted,
     /// too.
-    NamespaceGone {
+    NamespaceDeleted {
         /// Name of the namespace.
         name: Arc<str>,
         /// Creation time of a new namespace with the same name. None if there is no such namespace,
@@ -99,7 +99,7 @@ pub enum Message {
         again: Option<Timestamp>,
     },
     /// A namespace was created. A deleted namespace may have had the same name.
-    NamespaceMade {
+    NamespaceCreated {
         /// Name of the namespace.
         name: Arc<str>,
         /// The field `metadata.creationTimestamp`.

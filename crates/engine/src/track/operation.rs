@@ -1,5 +1,8 @@
-//! One operation in flight on an object, which is called its subject. An operation has a name and
-//! UID that follow from its start, the detections of rules, and a debounce period.
+//! One operation in flight on an object. The object is called the subject of the operation.
+//!
+//! The name and the UID of an operation depend on its start. The operation also has the detections
+//! of the rules that detect it. If no rule detects the operation any more, it completes after its
+//! debounce period.
 
 mod delayed_state;
 mod encode_json;
@@ -57,7 +60,8 @@ pub struct Detection {
     pub says: RuleValues,
 }
 
-/// The detections of one operation by name of the rule set. There is nearly always only one.
+/// The detections of one operation, by the name of the rule set. Usually, only one rule set detects
+/// an operation.
 pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
@@ -66,14 +70,15 @@ impl Detection {
         self.rule_set.rules.get(self.says.order)
     }
 
-    /// Returns the hash of the rule. Durations of runs with another hash are not comparable.
+    /// Returns the timing hash of the rule. If the hash changes, the durations of earlier runs are
+    /// no longer comparable with later runs.
     fn timing_hash(&self) -> Option<&str> {
         let hash = self.rule_set.timing_hashes.get(self.says.order)?;
         Some(hash)
     }
 
-    /// Returns true if the operation shows the same values for both detections. The state is not
-    /// compared, because a new state is shown only after the rule's `stateAfter`.
+    /// Returns true if clients see the same values with both detections. The states are not
+    /// compared, because clients see a new state only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
         let (own, its) = (&self.says, &other.says);
         self.rule_set.name == other.rule_set.name
@@ -104,17 +109,18 @@ pub struct Operation {
     pub detections: Detections,
     /// End of the debounce period. None while the operation is detected.
     pub debounce_end: Option<Instant>,
-    /// True if the operation is not detected because the labels of the subject no longer match the
-    /// label selector.
+    /// True if the operation is not detected, and the reason is that the labels of the subject no
+    /// longer match the label selector of the rule set.
     pub left_selection: bool,
-    /// Detection whose values the operation shows. It is the latest one if the operation is no
-    /// longer detected.
+    /// Detection whose values clients see. During the debounce period, this is the last detection.
     pub primary: Arc<Detection>,
-    /// State that the operation shows while it is detected.
+    /// State that clients see while the operation is detected.
     state: State,
-    /// State that the rule yields. It is shown when the rule has yielded it for `stateAfter`.
-    /// During the debounce period, this is the shown state, because `stateAfter` counts from 0 when
-    /// the operation is detected again.
+    /// State that the rule yields. Clients see this state when the rule has yielded it for
+    /// `stateAfter`.
+    ///
+    /// During the debounce period, this is the state that clients saw last. So `stateAfter` counts
+    /// from 0 if the operation is detected again with another state.
     pub yielded: Yielded,
     /// First `instance` that a rule yielded. It identifies the run of the operation.
     instance: Option<Arc<str>>,
@@ -271,8 +277,8 @@ impl Operation {
         }
     }
 
-    /// Updates the shown values from the current `detections`. Returns true if a visible value has
-    /// changed.
+    /// Updates the values that clients see from the current `detections`. Returns true if one of
+    /// these values has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (now, gap) = (change.at, change.gap);
         let before = self.primary.clone();
@@ -292,9 +298,9 @@ impl Operation {
         }
         let detection = self.primary.clone();
         let input = self.timing_input(&detection, change);
-        let suspected = self.timing.update(input);
+        let conditions_changed = self.timing.update(input);
         let changed = flipped
-            || suspected
+            || conditions_changed
             || state != self.state
             || names != self.detected_by
             || !self.primary.shows_same_values(&before);
@@ -307,7 +313,7 @@ impl Operation {
         changed
     }
 
-    /// Takes over the state with which the operation starts.
+    /// Begins to measure the times of the operation. The operation must have its first state.
     pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
         let detection = self.primary.clone();
         let input = self.timing_input(&detection, change);
@@ -335,8 +341,9 @@ impl Operation {
         }
     }
 
-    /// Learns the duration of this run, which ends now with `end`, if the run was successful.
-    /// Returns true if operations in flight must be judged again ([`SharedBaselines::learn`]).
+    /// Adds the duration of this run to its baseline, if the run was successful. The run ends now,
+    /// for the reason `end`. Returns true if operations in flight can be overdue because of this
+    /// run ([`SharedBaselines::learn`]).
     pub fn learn_duration(
         &self,
         namespace: Option<&Arc<str>>,
@@ -345,7 +352,8 @@ impl Operation {
         baselines: &SharedBaselines,
     ) -> bool {
         let rule = self.primary.rule();
-        // A rule without an `outcome` does not know more than that the operation is over.
+        // A rule without an `outcome` cannot tell success from failure. So each run that is no
+        // longer detected counts as successful.
         let is_success = match end {
             End::NotDetected => rule.is_some_and(|rule| rule.details.outcome.is_none()),
             end => end.state() == State::Succeeded,
@@ -371,7 +379,7 @@ impl Operation {
         })
     }
 
-    /// Returns the state that the operation shows.
+    /// Returns the state that clients see.
     pub fn shown_state(&self) -> State {
         if self.detections.is_empty() {
             State::Settling
@@ -396,8 +404,9 @@ impl Operation {
         }
     }
 
-    /// Returns the detection whose values the operation shows from now on. A rule set stays as long
-    /// as it detects the operation. Then the first rule set by name follows.
+    /// Returns the detection whose values clients see from now on. This is the detection of the
+    /// same rule set as before. If that rule set no longer detects the operation, it is the
+    /// detection of the rule set whose name comes first in the alphabet.
     pub fn next_primary(&self) -> &Arc<Detection> {
         let same = self.detections.get(&self.primary.rule_set.name);
         let next = same.or_else(|| self.detections.values().next());

@@ -1,5 +1,7 @@
-//! Tracks the operations on one object, which is called their subject. Evaluations, timers and new
-//! rules start, change and complete these operations.
+//! Tracks the operations on one object. The object is called the subject of its operations.
+//!
+//! Three kinds of events start, change and complete the operations: an evaluation of the object, an
+//! expired timer, and new rules.
 
 mod detections;
 mod event_context;
@@ -25,37 +27,36 @@ use std::time::Instant;
 
 /// An object with operations that are in flight or will appear.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(super) struct TrackedSubject {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
     /// Operations in flight. Most subjects have one. The values are boxed, because the map is a
     /// vector with room for four values.
     operations: LiteMap<OperationName, Box<Operation>>,
-    /// Operations that are detected, but are not shown yet.
+    /// Operations that rules detect, but that clients cannot see yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
-    /// True for a restored subject that has not been evaluated yet. Until then, it is unknown
-    /// whether its operations are still in flight.
+    /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
+    /// first evaluation, the tracker does not know whether the operations are still in flight.
     is_unevaluated: bool,
-    /// True for a restored subject while some of its rule sets are known only by name, and their
-    /// rule book may still arrive.
+    /// True if the subject was restored by a new leader, and some of its rule sets are known only
+    /// by name. Their rule book may still arrive.
     pub(super) has_unbound_rule_sets: bool,
 }
 
-/// An operation that is detected, but not shown yet. It waits for the end of `appearAfter` or for
-/// the end of the operation that supersedes it.
+/// An operation that rules detect, but that clients cannot see yet. It waits for the end of
+/// `appearAfter`, or for the end of the operation that supersedes it.
 #[derive(Debug)]
 struct WaitingOperation {
     detections: Detections,
-    /// State that the rule yields. The time of `stateAfter` already counts before the operation
-    /// appears.
+    /// State that the rule yields. `stateAfter` already counts while the operation waits.
     yielded: Yielded,
     start: OperationStart,
     /// End of `appearAfter`. None if the rule has no `appearAfter`.
     ready: Option<Instant>,
 }
 
-impl Tracked {
+impl TrackedSubject {
     pub(super) fn new(identity: Identity, view: SubjectView, target: Arc<Gvr>) -> Self {
         Self {
             identity,
@@ -81,8 +82,8 @@ impl Tracked {
         let states = self.operations.values();
         let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // Expired timers are left out. An operation that is still waiting after `appearAfter` is
-        // superseded, so it does not wait for a timer.
+        // Timers that have expired are left out. If an operation still waits after the end of its
+        // `appearAfter`, another operation supersedes it. So it does not wait for a timer.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
@@ -100,8 +101,8 @@ impl Tracked {
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
-            // Operations start and end at the time of the object's change, so that all replicas
-            // derive the same times.
+            // Operations start and end at the time of the object's last change, so that a new
+            // leader computes the same times.
             step.transition = start;
         } else if let Some(changed) = changed {
             step.observed = restored_operations::observed_since(changed, step.now);
@@ -123,8 +124,8 @@ impl Tracked {
             detections_by_rule_set.apply(book, what, &mut operation.detections);
         }
         self.drop_undetected();
-        // The previous run ends at the start of the next run, even if the server detects this
-        // later.
+        // If the rule's `instance` has changed, another run has started. The previous run ends at
+        // the start of the new run, even if the server receives the change later.
         let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
         for ended in self.complete_each(another, start.at, step) {
             self.add_waiting(ended.what, ended.detections, start, step);
@@ -140,7 +141,8 @@ impl Tracked {
             self.settle_since(changed, step);
         }
         for (what, found) in detections_by_rule_set.found {
-            // `collect` would allocate memory for four values.
+            // The capacity is set explicitly, because `collect` would allocate memory for four
+            // values.
             let mut detections = Detections::with_capacity(found.len());
             let detecting = found.into_iter();
             // `continueWhile` alone does not start an operation.
@@ -192,9 +194,9 @@ impl Tracked {
                     );
                 }
             }
-            // This comes before the writes below, so that a superseded operation is never written
-            // with the state `Settling`.
-            self.arbitrate(step);
+            // Superseded operations complete before the writes below. So no superseded operation is
+            // written with the state `Settling` first.
+            self.apply_supersession(step);
         } else if !step.gap {
             return;
         }
@@ -248,8 +250,8 @@ impl Tracked {
         self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
 
-    /// Completes the operations for which `over` returns a reason. `at` is the time of their end.
-    /// Returns the completed operations.
+    /// Completes each operation for which `over` returns a reason. The operations end at the time
+    /// `at`. Returns the completed operations.
     fn complete_each(
         &mut self,
         mut over: impl FnMut(&mut Operation) -> Option<End>,
@@ -264,7 +266,7 @@ impl Tracked {
             .collect()
     }
 
-    /// Completes one operation. `at` is the time of its end. Returns the completed operation.
+    /// Completes one operation, which ends at the time `at`. Returns the completed operation.
     fn complete(
         &mut self,
         what: &OperationName,
@@ -295,7 +297,7 @@ impl Tracked {
         self.complete_each(outcome_of, step.transition.at, step);
     }
 
-    /// Adds an operation that is detected, but not in flight.
+    /// Adds a waiting operation. Does nothing if `detections` is empty.
     fn add_waiting(
         &mut self,
         what: OperationName,
@@ -309,7 +311,8 @@ impl Tracked {
         let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
-            // `appearAfter` counts from the last change of a listed object.
+            // If the first list of the watch contained the object, `appearAfter` counts from the
+            // last change of the object. If the rule reads `now`, it counts from this evaluation.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
                 step.observed.since(reads_now) + rule.appear_after
@@ -326,9 +329,9 @@ impl Tracked {
             .retain(|_, waiting| !waiting.detections.is_empty());
     }
 
-    /// Completes superseded operations. Starts waiting operations whose waiting time is over and
-    /// that are not superseded.
-    fn arbitrate(&mut self, step: &mut SubjectStep<'_>) {
+    /// Completes the operations in flight that other operations supersede. Starts each waiting
+    /// operation whose `appearAfter` is over, if no other operation supersedes it.
+    fn apply_supersession(&mut self, step: &mut SubjectStep<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
         }
@@ -337,8 +340,9 @@ impl Tracked {
             let detected = !operation.detections.is_empty();
             candidate(what, detected, operation.next_primary())
         });
-        // A waiting operation must have been detected without a break for `appearAfter`. While the
-        // watch is interrupted, the server does not know this.
+        // A waiting operation starts only if it was detected for `appearAfter` without a break.
+        // While the watch is interrupted, the server cannot know this. So an operation with
+        // `appearAfter` does not start during an interruption.
         let ready = self.waiting.iter();
         let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
         let ready = ready.filter_map(|(what, waiting)| {
@@ -384,7 +388,8 @@ impl Tracked {
             return;
         };
         if self.waiting.is_empty() {
-            self.waiting = LiteMap::new(); // This frees the memory of the map.
+            // An empty map keeps its memory, so it is replaced.
+            self.waiting = LiteMap::new();
         }
         let Some(first) = waiting.detections.values().next() else {
             return;
@@ -401,7 +406,7 @@ impl Tracked {
             &step.shared.settings.cluster_namespace,
             (waiting.detections, waiting.yielded),
             what.clone(),
-            step.shared.after_predecessor(&id, start),
+            step.shared.after_previous_run(&id, start),
             step.now,
         );
         if let Some(mut operation) = operation {

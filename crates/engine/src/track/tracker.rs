@@ -1,10 +1,12 @@
-//! The [`Tracker`] dispatches messages to the subjects, which are the objects with operations. It
-//! also knows which watches (feeds) are interrupted, and which timers expire next. The caller
-//! passes the time to each call, so that tests need not wait.
+//! The [`Tracker`] keeps the state of all operations. It passes each message to the subjects that
+//! the message is about. A subject is an object with operations.
+//!
+//! The tracker also knows which watches of objects are interrupted, and which timer expires next.
+//! The caller passes the current time to each call, so that tests need not wait.
 
 use super::end_reason::End;
 use super::operation::SubjectView;
-use super::subject::{SubjectStep, Tracked};
+use super::subject::{SubjectStep, TrackedSubject};
 use super::tracker_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::{Message, SharedBaselines, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
@@ -51,15 +53,16 @@ pub struct Tracker {
     feeds: HashMap<Source, FeedState>,
     // The map is sorted, so that the order of writes does not depend on hashes. The values are
     // boxed, because up to half of the slots of the map are empty.
-    pub(super) subjects: BTreeMap<Identity, Box<Tracked>>,
+    pub(super) subjects: BTreeMap<Identity, Box<TrackedSubject>>,
     pub(super) shared: SharedState,
 }
 
 #[derive(Debug, Default)]
 struct FeedState {
-    /// Tracked subjects that the current list has contained so far. None if no list is running.
+    /// The tracked subjects that the current list has contained so far. None if no list is running.
     seen: Option<HashSet<Identity>>,
-    /// True if the first list is complete. Objects that appear later have changed since then.
+    /// True if the first list is complete. If a rule first detects an operation after that, the
+    /// operation has started after the first list.
     synced: bool,
     /// True while the watch is interrupted.
     gap: bool,
@@ -94,15 +97,15 @@ impl Tracker {
                 book,
                 removed,
             } => self.apply_rules(&target, book, removed, now),
-            Message::NamespaceGone { name, again } => {
-                self.shared.namespace_gone(name, again, now.steady);
+            Message::NamespaceDeleted { name, again } => {
+                self.shared.namespace_deleted(name, again, now.steady);
             }
-            Message::NamespaceMade { name, created } => {
-                self.shared.namespace_made(&name, created);
+            Message::NamespaceCreated { name, created } => {
+                self.shared.namespace_created_again(&name, created);
             }
             Message::Resume(state) => self.resume(*state, now),
-            Message::Booked(bookless) => self.all_booked(&bookless, now),
-            Message::BaselinesLoaded => self.shared.must_judge_again = true,
+            Message::AllRuleSetsRead(without_book) => self.all_rule_sets_read(&without_book, now),
+            Message::BaselinesLoaded => self.shared.must_refresh_all = true,
             // The caller answers this message after it has written the changes to the index.
             Message::Flush(_) => {}
             Message::Feed {
@@ -112,7 +115,8 @@ impl Tracker {
             } => {
                 let book = self.books.get(&source.target).cloned();
                 let Some(book) = book.filter(|book| book.generation == generation) else {
-                    return; // The feed used rules that have been replaced.
+                    // The feed evaluated the object with an older rule book.
+                    return;
                 };
                 match event {
                     FeedEvent::Reset => self.feed_state(&source).seen = Some(HashSet::new()),
@@ -139,18 +143,19 @@ impl Tracker {
     pub fn expire(&mut self, now: ClockReading) {
         let due = |shared: &mut SharedState| shared.deadlines.pop(usize::MAX, now.steady);
         while let Some((identity, ())) = due(&mut self.shared) {
-            self.step(&identity, now, Tracked::refresh);
+            self.step(&identity, now, TrackedSubject::refresh);
         }
-        // This happens once for each baseline, so it need not be fast.
-        if std::mem::take(&mut self.shared.must_judge_again) {
-            self.step_each(now, |it| !it.has_no_target(), Tracked::refresh);
+        // A baseline becomes usable only once, so this loop over all subjects may be slow.
+        if std::mem::take(&mut self.shared.must_refresh_all) {
+            self.step_each(now, |it| !it.has_no_target(), TrackedSubject::refresh);
         }
         self.shared.expire(now.steady);
-        self.forget_gone(now.steady);
+        self.forget_deleted_namespaces(now.steady);
     }
 
-    /// Forgets deleted namespaces after [`DELETED_TTL`], except those with operations in flight.
-    fn forget_gone(&mut self, now: Instant) {
+    /// Forgets deleted namespaces after [`DELETED_TTL`]. While an operation in a deleted namespace
+    /// is in flight, the namespace is remembered for another [`DELETED_TTL`].
+    fn forget_deleted_namespaces(&mut self, now: Instant) {
         let gone = &mut self.shared.deleted_namespaces;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
         if over.is_empty() {
@@ -182,7 +187,7 @@ impl Tracker {
         &mut self,
         identity: &Identity,
         now: ClockReading,
-        act: impl FnOnce(&mut Tracked, &mut SubjectStep<'_>),
+        act: impl FnOnce(&mut TrackedSubject, &mut SubjectStep<'_>),
     ) {
         let Some(tracked) = self.subjects.get_mut(identity) else {
             return;
@@ -209,15 +214,15 @@ impl Tracker {
     pub(super) fn step_each(
         &mut self,
         now: ClockReading,
-        of: impl Fn(&Tracked) -> bool,
-        act: impl Fn(&mut Tracked, &mut SubjectStep<'_>),
+        of: impl Fn(&TrackedSubject) -> bool,
+        act: impl Fn(&mut TrackedSubject, &mut SubjectStep<'_>),
     ) {
         for identity in self.identities(of) {
             self.step(&identity, now, &act);
         }
     }
 
-    fn identities(&self, of: impl Fn(&Tracked) -> bool) -> Vec<Identity> {
+    fn identities(&self, of: impl Fn(&TrackedSubject) -> bool) -> Vec<Identity> {
         let tracked = self.subjects.values().filter(|tracked| of(tracked));
         tracked.map(|tracked| tracked.identity.clone()).collect()
     }
@@ -249,10 +254,15 @@ impl Tracker {
                 api_version: book.target.api_version().into(),
                 kind: book.kind.as_str().into(),
             };
-            Box::new(Tracked::new(identity.clone(), view, source.target.clone()))
+            Box::new(TrackedSubject::new(
+                identity.clone(),
+                view,
+                source.target.clone(),
+            ))
         });
         if tracked.has_no_target() {
-            // Before the restart, the target may have had another version.
+            // The subject was restored, and no rule book has arrived for its kind and version. The
+            // rules of the previous leader may have named another version of the same resource.
             tracked.bind_rules(&source.target, book, self.shared.settings.debounce, now);
         }
         self.step(&identity, now, |tracked, step| {
@@ -286,7 +296,8 @@ impl Tracker {
                 self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
                 let subject = |identity| Some(self.subjects.get(identity)?.view.subject.clone());
-                // The send fails only if the feed has ended. Its successor lists again.
+                // If the feed has ended, the send fails. The next feed of the target then lists all
+                // objects again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
                 for identity in gone {
@@ -294,8 +305,9 @@ impl Tracker {
                 }
             }
         }
-        // This is also needed if the feed itself had no interruption. The previous feed of this
-        // target may have been interrupted, and a debounce period may have ended in that time.
+        // The subjects are refreshed even if this feed was not interrupted. The previous feed of
+        // the target may have been interrupted, and a debounce period may have ended during that
+        // interruption.
         self.gap_changed(source, now);
     }
 
@@ -307,11 +319,14 @@ impl Tracker {
         }
     }
 
-    /// Refreshes all subjects of `source`, because the watch was interrupted or is up to date
-    /// again. This sets or clears the condition `Detected=Unknown`, and completes or starts
-    /// operations whose waiting time ended during the interruption.
+    /// Refreshes all subjects of `source`. The caller calls this method when the watch is
+    /// interrupted, and when the watch is up to date again.
+    ///
+    /// At the start of an interruption, the condition `Detected` of the operations becomes
+    /// `Unknown`. At the end, operations complete if their debounce period is over, and start if
+    /// their `appearAfter` is over.
     fn gap_changed(&mut self, source: &Source, now: ClockReading) {
-        self.step_each(now, |it| is_watched_by(it, source), Tracked::refresh);
+        self.step_each(now, |it| is_watched_by(it, source), TrackedSubject::refresh);
     }
 
     /// Applies the new rules of a target. Operations that no rule can detect any more complete.
@@ -322,8 +337,8 @@ impl Tracker {
         removed: bool,
         now: ClockReading,
     ) {
-        // The feeds of the target start again. Their state is reset, so that objects in their first
-        // lists do not count as changed.
+        // New rules make the feeds of the target list all objects again. Without this reset, the
+        // objects in these lists would count as objects that have just changed.
         self.feeds.retain(|source, _| source.target != *target);
         if let Some(book) = &book {
             let debounce = self.shared.settings.debounce;
@@ -342,20 +357,20 @@ impl Tracker {
             End::RuleRemoved
         };
         // Restored subjects without a target are skipped, because their rules may still arrive.
-        let is_claimed = |it: &Tracked| !it.has_no_target();
+        let is_claimed = |it: &TrackedSubject| !it.has_no_target();
         self.step_each(now, is_claimed, |it, step| {
             it.rules_changed(target, &end, step);
         });
     }
 }
 
-fn is_watched_by(tracked: &Tracked, source: &Source) -> bool {
+fn is_watched_by(tracked: &TrackedSubject, source: &Source) -> bool {
     source.covers(&tracked.target, tracked.view.subject.namespace.as_deref())
 }
 
 /// Returns true if a watch of the subject is interrupted, or if the target of the subject is
 /// unknown.
-fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &Tracked) -> bool {
+fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &TrackedSubject) -> bool {
     let has_gap = |namespace: Option<Arc<str>>| {
         let target = tracked.target.clone();
         let feed = feeds.get(&Source { target, namespace });

@@ -18,17 +18,19 @@ use std::time::{Duration, Instant};
 
 /// The identity of an object with operations (a subject).
 pub(super) type Identity = Arc<str>;
-/// The identity of an operation among all operations. Several runs of an operation share it.
+/// The identity of an operation among all operations. All runs of an operation have the same
+/// identity.
 pub(super) type OperationId = (Identity, OperationName);
 
-/// Maximum number of completed operations whose last run is remembered. If more completed
-/// operations are retained, their number is the maximum.
+/// Maximum number of operations whose last completed run is remembered. If `RETAIN_MAX` is larger,
+/// it is the maximum instead.
 const MAX_ENDED: usize = 10_000;
-/// Time for which the last run of an operation is remembered. If completed operations are retained
-/// for longer, that time is used.
+/// Time for which the last completed run of an operation is remembered. If `RETAIN_FOR` is longer,
+/// it is used instead.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
-/// Maximum age of a record. Usually the maximum number of records removes it earlier.
+/// Maximum age of a record. Usually, the record is deleted earlier, because there are too many
+/// newer records.
 const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
 /// Minimum time for which a deleted namespace is remembered. The watches of namespaces and of
@@ -44,25 +46,26 @@ pub(super) const MAX_DELETED: usize = 10_000;
 pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// Next timer of each subject. A debounce period ends then, or an operation or a state may
-    /// appear.
+    /// The time of the next timer of each subject. A timer is the end of a debounce period, of
+    /// `appearAfter` or of `stateAfter`, or the time at which `Overdue` or `Stalled` can change.
     pub(super) deadlines: ExpiringMap<Identity, ()>,
-    /// Last completed run of each operation. The name of an operation contains the second of its
-    /// start, so a later run must not start in the same second.
+    /// Last completed run of each operation. The name of an operation depends on the second of its
+    /// start. So the next run must not start in the same second.
     ended: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
     /// Start times of the operations that have a record. The time of each entry is the end of the
     /// operation plus [`RECORD_TTL`].
     records: ExpiringMap<Key, Timestamp>,
-    /// Deleted namespaces. The value is the creation time of a new namespace with the same name. An
-    /// operation of a deleted namespace is not retained, even if the watch of its subject reports
-    /// the deletion later than the watch of namespaces.
+    /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
+    ///
+    /// An operation of a deleted namespace is not retained. The watch of the subject can report the
+    /// deletion later than the watch of namespaces. So deleted namespaces are remembered.
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
     /// The durations of earlier runs.
     pub(super) baselines: SharedBaselines,
     /// True if a baseline has become usable, so that operations in flight can be overdue now.
-    pub(super) must_judge_again: bool,
+    pub(super) must_refresh_all: bool,
     writes: Vec<Write>,
 }
 
@@ -90,7 +93,7 @@ impl SharedState {
             records: ExpiringMap::new(),
             deleted_namespaces: ExpiringMap::new(),
             baselines,
-            must_judge_again: false,
+            must_refresh_all: false,
             writes: Vec::new(),
         }
     }
@@ -125,8 +128,8 @@ impl SharedState {
         self.meter.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
-        // The name can be the name of a retained operation only if the start of that operation was
-        // forgotten. The retention of that operation must not delete the new operation.
+        // The previous run can still be retained under the same name, if the tracker has forgotten
+        // when that run started. The end of its retention must not delete the new operation.
         self.retained.remove(&operation.key);
         self.show(operation, view);
     }
@@ -158,7 +161,7 @@ impl SharedState {
         }
         self.remember_end(identity, operation, now.wall, now);
         let namespace = view.subject.namespace.as_ref();
-        self.must_judge_again |= operation.learn_duration(namespace, end, now, &self.baselines);
+        self.must_refresh_all |= operation.learn_duration(namespace, end, now, &self.baselines);
         let name = &operation.what.operation;
         self.meter.operation_completed(
             operation.component(),
@@ -231,13 +234,15 @@ impl SharedState {
         left.is_some()
     }
 
-    /// Returns `start`, or a later start if the previous run of the operation makes it necessary.
+    /// Returns the start of a run that follows an earlier run of the same operation. The result is
+    /// `start` or the earliest possible start, whichever is later:
     ///
-    /// The name of an operation contains the second of its start, so a run starts at least one
-    /// second after the start of the previous run. A run also does not start before the end of the
-    /// previous run, unless the rule's `startedAt` sets the start. The end can be later than
-    /// `start`, because it may have been reported late.
-    pub(super) fn after_predecessor(
+    /// - If the rule's `startedAt` sets the start, the earliest start is one second after the start
+    ///   of the previous run. The name of an operation depends on the second of its start, so the
+    ///   two runs then have different names.
+    /// - In all other cases, the run also starts no earlier than the end of the previous run. The
+    ///   end can be later than `start` if the server received the end late.
+    pub(super) fn after_previous_run(
         &self,
         id: &OperationId,
         start: OperationStart,
@@ -256,7 +261,8 @@ impl SharedState {
         OperationStart { at, ..start }
     }
 
-    /// Deletes retained operations whose retention is over, and forgets old runs.
+    /// Deletes retained operations whose retention is over, deletes old records, and forgets old
+    /// runs.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {
@@ -271,7 +277,7 @@ impl SharedState {
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this
     /// namespace that complete later are not retained, and get no record. `recreated` is the
     /// creation time of a new namespace with the same name.
-    pub(super) fn namespace_gone(
+    pub(super) fn namespace_deleted(
         &mut self,
         name: Arc<str>,
         recreated: Option<Timestamp>,
@@ -297,7 +303,7 @@ impl SharedState {
 
     /// Records that a namespace was created. Operations that start after `created` belong to the
     /// new namespace and are retained.
-    pub(super) fn namespace_made(&mut self, name: &Arc<str>, created: Timestamp) {
+    pub(super) fn namespace_created_again(&mut self, name: &Arc<str>, created: Timestamp) {
         if let Some((until, _)) = self.deleted_namespaces.remove(name) {
             self.deleted_namespaces
                 .insert(name.clone(), Some(created), until);

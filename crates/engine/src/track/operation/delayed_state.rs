@@ -1,5 +1,5 @@
-//! Delays changes of an operation's state. A new state that a rule yields is shown only when the
-//! rule has yielded it for the rule's `stateAfter`.
+//! Delays changes of an operation's state. If a rule yields a new state, clients see the new state
+//! only when the rule has yielded it for the time `stateAfter`, without a break.
 
 use super::{Detection, Operation};
 use crate::rules::CompiledRule;
@@ -25,9 +25,9 @@ impl Observed {
         }
     }
 
-    /// Returns the time since which the rule has yielded its result. This is the last change of the
-    /// object. But if the rule reads `now`, its result can change without a change of the object,
-    /// so this is the time of the evaluation.
+    /// Returns the time since which the rule has certainly yielded its result. Usually, this is the
+    /// time of the object's last change. If the rule reads `now`, its result can change without a
+    /// change of the object. Then this is the time of the evaluation.
     pub fn since(self, reads_now: bool) -> Instant {
         if reads_now { self.now } else { self.unchanged }
     }
@@ -41,8 +41,8 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// Creates the value for the first evaluation. `primary` is the detection whose values the
-    /// operation shows.
+    /// Creates the value for the first evaluation. `primary` is the detection whose values clients
+    /// see.
     pub fn first(primary: &Detection, observed: Observed) -> Self {
         Self {
             state: primary.state(),
@@ -66,8 +66,8 @@ impl Detection {
 }
 
 impl Operation {
-    /// Returns the time at which the yielded state must be shown. Returns None if the yielded state
-    /// is already shown.
+    /// Returns the time from which clients must see the yielded state. Returns None if they already
+    /// see it.
     pub fn state_due(&self) -> Option<Instant> {
         (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
     }
@@ -78,9 +78,11 @@ impl Operation {
             .map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
-    /// Shows the yielded state if the rule has yielded it for `stateAfter`. While the watch is
-    /// interrupted (`gap`), the shown state stays, because the rule may have yielded another state
-    /// in the meantime.
+    /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
+    /// `stateAfter`. The state `Progressing` needs no `stateAfter`.
+    ///
+    /// While the watch is interrupted (`gap`), clients continue to see the old state. The rule may
+    /// have yielded another state during the interruption, so `stateAfter` may have started again.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -90,8 +92,8 @@ impl Operation {
         }
     }
 
-    /// Records the state that the rule yields. If no rule detects the operation, the shown state
-    /// stays, and a state that was waiting for `stateAfter` is dropped.
+    /// Records the state that the rule yields. If no rule detects the operation, a state that was
+    /// waiting for `stateAfter` is dropped.
     pub(super) fn record_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;

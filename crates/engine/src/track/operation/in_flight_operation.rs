@@ -4,7 +4,7 @@ use super::encode_json::{
     self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedJson,
     RecordedLabels, SpecJson, StatusJson, SubjectJson,
 };
-use super::timing::Suspicion;
+use super::timing::TimingCondition;
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
@@ -149,8 +149,8 @@ impl Operation {
             state: Some(state),
             progress,
             completed: until.map(whole_second),
-            overdue: Suspicion::status(timing.overdue.as_ref(), in_flight),
-            stalled: Suspicion::status(timing.stalled.as_ref(), in_flight),
+            overdue: TimingCondition::status(timing.overdue.as_ref(), in_flight),
+            stalled: TimingCondition::status(timing.stalled.as_ref(), in_flight),
         };
         EncodedOperation {
             json,
@@ -159,11 +159,12 @@ impl Operation {
         }
     }
 
-    /// Returns the time since which the operation has no longer been detected, or its end if it is
-    /// still detected then.
+    /// Returns the time until which the operation was detected. If rules still detect the operation
+    /// when it completes, this is its end.
     ///
-    /// The time is never before the start, which can be delayed by one second because of the
-    /// previous run. It is never after the end, which another watch can report.
+    /// The returned time is never before the start. The start of a run can be delayed by one
+    /// second, because of the previous run. The returned time is never after the end either.
+    /// Another watch can report an end that is earlier than the last detection.
     pub fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
         let until = match (self.detected, completed) {
             (Detected::False, Some(completed)) => self.detected_since.min(completed),

@@ -1,7 +1,9 @@
-//! Restores operations after a restart or a change of the leader. An operation is decoded from an
-//! object of the index, which another server encoded, or from a custom resource, which a user may
-//! have edited. Until the rule book arrives, the rule sets of a restored operation are known only
-//! by name.
+//! Restores operations after a restart or a change of the leader. There are two sources:
+//!
+//! - An object of the index. Another server encoded the object, so its values are trusted.
+//! - A custom resource. A user may have edited it, so each value is checked.
+//!
+//! Until the rule book arrives, only the names of the rule sets of a restored operation are known.
 
 use super::in_flight_operation::operation_reason;
 use super::{
@@ -41,8 +43,8 @@ const MAX_MEMBERS: usize = 128;
 /// that it watches.
 const MAX_OWNERS: usize = 16;
 
-/// Stands for the target of restored subjects and detections whose rule book has not arrived. It is
-/// different from every real target, because its resource name is empty.
+/// The target of restored subjects and detections whose rule book has not arrived yet. Its resource
+/// name is empty, so it differs from every real target.
 pub static UNKNOWN_TARGET: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// The reason why a custom resource is not restored.
@@ -51,7 +53,8 @@ pub enum NotRestored {
     /// The field with this path has a value that the server never writes.
     #[error("{0} has a value that the server never writes")]
     Field(&'static str),
-    /// Name and UID are not the ones that follow from the subject, the operation and its start.
+    /// The name or the UID differs from the value that the server computes from the subject, the
+    /// operation and its start.
     #[error("name and UID do not match the subject, the operation and its start")]
     Identity,
 }
@@ -61,13 +64,13 @@ pub enum NotRestored {
 pub struct Restored {
     /// Identity of the subject, which is the object that the operation is about.
     pub identity: Arc<str>,
-    /// Fields of the subject that the operation shows.
+    /// Fields of the subject that clients see in the operation.
     pub view: SubjectView,
     /// State of the operation for the tracker.
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
-    /// Encoded operation for the index. None unless the operation comes from a completed custom
+    /// Encoded operation for the index. Some only if the operation comes from a completed custom
     /// resource.
     pub completed: Option<EncodedOperation>,
 }
@@ -161,7 +164,7 @@ impl Restored {
             debounce_end: None,
             left_selection: false,
             instance: primary.says.instance.clone(),
-            // The shown state stays until the first evaluation.
+            // Clients see the old state until the first evaluation.
             state: primary.state(),
             yielded: Yielded::first(&primary, Observed::now(now.steady)),
             primary,
@@ -308,9 +311,9 @@ impl Operation {
         bind(&mut self.primary, primary);
     }
 
-    /// Removes the detections of rule sets that are known only by name, except rule sets whose rule
-    /// book may still arrive (`undecided`). Returns true if no rule book for this operation may
-    /// still arrive.
+    /// Removes the detections of rule sets that are known only by name. The detections of rule sets
+    /// for which `undecided` returns true stay, because their rule book may still arrive. Returns
+    /// true if no further rule book for this operation can arrive.
     pub fn drop_unbound(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unbound() || undecided(name));
@@ -329,7 +332,7 @@ impl Operation {
     }
 }
 
-/// A record that a new leader takes over from its index. Its JSON stays as it is.
+/// A record that a new leader takes over from its index. The JSON of the record does not change.
 #[derive(Debug)]
 pub struct RestoredRecord {
     /// Key of the record.

@@ -1,9 +1,10 @@
 //! The times of one operation: since when it has had its state, when its progress rose last, how
 //! long it usually takes, and whether it is overdue or stalled.
 //!
-//! Only the time in the state `Progressing` counts, and only while the watch of the subject is not
-//! interrupted. The counted time is compared with the rule's `expectedDuration` or, without one,
-//! with the durations of earlier runs.
+//! Time counts only while the operation is in the state `Progressing` and the watch of the subject
+//! is not interrupted. To decide whether the operation is overdue, the counted time is compared
+//! with the rule's `expectedDuration`. If the rule has no `expectedDuration`, the counted time is
+//! compared with the durations of earlier runs.
 
 mod restore_timing;
 
@@ -16,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Number of earlier runs from which an operation shows its usual duration.
+/// Clients see the usual duration of an operation if there were at least this many earlier runs.
 const ENOUGH_TO_SHOW: u64 = 5;
 
 /// An operation is overdue only if it takes at least this time longer than usual.
@@ -28,11 +29,11 @@ const RATE_SAMPLES: usize = 4;
 /// The times of one operation.
 #[derive(Clone, Debug)]
 pub struct OperationTiming {
-    /// The state that the operation shows.
+    /// The state that clients see.
     state: State,
-    /// Time since which the operation has shown this state.
+    /// Time since which clients have seen this state.
     pub(super) state_since: Timestamp,
-    /// The progress that the operation shows, in percent.
+    /// The progress that clients see, in percent.
     progress: Option<u8>,
     /// Time at which the progress rose last.
     pub(super) last_progress: Option<Timestamp>,
@@ -44,26 +45,26 @@ pub struct OperationTiming {
     counted_at_rise: Duration,
     /// Counted time and progress of the last rises, the oldest first.
     rises: [Option<(Duration, u8)>; RATE_SAMPLES],
-    /// True if all times since the start are known. Otherwise the operation is not judged, and its
-    /// duration is not learned.
+    /// True if the counted time since the start is known. If it is false, the operation never
+    /// becomes overdue, and the baseline does not receive the duration of this run.
     is_comparable: bool,
-    /// Time at which the operation becomes overdue or stalled, or must be judged again.
+    /// The next time at which the operation can become overdue or stalled. None if it cannot.
     deadline: Option<Instant>,
     /// The condition `Overdue`. None if no usual duration is known.
-    pub(super) overdue: Option<Suspicion>,
+    pub(super) overdue: Option<TimingCondition>,
     /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
     /// unknown.
-    pub(super) stalled: Option<Suspicion>,
-    /// The shown usual duration.
+    pub(super) stalled: Option<TimingCondition>,
+    /// The usual duration that clients see.
     pub(super) expected: Option<Expected>,
-    /// The shown estimate of the end.
+    /// The estimate of the end that clients see.
     pub(super) estimated_completion: Option<Timestamp>,
 }
 
 /// One of the conditions `Overdue` and `Stalled`.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Suspicion {
-    /// True if the operation is suspected to be overdue or stalled.
+pub(super) struct TimingCondition {
+    /// True if the status of the condition is `True`.
     pub(super) is_raised: bool,
     /// Time since which `is_raised` has had this value.
     pub(super) since: Timestamp,
@@ -71,7 +72,7 @@ pub(super) struct Suspicion {
     pub(super) message: Arc<str>,
 }
 
-impl Suspicion {
+impl TimingCondition {
     /// Returns true if the condition is raised. Returns None if the operation has no such
     /// condition. A completed operation is neither overdue nor stalled.
     pub(super) fn status(suspicion: Option<&Self>, in_flight: bool) -> Option<bool> {
@@ -106,7 +107,7 @@ mod reason {
 /// The current values of an operation, from which its times are updated.
 #[derive(Clone, Copy, Debug)]
 pub struct TimingInput<'a> {
-    /// The state that the operation shows from now on.
+    /// The state that clients see from now on.
     pub state: State,
     /// The progress in percent.
     pub progress: Option<u8>,
@@ -138,8 +139,7 @@ struct LimitText {
 impl OperationTiming {
     /// Creates the times of an operation that starts now or has started before.
     pub fn start(start: Timestamp, source: StartTimeSource, now: ClockReading) -> Self {
-        // A start that was taken from `managedFields` is only known to be later than the real
-        // start.
+        // The real start can be earlier than a start that comes from `managedFields`.
         let is_comparable = matches!(
             source,
             StartTimeSource::Detected | StartTimeSource::Expression
@@ -162,7 +162,7 @@ impl OperationTiming {
         }
     }
 
-    /// Takes over the state with which the operation starts. If it does not start in the state
+    /// Begins the measurement with the first state of the operation. If the first state is not
     /// `Progressing`, no time has counted yet.
     pub fn begin(&mut self, input: TimingInput<'_>) {
         self.state = input.state;
@@ -173,7 +173,7 @@ impl OperationTiming {
         self.refresh(input);
     }
 
-    /// Returns the time at which the operation must be judged again.
+    /// Returns the next time at which the operation can become overdue or stalled.
     pub fn next_check(&self) -> Option<Instant> {
         self.deadline
     }
@@ -202,16 +202,17 @@ impl OperationTiming {
             self.state_since = input.at;
         }
         self.update_progress(input);
-        let raised = |suspicion: &Option<Suspicion>| suspicion.as_ref().map(|it| it.is_raised);
+        let raised =
+            |suspicion: &Option<TimingCondition>| suspicion.as_ref().map(|it| it.is_raised);
         let before = (raised(&self.overdue), raised(&self.stalled));
         let is_raised = |suspicion: Option<bool>| suspicion.unwrap_or_default();
         let after = self.judge(input);
-        // A condition that appears without being raised is not a visible change.
+        // A new condition with the status False is no change that clients must see at once.
         is_raised(before.0) != is_raised(after.0) || is_raised(before.1) != is_raised(after.1)
     }
 
-    /// Updates the values that depend on the progress. A falling progress is no rise, but later
-    /// rises count from the lower value.
+    /// Updates the values that depend on the progress. If the progress falls, this does not count
+    /// as a rise. Later rises are compared with the lower value.
     fn update_progress(&mut self, input: TimingInput<'_>) {
         let Some(progress) = input.progress else {
             return;
@@ -235,8 +236,9 @@ impl OperationTiming {
         }
     }
 
-    /// Returns whether each condition must be raised now, or None for a condition that has no
-    /// basis. Sets the time at which the operation must be judged again.
+    /// Decides whether the operation is overdue and whether it is stalled. A result is None if the
+    /// operation has no such condition. Sets the next time at which the operation can become
+    /// overdue or stalled.
     fn judge(&mut self, input: TimingInput<'_>) -> (Option<bool>, Option<bool>) {
         let counts = self.counting_since.is_some();
         let mut waits: Vec<Duration> = Vec::with_capacity(2);
@@ -263,7 +265,8 @@ impl OperationTiming {
         after.filter(|_| self.progress.is_some() && input.progress.is_some())
     }
 
-    /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
+    /// Computes the values that clients see: the conditions `Overdue` and `Stalled`, the usual
+    /// duration, and the estimate of the end.
     pub fn refresh(&mut self, input: TimingInput<'_>) {
         let (overdue, stalled) = self.judge(input);
         let not_judged = || {
@@ -306,16 +309,17 @@ impl OperationTiming {
                 };
                 (is_raised, reason, message)
             });
-        let since = |before: &Option<Suspicion>, is_raised: bool| {
+        let since = |before: &Option<TimingCondition>, is_raised: bool| {
             let before = before.as_ref().filter(|it| it.is_raised == is_raised);
             before.map_or(input.at, |it| it.since)
         };
-        let suspicion = |before: &Option<Suspicion>, (is_raised, reason, message)| Suspicion {
-            is_raised,
-            since: since(before, is_raised),
-            reason,
-            message: String::into(message),
-        };
+        let suspicion =
+            |before: &Option<TimingCondition>, (is_raised, reason, message)| TimingCondition {
+                is_raised,
+                since: since(before, is_raised),
+                reason,
+                message: String::into(message),
+            };
         self.overdue = overdue.map(|it| suspicion(&self.overdue, it));
         self.stalled = stalled.map(|it| suspicion(&self.stalled, it));
         self.expected = input.shown_expectation();
@@ -323,7 +327,8 @@ impl OperationTiming {
     }
 
     /// Estimates the end from the recent rate of the progress, or from the duration of earlier
-    /// runs. Returns None while the time does not count, and if the operation already takes longer.
+    /// runs. Returns None while the time does not count. Also returns None if the operation already
+    /// takes longer than estimated.
     fn estimate(&self, input: TimingInput<'_>) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
@@ -349,7 +354,7 @@ impl OperationTiming {
 }
 
 impl TimingInput<'_> {
-    /// Returns the 95th percentile of earlier runs, if there are enough to judge an operation.
+    /// Returns the 95th percentile of earlier runs, if there are at least 20 of them.
     fn usual_p95(&self) -> Option<(Duration, u64)> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
         let p95 = seconds(usual.p95 * self.size.unwrap_or(1.0))?;

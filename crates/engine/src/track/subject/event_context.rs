@@ -15,10 +15,11 @@ pub struct SubjectStep<'a> {
     pub now: ClockReading,
     /// True if a watch of the object is interrupted.
     pub gap: bool,
-    /// Times of the evaluation, from which waiting times count.
+    /// The times from which `appearAfter` and `stateAfter` count.
     pub(super) observed: Observed,
-    /// Time at which operations change in this step. Operations that are no longer detected or are
-    /// superseded end then. Superseded operations that are still detected start again then.
+    /// The time at which this event changes operations. If the event ends an operation, this is the
+    /// end of the operation. If a superseded operation is still detected and can start again later,
+    /// this is its start.
     pub(super) transition: OperationStart,
 }
 
@@ -39,7 +40,8 @@ impl<'a> SubjectStep<'a> {
         }
     }
 
-    /// Returns the circumstances of a change in this step. `namespace` is that of the subject.
+    /// Returns the circumstances of a change that this event causes. `namespace` is the namespace
+    /// of the subject.
     pub fn change<'s>(&'s self, namespace: Option<&'s Arc<str>>) -> ChangeContext<'s> {
         ChangeContext {
             at: self.transition.at,

@@ -6,17 +6,19 @@ use crate::track::operation::OperationStart;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 
-/// Maximum age of an object's newest time in `managedFields` that is used as the start of an
-/// operation. Events usually arrive within this time. An older time does not belong to the change
-/// that started the operation: either the event was delayed by an interruption of the watch, or the
-/// change has no entry in `managedFields`, such as a deletion. The operation then starts now.
+/// If an event arrives within this time after the object's newest time in `managedFields`, the
+/// operation starts at the time in `managedFields`. If the time is older, the operation starts now.
+///
+/// Events usually arrive within this time. An older time has one of two reasons: the event was
+/// delayed by an interruption of the watch, or the change has no entry in `managedFields`. For
+/// example, a deletion has no entry.
 const MAX_CHANGE_AGE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns the start of an operation that an evaluation of `subject` detects. `initial` is true if
 /// the first list of a watch contained the object. The operation may then have started long ago.
 ///
-/// All replicas that receive the same event derive the same start, even after a restart. So they
-/// give the operation the same name, because the name contains the start.
+/// The name of an operation depends on its start. A new leader that receives the same event
+/// computes the same start, so it gives the operation the same name.
 pub(super) fn first_start(subject: &Subject, initial: bool, now: Timestamp) -> OperationStart {
     match subject.managed {
         Some(managed) if initial => OperationStart {

@@ -1,7 +1,7 @@
 //! Tracks the restored operations of an object after a restart or a change of the leader. At first,
 //! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
-use super::{SubjectStep, Tracked};
+use super::{SubjectStep, TrackedSubject};
 use crate::ClockReading;
 use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
@@ -25,7 +25,7 @@ pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed 
     }
 }
 
-impl Tracked {
+impl TrackedSubject {
     /// Creates a subject for restored operations. Its target and rules are not known yet.
     pub(in crate::track) fn from_earlier_leader(identity: Arc<str>, view: SubjectView) -> Self {
         Self {
@@ -41,8 +41,8 @@ impl Tracked {
         self.operations.insert(what, Box::new(operation));
     }
 
-    /// Returns true if no rule book for this subject has arrived yet. Then no watch reports the
-    /// subject.
+    /// Returns true if no rule book for this subject has arrived yet, so that the target is
+    /// unknown. Until then, no watch reports the subject.
     pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
     }
@@ -56,8 +56,10 @@ impl Tracked {
         self.has_unbound_rule_sets && (self.target == *target || self.has_no_target() && is_kind())
     }
 
-    /// Replaces rule sets that are known only by name with the rule sets of `book`. If this is the
-    /// first rule book for the subject, debounce periods continue from the last detections.
+    /// Replaces rule sets that are known only by name with the rule sets of `book`.
+    ///
+    /// If `book` is the first rule book for the subject, the debounce periods of operations that
+    /// were not detected continue. They count from the last detection of the operation.
     pub(in crate::track) fn bind_rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -75,24 +77,25 @@ impl Tracked {
         }
     }
 
-    /// Completes the operations that no rule can detect, because all rule books have arrived. An
-    /// operation stays if the rule book of one of its rule sets can still arrive (`undecided`).
-    pub(in crate::track) fn all_booked(
+    /// Completes the operations that no rule can detect. All rule books have arrived, except the
+    /// rule books of the rule sets in `without_book`. If a rule set of an operation is `undecided`,
+    /// its rule book can still arrive, so the operation stays in flight.
+    pub(in crate::track) fn all_rule_sets_read(
         &mut self,
-        bookless: &RuleSetsWithoutBook,
+        without_book: &RuleSetsWithoutBook,
         step: &mut SubjectStep<'_>,
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
         let mut has_unbound = false;
         let over = |operation: &mut Operation| {
-            let is_known = operation.drop_unbound(|name| bookless.undecided.contains(name));
+            let is_known = operation.drop_unbound(|name| without_book.undecided.contains(name));
             has_unbound |= !is_known;
             let name = &operation.what.operation;
             let has_rule = || book.is_some_and(|book| book.has_rule(name, namespace.as_deref()));
             let is_over = is_known && operation.detections.is_empty() && !has_rule();
             let rule_set = &*operation.primary.rule_set.name;
-            let is_unserved = bookless.unserved.contains(rule_set);
+            let is_unserved = without_book.unserved.contains(rule_set);
             is_over.then_some(if is_unserved {
                 End::TargetRemoved
             } else {
@@ -104,12 +107,13 @@ impl Tracked {
         self.refresh(step);
     }
 
-    /// Starts the debounce periods of restored operations that the first evaluation does not
-    /// detect.
+    /// Starts the debounce periods of restored operations that the first evaluation of the subject
+    /// does not detect.
     ///
-    /// The subject last changed at `changed`. Since then, its operations have not been detected, so
-    /// the debounce periods count from that time. This does not apply to rules that read `now`,
-    /// because their results can change without a change of the subject.
+    /// The subject last changed at `changed`. So the rules have yielded the same results since that
+    /// time, and the debounce periods count from `changed`. Rules that read `now` are an exception:
+    /// their results can change without a change of the subject, so this method ignores their
+    /// operations.
     pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
         // Kubernetes rounds times down to seconds, so the change was up to one second later.

@@ -272,7 +272,7 @@ impl TrackerFixture {
     /// Deletes a namespace. `again` is the creation time of a new namespace with the same name.
     fn delete_namespace(&mut self, name: &str, again: Option<Timestamp>) {
         let name = name.into();
-        self.send(Message::NamespaceGone { name, again });
+        self.send(Message::NamespaceDeleted { name, again });
     }
 
     fn advance(&mut self, duration: Duration) {

@@ -59,7 +59,7 @@ impl TrackerFixture {
     /// sets.
     pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        self.send(Message::Booked(Arc::new(RuleSetsWithoutBook {
+        self.send(Message::AllRuleSetsRead(Arc::new(RuleSetsWithoutBook {
             undecided: names(undecided),
             unserved: names(unserved),
         })));

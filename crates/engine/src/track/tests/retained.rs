@@ -194,7 +194,7 @@ fn a_recreated_namespace_retains_operations_that_started_in_it() {
         } else {
             fixture.delete_namespace("ns", None);
             let name = "ns".into();
-            fixture.send(Message::NamespaceMade { name, created });
+            fixture.send(Message::NamespaceCreated { name, created });
             assert_eq!(fixture.phases(), "A");
         }
         fixture.delete_subject("old");

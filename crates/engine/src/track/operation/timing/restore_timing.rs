@@ -1,6 +1,6 @@
 //! Restores the times of an operation after a restart or a change of the leader.
 
-use super::{OperationTiming, RATE_SAMPLES, Suspicion, reason};
+use super::{OperationTiming, RATE_SAMPLES, TimingCondition, reason};
 use ifo_api::live::{StartTimeSource, State, Status};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,12 +10,15 @@ use std::time::Duration;
 const SECOND: Duration = Duration::from_secs(1);
 
 impl OperationTiming {
-    /// Restores the times from the status of an operation that started at `start`. The shown values
-    /// stay as they are. `known_until` is the time until which the status is up to date: the
-    /// current time for an operation of the index, and its last detection for a custom resource.
+    /// Restores the times from the status of an operation that started at `start`. The values that
+    /// clients see do not change.
     ///
-    /// The counted time is known only if the operation has been `Progressing` since its start.
-    /// Otherwise the operation is not judged again, and its duration is not learned.
+    /// `known_until` is the time until which the status is up to date. For an operation of the
+    /// index, this is the current time. For a custom resource, this is the last detection.
+    ///
+    /// The status does not contain the counted time. It can be computed only if the operation has
+    /// been `Progressing` since its start. In all other cases, the operation never becomes overdue,
+    /// and the baseline does not receive the duration of this run.
     pub fn restored(status: &Status, start: Timestamp, known_until: Timestamp) -> Self {
         let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
         let state_since = time(&status.state_since).unwrap_or(start);
@@ -33,7 +36,7 @@ impl OperationTiming {
             let mut conditions = status.conditions.iter();
             let condition = conditions.find(|condition| condition.type_ == kind)?;
             let mut reasons = reason::ALL.into_iter();
-            Some(Suspicion {
+            Some(TimingCondition {
                 is_raised: condition.status == "True",
                 since: condition.last_transition_time.0,
                 reason: reasons.find(|reason| *reason == condition.reason)?,
@@ -50,7 +53,7 @@ impl OperationTiming {
             counted_at_rise: counted.saturating_sub(last_progress.map(since).unwrap_or_default()),
             rises: [None; RATE_SAMPLES],
             is_comparable: always_progressing && is_start_known,
-            // The operation is judged when its subject is evaluated for the first time.
+            // `update` sets the deadline when the subject is evaluated for the first time.
             deadline: None,
             overdue: suspicion("Overdue"),
             stalled: suspicion("Stalled"),
