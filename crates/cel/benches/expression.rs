@@ -44,15 +44,10 @@ fn programs() -> (Vec<Program>, Projection) {
     (programs, projection)
 }
 
-/// Returns the `VirtualMachine` of the golden file. A long annotation is added, so that its JSON
+/// Returns a `VirtualMachine`. A long annotation is added, so that its JSON
 /// has 5 KB.
 fn object() -> String {
-    let golden: serde_json::Value =
-        serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json"))
-            .expect("the fixture is JSON");
-    let json = golden["objects"][0]
-        .as_str()
-        .expect("the objects in the fixture are strings");
+    let json = include_str!("../../../tests/golden/kubernetes-cel/objects/annotated.json").trim();
     let padding = "x".repeat(5_134_usize.saturating_sub(json.len() + 15));
     json.replacen(
         "\"annotations\":{",

@@ -16,8 +16,9 @@ use super::{Budget, EvaluationFault, ResultKind};
 pub struct TypedValue {
     /// The name of the value's CEL type, such as `int` or `google.protobuf.Timestamp`.
     pub type_name: String,
-    /// The value as JSON. Bytes are encoded in base64. A value of another type that JSON does not
-    /// have, such as a timestamp, is the string that CEL's function `string` returns.
+    /// The value as JSON. Bytes are encoded in base64. An optional is its value, or null. A value of
+    /// another type that JSON does not have, such as a timestamp, is the string that CEL's function
+    /// `string` returns.
     pub value: Value,
 }
 
@@ -144,7 +145,7 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {
-        V::Null => Value::Null,
+        V::Null | V::Optional(None) => Value::Null,
         V::Bool(value) => Value::Bool(*value),
         V::Int(value) => Value::Number((*value).into()),
         V::Uint(value) => Value::Number((*value).into()),
@@ -157,6 +158,16 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             Value::String(BASE64_STANDARD.encode(&**bytes))
         }
         V::Quantity(quantity) => Value::String(quantity.to_string()),
+        V::Url(url) => {
+            charge(budget, steps(url.len(), 64))?;
+            Value::String(url.to_string())
+        }
+        V::Semver(version) => {
+            charge(budget, steps(version.len(), 64))?;
+            Value::String(version.to_string())
+        }
+        V::NamedFormat(format) => Value::String(format.name().to_owned()),
+        V::Optional(Some(value)) => return json(value, budget),
         V::Type(name) => Value::String((*name).to_owned()),
         _ if value.is_list() => {
             let mut elements = Vec::new();

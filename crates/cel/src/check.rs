@@ -1,8 +1,10 @@
-//! The type checker: the static types, the overloads (accepted argument types) of each function and
-//! operator, and cel-go's errors for wrong arguments. The type `dyn` matches every type. `object`
-//! has the type `dyn`, because there is no schema.
+//! The type checker: the static types, the choice of an overload for the types of the arguments, and
+//! cel-go's errors for wrong arguments. The type `dyn` matches every type. `object` has the type
+//! `dyn`, because there is no schema.
 
 use std::fmt;
+
+use super::overloads::{P, overloads};
 
 /// A static type of CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +25,15 @@ pub(super) enum Ty {
     Duration,
     Timestamp,
     Quantity,
+    Url,
+    Ip,
+    Cidr,
+    Semver,
+    NamedFormat,
     Type(Box<Ty>),
     List(Box<Ty>),
     Map(Box<Ty>, Box<Ty>),
+    Optional(Box<Ty>),
 }
 
 impl fmt::Display for Ty {
@@ -43,7 +51,13 @@ impl fmt::Display for Ty {
             Self::Duration => "duration",
             Self::Timestamp => "timestamp",
             Self::Quantity => "kubernetes.Quantity",
+            Self::Url => "kubernetes.URL",
+            Self::Ip => "net.IP",
+            Self::Cidr => "net.CIDR",
+            Self::Semver => "kubernetes.Semver",
+            Self::NamedFormat => "kubernetes.NamedFormat",
             Self::Type(of) => return write!(f, "type({of})"),
+            Self::Optional(of) => return write!(f, "optional_type({of})"),
             Self::List(of) => return write!(f, "list({of})"),
             Self::Map(key, value) => return write!(f, "map({key}, {value})"),
         })
@@ -59,6 +73,38 @@ impl Ty {
         Self::Map(Box::new(key), Box::new(value))
     }
 
+    pub(super) fn optional(of: Self) -> Self {
+        Self::Optional(Box::new(of))
+    }
+
+    /// Returns the type of the value in an optional, or None for other types.
+    pub(super) fn optional_value(&self) -> Option<&Self> {
+        match self {
+            Self::Optional(of) => Some(of),
+            _ => None,
+        }
+    }
+
+    /// Returns true for a type that is neither a type of the language nor a type parameter.
+    pub(super) fn is_opaque(&self) -> bool {
+        matches!(
+            self,
+            Self::Quantity
+                | Self::Url
+                | Self::Ip
+                | Self::Cidr
+                | Self::Semver
+                | Self::NamedFormat
+                | Self::Optional(_)
+        )
+    }
+
+    /// Returns true if null can be used where this type is expected. cel-go treats values of these
+    /// types like protobuf messages.
+    fn accepts_null(&self) -> bool {
+        self.is_opaque() || matches!(self, Self::Duration | Self::Timestamp)
+    }
+
     /// Returns the name that a value of this type has at evaluation, such as `list` for
     /// `list(int)`.
     pub(super) fn runtime_name(&self) -> String {
@@ -69,6 +115,7 @@ impl Ty {
             Self::Type(_) => "type".to_owned(),
             Self::List(_) => "list".to_owned(),
             Self::Map(..) => "map".to_owned(),
+            Self::Optional(_) => "optional_type".to_owned(),
             other => other.to_string(),
         }
     }
@@ -82,11 +129,9 @@ impl Ty {
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
             (a, b) if a.is_dynamic() || b.is_dynamic() => true,
-            // cel-go treats values of these types like protobuf messages, so they can also be null.
-            (Self::Null, Self::Duration | Self::Timestamp | Self::Quantity)
-            | (Self::Duration | Self::Timestamp | Self::Quantity, Self::Null)
-            | (Self::Type(_), Self::Type(_)) => true,
-            (Self::List(a), Self::List(b)) => a.fits(b),
+            (Self::Null, other) | (other, Self::Null) if other.accepts_null() => true,
+            (Self::Type(_), Self::Type(_)) => true,
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.fits(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.fits(other_key) && value.fits(other_value)
             }
@@ -99,7 +144,7 @@ impl Ty {
         match (self, other) {
             (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
             (_, Self::Dyn | Self::Error) | (Self::Free, _) => false,
-            (Self::List(a), Self::List(b)) => a.covers(b),
+            (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.covers(other_key) && value.covers(other_value)
             }
@@ -121,235 +166,6 @@ impl Ty {
             }
             _ => Self::Dyn,
         }
-    }
-}
-
-/// A type in the declaration of an overload. `A` and `B` are type parameters.
-#[derive(Clone, Copy)]
-enum P {
-    A,
-    Bool,
-    Int,
-    Uint,
-    Double,
-    String,
-    Bytes,
-    Duration,
-    Timestamp,
-    Dyn,
-    Quantity,
-    B,
-    ListA,
-    ListDyn,
-    ListString,
-    MapAB,
-    TypeA,
-}
-
-struct Overload {
-    /// True for `receiver.name(..)`, and false for `name(..)`.
-    member: bool,
-    /// The types of the arguments. The receiver of a member call is the first argument.
-    args: &'static [P],
-    result: P,
-}
-
-/// Declares an overload of the form `name(..)`.
-const fn f(args: &'static [P], result: P) -> Overload {
-    Overload {
-        member: false,
-        args,
-        result,
-    }
-}
-
-/// Declares an overload of the form `receiver.name(..)`.
-const fn m(args: &'static [P], result: P) -> Overload {
-    Overload {
-        member: true,
-        args,
-        result,
-    }
-}
-
-use P::{
-    A, B, Bool, Bytes, Double, Duration, Dyn, Int, ListA, ListDyn, ListString, MapAB, Quantity,
-    String as Str, Timestamp, TypeA, Uint,
-};
-
-static ADD: [Overload; 9] = [
-    f(&[Bytes, Bytes], Bytes),
-    f(&[Double, Double], Double),
-    f(&[Duration, Duration], Duration),
-    f(&[Duration, Timestamp], Timestamp),
-    f(&[Timestamp, Duration], Timestamp),
-    f(&[Int, Int], Int),
-    f(&[ListA, ListA], ListA),
-    f(&[Str, Str], Str),
-    f(&[Uint, Uint], Uint),
-];
-static SUBTRACT: [Overload; 6] = [
-    f(&[Double, Double], Double),
-    f(&[Duration, Duration], Duration),
-    f(&[Int, Int], Int),
-    f(&[Timestamp, Duration], Timestamp),
-    f(&[Timestamp, Timestamp], Duration),
-    f(&[Uint, Uint], Uint),
-];
-static MULTIPLY: [Overload; 3] = [
-    f(&[Double, Double], Double),
-    f(&[Int, Int], Int),
-    f(&[Uint, Uint], Uint),
-];
-static MODULO: [Overload; 2] = [f(&[Int, Int], Int), f(&[Uint, Uint], Uint)];
-static NEGATE: [Overload; 2] = [f(&[Double], Double), f(&[Int], Int)];
-static NOT: [Overload; 1] = [f(&[Bool], Bool)];
-static EQUAL: [Overload; 1] = [f(&[A, A], Bool)];
-static CONDITION: [Overload; 1] = [f(&[Bool, A, A], A)];
-// cel-go's standard environment has no overloads for two different numeric types. So `1 < 1.5` does
-// not compile. But `dyn(1) < 1.5` compiles, because `dyn` matches every type.
-static ORDER: [Overload; 8] = [
-    f(&[Bool, Bool], Bool),
-    f(&[Int, Int], Bool),
-    f(&[Uint, Uint], Bool),
-    f(&[Double, Double], Bool),
-    f(&[Str, Str], Bool),
-    f(&[Bytes, Bytes], Bool),
-    f(&[Timestamp, Timestamp], Bool),
-    f(&[Duration, Duration], Bool),
-];
-static INDEX: [Overload; 2] = [f(&[ListA, Int], A), f(&[MapAB, A], B)];
-static IN: [Overload; 2] = [f(&[A, ListA], Bool), f(&[A, MapAB], Bool)];
-static SIZE: [Overload; 8] = [
-    f(&[Bytes], Int),
-    m(&[Bytes], Int),
-    f(&[ListA], Int),
-    m(&[ListA], Int),
-    f(&[MapAB], Int),
-    m(&[MapAB], Int),
-    f(&[Str], Int),
-    m(&[Str], Int),
-];
-static TYPE: [Overload; 1] = [f(&[A], TypeA)];
-static DYN: [Overload; 1] = [f(&[A], Dyn)];
-static TO_BOOL: [Overload; 2] = [f(&[Bool], Bool), f(&[Str], Bool)];
-static TO_BYTES: [Overload; 2] = [f(&[Bytes], Bytes), f(&[Str], Bytes)];
-static TO_DOUBLE: [Overload; 4] = [
-    f(&[Double], Double),
-    f(&[Int], Double),
-    f(&[Str], Double),
-    f(&[Uint], Double),
-];
-static TO_DURATION: [Overload; 2] = [f(&[Duration], Duration), f(&[Str], Duration)];
-static TO_INT: [Overload; 6] = [
-    f(&[Int], Int),
-    f(&[Double], Int),
-    f(&[Duration], Int),
-    f(&[Str], Int),
-    f(&[Timestamp], Int),
-    f(&[Uint], Int),
-];
-static TO_STRING: [Overload; 8] = [
-    f(&[Str], Str),
-    f(&[Bool], Str),
-    f(&[Bytes], Str),
-    f(&[Double], Str),
-    f(&[Duration], Str),
-    f(&[Int], Str),
-    f(&[Timestamp], Str),
-    f(&[Uint], Str),
-];
-static TO_TIMESTAMP: [Overload; 3] = [
-    f(&[Timestamp], Timestamp),
-    f(&[Int], Timestamp),
-    f(&[Str], Timestamp),
-];
-static TO_UINT: [Overload; 4] = [
-    f(&[Uint], Uint),
-    f(&[Double], Uint),
-    f(&[Int], Uint),
-    f(&[Str], Uint),
-];
-static PREDICATE: [Overload; 1] = [m(&[Str, Str], Bool)];
-static MATCHES: [Overload; 2] = [f(&[Str, Str], Bool), m(&[Str, Str], Bool)];
-static GET_DATE: [Overload; 2] = [m(&[Timestamp], Int), m(&[Timestamp, Str], Int)];
-static GET_TIME: [Overload; 3] = [
-    m(&[Timestamp], Int),
-    m(&[Timestamp, Str], Int),
-    m(&[Duration], Int),
-];
-
-static CHAR_AT: [Overload; 1] = [m(&[Str, Int], Str)];
-static FORMAT: [Overload; 1] = [m(&[Str, ListDyn], Str)];
-static INDEX_OF: [Overload; 2] = [m(&[Str, Str], Int), m(&[Str, Str, Int], Int)];
-static JOIN: [Overload; 2] = [m(&[ListString], Str), m(&[ListString, Str], Str)];
-static REPLACE: [Overload; 2] = [m(&[Str, Str, Str], Str), m(&[Str, Str, Str, Int], Str)];
-static SPLIT: [Overload; 2] = [m(&[Str, Str], ListString), m(&[Str, Str, Int], ListString)];
-static SUBSTRING: [Overload; 2] = [m(&[Str, Int], Str), m(&[Str, Int, Int], Str)];
-static OF_STRING: [Overload; 1] = [m(&[Str], Str)];
-static QUANTITY: [Overload; 1] = [f(&[Str], Quantity)];
-static IS_QUANTITY: [Overload; 1] = [f(&[Str], Bool)];
-// `sign` is a function, although Kubernetes' documentation describes it as a field.
-static SIGN: [Overload; 1] = [f(&[Quantity], Int)];
-static IS_INTEGER: [Overload; 1] = [m(&[Quantity], Bool)];
-static AS_INTEGER: [Overload; 1] = [m(&[Quantity], Int)];
-static AS_FLOAT: [Overload; 1] = [m(&[Quantity], Double)];
-static ADD_QUANTITY: [Overload; 2] = [
-    m(&[Quantity, Quantity], Quantity),
-    m(&[Quantity, Int], Quantity),
-];
-static COMPARE: [Overload; 1] = [m(&[Quantity, Quantity], Int)];
-static IS_BEYOND: [Overload; 1] = [m(&[Quantity, Quantity], Bool)];
-
-/// Returns the overloads of a function or operator. The parser returns operators under names such
-/// as `_+_`.
-fn overloads(name: &str) -> &'static [Overload] {
-    match name {
-        "_+_" => &ADD,
-        "_-_" => &SUBTRACT,
-        "_*_" | "_/_" => &MULTIPLY,
-        "_%_" => &MODULO,
-        "-_" => &NEGATE,
-        "!_" => &NOT,
-        "_==_" | "_!=_" => &EQUAL,
-        "_?_:_" => &CONDITION,
-        "_<_" | "_<=_" | "_>_" | "_>=_" => &ORDER,
-        "_[_]" => &INDEX,
-        "@in" => &IN,
-        "size" => &SIZE,
-        "type" => &TYPE,
-        "dyn" => &DYN,
-        "bool" => &TO_BOOL,
-        "bytes" => &TO_BYTES,
-        "double" => &TO_DOUBLE,
-        "duration" => &TO_DURATION,
-        "int" => &TO_INT,
-        "string" => &TO_STRING,
-        "timestamp" => &TO_TIMESTAMP,
-        "uint" => &TO_UINT,
-        "contains" | "startsWith" | "endsWith" => &PREDICATE,
-        "matches" => &MATCHES,
-        "getFullYear" | "getMonth" | "getDayOfYear" | "getDayOfMonth" | "getDate"
-        | "getDayOfWeek" => &GET_DATE,
-        "getHours" | "getMinutes" | "getSeconds" | "getMilliseconds" => &GET_TIME,
-        "charAt" => &CHAR_AT,
-        "format" => &FORMAT,
-        "indexOf" | "lastIndexOf" => &INDEX_OF,
-        "join" => &JOIN,
-        "replace" => &REPLACE,
-        "split" => &SPLIT,
-        "substring" => &SUBSTRING,
-        "lowerAscii" | "trim" | "upperAscii" => &OF_STRING,
-        "quantity" => &QUANTITY,
-        "isQuantity" => &IS_QUANTITY,
-        "sign" => &SIGN,
-        "isInteger" => &IS_INTEGER,
-        "asInteger" => &AS_INTEGER,
-        "asApproximateFloat" => &AS_FLOAT,
-        "add" | "sub" => &ADD_QUANTITY,
-        "compareTo" => &COMPARE,
-        "isGreaterThan" | "isLessThan" => &IS_BEYOND,
-        _ => &[],
     }
 }
 
@@ -403,24 +219,24 @@ impl Bound {
             (P::B, _) => bind(&mut self.b, arg),
             (P::Dyn, _) => true,
             (_, arg) if arg.is_dynamic() => true,
-            (P::ListA, Ty::List(of)) | (P::TypeA, Ty::Type(of)) => bind(&mut self.a, of),
-            (P::MapAB, Ty::Map(key, value)) => bind(&mut self.a, key) && bind(&mut self.b, value),
-            (P::ListDyn, Ty::List(_)) => true,
-            (P::ListA | P::ListDyn | P::MapAB | P::TypeA, _) => false,
+            (P::List(wanted), Ty::List(of))
+            | (P::Type(wanted), Ty::Type(of))
+            | (P::Optional(wanted), Ty::Optional(of)) => self.takes(of, *wanted),
+            (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
+                self.takes(key, *wanted_key) && self.takes(value, *wanted_value)
+            }
             (wanted, arg) => arg.fits(&self.result(wanted)),
         }
     }
 
+    /// Returns the type with the type parameters replaced. A type parameter without a type becomes
+    /// [`Ty::Free`].
     fn result(&self, ty: P) -> Ty {
-        let of = |bound: &Option<Ty>| bound.clone().unwrap_or(Ty::Dyn);
+        let of = |bound: &Option<Ty>| bound.clone().unwrap_or(Ty::Free);
         match ty {
             P::A => of(&self.a),
             P::B => of(&self.b),
-            P::ListA => Ty::list(of(&self.a)),
-            P::MapAB => Ty::map(of(&self.a), of(&self.b)),
-            P::ListDyn => Ty::list(Ty::Dyn),
-            P::ListString => Ty::list(Ty::String),
-            P::TypeA => Ty::Type(Box::new(of(&self.a))),
+            P::Dyn => Ty::Dyn,
             P::Bool => Ty::Bool,
             P::Int => Ty::Int,
             P::Uint => Ty::Uint,
@@ -430,7 +246,15 @@ impl Bound {
             P::Duration => Ty::Duration,
             P::Timestamp => Ty::Timestamp,
             P::Quantity => Ty::Quantity,
-            P::Dyn => Ty::Dyn,
+            P::Url => Ty::Url,
+            P::Ip => Ty::Ip,
+            P::Cidr => Ty::Cidr,
+            P::Semver => Ty::Semver,
+            P::NamedFormat => Ty::NamedFormat,
+            P::Type(of) => Ty::Type(Box::new(self.result(*of))),
+            P::List(of) => Ty::list(self.result(*of)),
+            P::Map(key, value) => Ty::map(self.result(*key), self.result(*value)),
+            P::Optional(of) => Ty::optional(self.result(*of)),
         }
     }
 }

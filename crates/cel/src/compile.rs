@@ -107,7 +107,7 @@ pub(super) fn compile_on_this_thread(
         });
     }
     // If several lists have errors, only the errors of the first of these lists are reported.
-    let errors = [lowered.misused, lowered.mistyped, lowered.misformatted]
+    let errors = [lowered.misused, lowered.mistyped, lowered.unacceptable]
         .into_iter()
         .find(|errors| !errors.is_empty())
         .unwrap_or_default();
@@ -143,10 +143,9 @@ pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError
             source.len()
         )));
     }
-    // The syntax of optional fields (`a.?b`) is off, as in cel-go's standard environment. The
-    // parser does not expand macros, so the function `lower` receives macros as calls.
+    // The parser does not expand macros, so the function `lower` receives macros as calls.
     let parser = Env::default()
-        .with_optional_support(false)
+        .with_optional_support(true)
         .parser()
         .max_recursion_depth(u16::try_from(MAX_DEPTH).unwrap_or(u16::MAX));
     let (root, info) = parser

@@ -152,6 +152,8 @@ pub(super) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> ConversionOutc
         }
         V::Duration(nanoseconds) => format_duration(*nanoseconds),
         V::Time(time) => time.to_string(),
+        V::Ip(ip) => ip.to_string(),
+        V::Cidr(cidr) => cidr.to_string(),
         _ => return Err(Fault::no_overload()),
     }))
 }

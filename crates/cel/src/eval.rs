@@ -5,20 +5,25 @@
 
 use super::EvaluationScope;
 use super::convert::{arithmetic, convert};
-use super::failure::FixedText;
-use super::op::{Comprehension, ComprehensionKind, Const, Function, Op, Order, TimePart};
-use super::pattern::{Pattern, cached_pattern};
+use super::lists;
+use super::op::{
+    Comprehension, ComprehensionKind, Const, Function, Library, Op, OptionalTransform, Order,
+    PatternSearch, TimePart,
+};
+use super::optionals;
+use super::pattern::{Pattern, cached_pattern, find, find_all};
 use super::quantity;
 use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
+use super::{addresses, formats, versions};
 
 /// Number of bytes that are compared or searched in one step of the budget.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 
 /// Number of bytes that are matched with a regular expression in one step of the budget. The number
 /// is smaller, because matching is slower than searching for a text.
-const MATCH_BYTES_PER_STEP: usize = 64;
+pub(super) const MATCH_BYTES_PER_STEP: usize = 64;
 
 /// Number of budget steps for compiling a regular expression. A compilation takes at most about one
 /// millisecond.
@@ -53,10 +58,14 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             Op::Variable(slot) => self.variable(*slot),
             Op::Var(slot) => self.comprehension_variable(*slot),
             Op::Path(base, fields) => self.path(base, fields),
+            Op::OptionalPath(base, fields) => self.optional_path(base, fields),
             Op::Has(base, field) => self.has(base, field),
             Op::Index(pair) => self.index(pair),
+            Op::OptionalIndex(pair) => self.optional_index(pair),
             Op::List(items) => self.list(items),
+            Op::OptionalList(items) => self.optional_list(items),
             Op::Map(entries) => self.map(entries),
+            Op::OptionalMap(entries) => self.optional_map(entries),
             Op::Not(operand) => self.not(operand),
             Op::Neg(operand) => self.negate(operand),
             Op::And(terms) => self.logic(terms, false),
@@ -71,8 +80,11 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             Op::In(pair) => self.contained(pair),
             Op::InSet(operand, set) => self.in_set(operand, set),
             Op::Matches(operand, pattern) => self.matches(operand, pattern),
+            Op::Find(search) => self.find(search),
             Op::Call(function, args) => self.call(*function, args),
+            Op::Otherwise(pair, unwraps) => self.otherwise(pair, *unwraps),
             Op::Fold(fold) => self.fold(fold),
+            Op::OptionalTransform(transform) => self.optional_transform(transform),
         }
     }
 
@@ -144,6 +156,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             }
             return Ok(V::of(node));
         }
+        // A field of an optional value is optional.
+        if let V::Optional(optional) = &value {
+            return present_path(optional.as_deref(), fields);
+        }
         for field in fields {
             value = select(&value, field)?;
         }
@@ -151,25 +167,62 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
-        let value = self.eval(base)?;
-        if value.is_list() {
-            return Err(Fault::error("unsupported index type 'string' in list"));
+    fn optional_path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
+        match self.eval(base)? {
+            V::Optional(optional) => present_path(optional.as_deref(), fields),
+            value => present_path(Some(&value), fields),
         }
-        Ok(V::Bool(value.field(field).is_some()))
+    }
+
+    #[inline(never)]
+    fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
+        let present = match self.eval(base)? {
+            V::Optional(None) => false,
+            V::Optional(Some(value)) => present_field(&value, field)?.is_some(),
+            value => present_field(&value, field)?.is_some(),
+        };
+        Ok(V::Bool(present))
     }
 
     #[inline(never)]
     fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
         let (value, index) = self.pair(pair)?;
-        let missing = || match &pair.1 {
+        if let V::Optional(optional) = value {
+            return self.present_index(optional.as_deref(), &index);
+        }
+        let found = self.element_at(&value, &index)?;
+        found.ok_or(match &pair.1 {
             Op::Const(literal) => Fault::MissingLiteral(literal),
             _ => Fault::MissingComputed,
+        })
+    }
+
+    #[inline(never)]
+    fn optional_index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+        let (value, index) = self.pair(pair)?;
+        match value {
+            V::Optional(optional) => self.present_index(optional.as_deref(), &index),
+            value => self.present_index(Some(&value), &index),
+        }
+    }
+
+    /// Returns the element or member at an index as an optional value. `value` is None if the value
+    /// itself does not exist.
+    fn present_index(&mut self, value: Option<&V<'e>>, index: &V<'e>) -> Outcome<'e> {
+        let Some(value) = value else {
+            return Ok(V::Optional(None));
         };
+        let found = self.element_at(value, index)?;
+        Ok(found.map_or(V::Optional(None), V::some))
+    }
+
+    /// Returns the element or member at an index, or None if it does not exist.
+    fn element_at(&mut self, value: &V<'e>, index: &V<'e>) -> Result<Option<V<'e>>, Fault<'e>> {
         if value.is_list() {
-            let at = match &index {
+            let at = match index {
                 V::Int(int) => *int,
-                V::Uint(uint) => i64::try_from(*uint).unwrap_or(-1),
+                V::Uint(uint) => i64::try_from(*uint)
+                    .map_err(|_| Fault::error("unsupported index value in list: too large"))?,
                 V::Double(double) => {
                     let fractional = "unsupported index value in list: not a whole number";
                     exact_int(*double).ok_or(Fault::error(fractional))?
@@ -180,15 +233,12 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
                     return Err(Fault::words(&words));
                 }
             };
-            return usize::try_from(at)
-                .ok()
-                .and_then(|at| value.element(at))
-                .ok_or_else(missing);
+            return Ok(usize::try_from(at).ok().and_then(|at| value.element(at)));
         }
         match index {
             V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
                 charge(self.scope.budget, value.find_cost())?;
-                value.find(&index).ok_or_else(missing)
+                Ok(value.find(index))
             }
             other => Err(Fault::words(&[
                 "invalid qualifier type: ",
@@ -207,18 +257,74 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
+    fn optional_list(&mut self, items: &'e [(Op, bool)]) -> Outcome<'e> {
+        let mut values = Vec::with_capacity(items.len());
+        for (item, optional) in items {
+            let value = self.eval(item)?;
+            values.extend(present_item(value, *optional)?);
+        }
+        Ok(V::List(values.into()))
+    }
+
+    #[inline(never)]
     fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
         // Each key is compared with all previous keys, so the cost is quadratic.
         charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
-        let mut map: Vec<(V<'e>, V<'e>)> = Vec::with_capacity(entries.len());
+        let mut map = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
-            match map.iter_mut().find(|(own, _)| same_key(own, &key)) {
-                Some((_, own)) => *own = value,
-                None => map.push((key, value)),
+            insert(&mut map, key, value);
+        }
+        Ok(V::Map(map.into()))
+    }
+
+    #[inline(never)]
+    fn optional_map(&mut self, entries: &'e [(Op, Op, bool)]) -> Outcome<'e> {
+        charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
+        let mut map = Vec::with_capacity(entries.len());
+        for (key, value, optional) in entries {
+            let (key, value) = (self.eval(key)?, self.eval(value)?);
+            match present_item(value, *optional)? {
+                Some(value) => insert(&mut map, key, value),
+                // As in cel-go, an optional entry without a value removes an earlier entry.
+                None => map.retain(|(own, _)| !same_key(own, &key)),
             }
         }
         Ok(V::Map(map.into()))
+    }
+
+    /// Evaluates `or`, or `orValue` if `unwraps` is true. As in cel-go, a first operand that is not
+    /// an optional is the result.
+    #[inline(never)]
+    fn otherwise(&mut self, pair: &'e (Op, Op), unwraps: bool) -> Outcome<'e> {
+        match self.eval(&pair.0)? {
+            V::Optional(None) => self.eval(&pair.1),
+            V::Optional(Some(value)) if unwraps => Ok((*value).clone()),
+            value => Ok(value),
+        }
+    }
+
+    #[inline(never)]
+    fn optional_transform(&mut self, transform: &'e OptionalTransform) -> Outcome<'e> {
+        let value = match self.eval(&transform.target)? {
+            V::Optional(Some(value)) => (*value).clone(),
+            V::Optional(None) => return Ok(V::Optional(None)),
+            _ => return Err(Fault::no_overload()),
+        };
+        charge(self.scope.budget, transform.weight)?;
+        let depth = self.vars.len();
+        self.vars.push(value);
+        let result = self.eval(&transform.body);
+        self.vars.truncate(depth);
+        if transform.flat {
+            return result;
+        }
+        // As in cel-go 0.26, an optional that the body of `optMap` returns is not nested.
+        Ok(V::some(match result? {
+            V::Optional(Some(value)) => (*value).clone(),
+            V::Optional(None) => V::Null,
+            value => value,
+        }))
     }
 
     #[inline(never)]
@@ -269,7 +375,12 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     #[inline(never)]
     fn equality(&mut self, pair: &'e (Op, Op), wanted: bool) -> Outcome<'e> {
         let (left, right) = self.pair(pair)?;
-        Ok(V::Bool(equal(&left, &right, self.scope.budget)? == wanted))
+        // As in cel-go, `==` with values that cannot be compared is an error, and `!=` is true.
+        Ok(V::Bool(if wanted {
+            equal(&left, &right, self.scope.budget)?
+        } else {
+            !lists::matches(&left, &right, self.scope.budget)?
+        }))
     }
 
     #[inline(never)]
@@ -297,7 +408,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         for index in 0..range.len() {
             charge(self.scope.budget, u64::from(index % 16 == 15))?;
             if let Some(element) = range.element(index)
-                && equal(&value, &element, self.scope.budget)?
+                && lists::matches(&value, &element, self.scope.budget)?
             {
                 return Ok(V::Bool(true));
             }
@@ -309,7 +420,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> Outcome<'e> {
         let value = self.eval(operand)?;
         for element in set {
-            if equal(&value, &element.value(), self.scope.budget)? {
+            if lists::matches(&value, &element.value(), self.scope.budget)? {
                 return Ok(V::Bool(true));
             }
         }
@@ -317,14 +428,67 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     }
 
     #[inline(never)]
-    fn matches(&mut self, operand: &'e Op, pattern: &Result<Pattern, FixedText>) -> Outcome<'e> {
+    fn matches(&mut self, operand: &'e Op, pattern: &Pattern) -> Outcome<'e> {
         let V::Str(text) = self.eval(operand)? else {
             return Err(Fault::no_overload());
         };
-        match pattern {
-            Ok(pattern) => self.match_pattern(pattern, &text).map(V::Bool),
-            Err(message) => Err(Fault::Error(message.clone())),
+        self.match_pattern(pattern, &text).map(V::Bool)
+    }
+
+    /// Evaluates `find` or `findAll` with a pattern that is a string literal.
+    #[inline(never)]
+    fn find(&mut self, search: &'e PatternSearch) -> Outcome<'e> {
+        let text = self.eval(&search.text)?;
+        let limit = match &search.limit {
+            Some(limit) => Some(self.eval(limit)?),
+            None => None,
+        };
+        self.search(&search.pattern, &text, search.all, limit.as_ref())
+    }
+
+    /// Searches a text with a pattern. `limit` is the maximum number of matches.
+    fn search(
+        &mut self,
+        pattern: &Pattern,
+        text: &V<'e>,
+        all: bool,
+        limit: Option<&V<'e>>,
+    ) -> Outcome<'e> {
+        let V::Str(text) = text else {
+            return Err(Fault::no_overload());
+        };
+        let limit = match limit {
+            None => None,
+            Some(V::Int(limit)) => usize::try_from(*limit).ok(),
+            Some(_) => return Err(Fault::no_overload()),
+        };
+        if all {
+            find_all(pattern, text, limit, self.scope.budget)
+        } else {
+            find(pattern, text, self.scope.budget)
         }
+    }
+
+    /// Evaluates `find` or `findAll` with a computed pattern.
+    fn find_computed(&mut self, function: Function, args: &[V<'e>]) -> Outcome<'e> {
+        let [text, V::Str(pattern), limit @ ..] = args else {
+            return Err(Fault::no_overload());
+        };
+        let pattern = self.computed_pattern(pattern)?;
+        self.search(&pattern, text, function == Function::FindAll, limit.first())
+    }
+
+    /// Compiles a computed pattern, or returns it from the cache.
+    fn computed_pattern(&mut self, source: &str) -> Result<Pattern, Fault<'e>> {
+        charge(self.scope.budget, steps(source.len(), MATCH_BYTES_PER_STEP))?;
+        let (pattern, compiled) = cached_pattern(source);
+        charge(
+            self.scope.budget,
+            if compiled { PATTERN_COMPILE_STEPS } else { 1 },
+        )?;
+        // cel-go's error contains the pattern. This error does not contain the pattern, because a
+        // computed pattern can be a value of the object.
+        pattern.ok_or(Fault::error("error parsing regexp"))
     }
 
     fn match_pattern(&mut self, pattern: &Pattern, text: &str) -> Result<bool, Fault<'e>> {
@@ -335,8 +499,9 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn call(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
-        if function.is_of_strings() || function.is_of_quantities() {
-            return self.extension(function, args);
+        let library = function.library();
+        if library != Library::Core {
+            return self.extension(library, function, args);
         }
         // The type checker allows only one or two arguments.
         let first = args
@@ -351,17 +516,32 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
     }
 
-    /// Calls a function of the extension libraries.
+    /// Calls a function of an extension library. Functions of several libraries can have the same
+    /// name. Then the type of the first argument decides which function is called.
     #[inline(never)]
-    fn extension(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+    fn extension(&mut self, library: Library, function: Function, args: &'e [Op]) -> Outcome<'e> {
         let mut values = Vec::with_capacity(args.len());
         for arg in args {
             values.push(self.eval(arg)?);
         }
-        if function.is_of_strings() {
-            strings::call(function, &values, self.scope.budget)
-        } else {
-            quantity::call(function, &values, self.scope.budget)
+        let budget = &mut *self.scope.budget;
+        let library = match (library, values.first()) {
+            (Library::Strings, Some(list)) if function.is_of_lists() && list.is_list() => {
+                Library::Lists
+            }
+            (Library::Quantities, Some(V::Semver(_))) => Library::Versions,
+            _ => library,
+        };
+        match library {
+            Library::Strings => strings::call(function, &values, budget),
+            Library::Quantities => quantity::call(function, &values, budget),
+            Library::Lists => lists::call(function, &values, budget),
+            Library::Optionals => optionals::call(function, &values, budget),
+            Library::Addresses => addresses::call(function, &values, budget),
+            Library::Versions => versions::call(function, &values, budget),
+            Library::Formats => formats::call(function, &values, budget),
+            Library::Patterns => self.find_computed(function, &values),
+            Library::Core => Err(Fault::no_overload()),
         }
     }
 
@@ -406,18 +586,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             Function::StartsWith => text.starts_with(&**argument),
             Function::EndsWith => text.ends_with(&**argument),
             Function::Matches => {
-                charge(
-                    self.scope.budget,
-                    steps(argument.len(), MATCH_BYTES_PER_STEP),
-                )?;
-                let (pattern, compiled) = cached_pattern(argument);
-                charge(
-                    self.scope.budget,
-                    if compiled { PATTERN_COMPILE_STEPS } else { 1 },
-                )?;
-                // cel-go's error contains the pattern. This error does not contain the pattern,
-                // because a computed pattern can be a value of the object.
-                let pattern = pattern.ok_or(Fault::error("error parsing regexp"))?;
+                let pattern = self.computed_pattern(argument)?;
                 self.match_pattern(&pattern, text)?
             }
             _ => return Err(Fault::no_overload()),
@@ -437,13 +606,16 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             ComprehensionKind::Exists => self.quantify(fold, &range, true),
             ComprehensionKind::ExistsOne => self.exists_one(fold, &range),
             ComprehensionKind::Filter | ComprehensionKind::Map => self.collect(fold, &range),
+            ComprehensionKind::TransformMap => self.transform_map(fold, &range),
+            ComprehensionKind::TransformMapEntry => self.merge_entries(fold, &range),
+            ComprehensionKind::SortBy => self.sort_by(fold, &range),
         };
         self.vars.truncate(depth);
         result
     }
 
-    /// Charges the steps of one iteration, and sets the variable of a comprehension to the element
-    /// or key at `index` of `range`. `depth` is the number of comprehensions around this
+    /// Charges the steps of one iteration, and sets the variables of a comprehension to the element
+    /// or entry at `index` of `range`. `depth` is the number of comprehensions around this
     /// comprehension.
     fn bind(
         &mut self,
@@ -454,7 +626,15 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     ) -> Result<(), Fault<'e>> {
         charge(self.scope.budget, fold.weight)?;
         self.vars.truncate(depth);
-        self.vars.extend(range.item(index));
+        if !fold.two_variables {
+            self.vars.extend(range.item(index));
+        } else if range.is_list() {
+            self.vars
+                .push(V::Int(i64::try_from(index).unwrap_or(i64::MAX)));
+            self.vars.extend(range.element(index));
+        } else if let Some((key, value)) = range.entry(index) {
+            self.vars.extend([key, value]);
+        }
         Ok(())
     }
 
@@ -502,9 +682,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut items = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if let Some(test) = &fold.test
-                && !self.test(test)?
-            {
+            if !self.passes(fold)? {
                 continue;
             }
             if fold.kind == ComprehensionKind::Map {
@@ -515,6 +693,112 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
         Ok(V::List(items.into()))
     }
+
+    /// Evaluates the condition of a comprehension. Without a condition, the result is true.
+    fn passes(&mut self, fold: &'e Comprehension) -> Result<bool, Fault<'e>> {
+        fold.test.as_ref().map_or(Ok(true), |test| self.test(test))
+    }
+
+    #[inline(never)]
+    fn transform_map(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+        let depth = self.vars.len();
+        let mut entries = Vec::new();
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            if self.passes(fold)? {
+                let key = self.comprehension_variable(depth)?;
+                entries.push((key, self.eval(&fold.body)?));
+            }
+        }
+        Ok(V::Map(entries.into()))
+    }
+
+    #[inline(never)]
+    fn merge_entries(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+        let depth = self.vars.len();
+        let mut entries: Vec<(V<'e>, V<'e>)> = Vec::new();
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            if !self.passes(fold)? {
+                continue;
+            }
+            let map = self.eval(&fold.body)?;
+            if !map.is_map() {
+                return Err(Fault::no_overload());
+            }
+            for entry in 0..map.len() {
+                // The new key is compared with all previous keys.
+                charge(self.scope.budget, 1 + steps(entries.len(), 16))?;
+                let Some((key, value)) = map.entry(entry) else {
+                    continue;
+                };
+                if entries.iter().any(|(own, _)| same_key(own, &key)) {
+                    return Err(Fault::error("insert failed: key already exists"));
+                }
+                entries.push((key, value));
+            }
+        }
+        Ok(V::Map(entries.into()))
+    }
+
+    #[inline(never)]
+    fn sort_by(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+        if !range.is_list() {
+            return Err(Fault::no_overload());
+        }
+        let depth = self.vars.len();
+        let mut keys = Vec::with_capacity(range.len());
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            keys.push(self.eval(&fold.body)?);
+        }
+        lists::sort_by_keys(range, &keys, self.scope.budget)
+    }
+}
+
+/// Adds an entry to a map literal. As in cel-go, a later entry replaces an earlier entry with the
+/// same key.
+fn insert<'e>(map: &mut Vec<(V<'e>, V<'e>)>, key: V<'e>, value: V<'e>) {
+    match map.iter_mut().find(|(own, _)| same_key(own, &key)) {
+        Some((_, own)) => *own = value,
+        None => map.push((key, value)),
+    }
+}
+
+/// Returns the value of an element or entry of a literal. Returns None for an optional element whose
+/// value does not exist.
+fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>> {
+    match value {
+        value if !optional => Ok(Some(value)),
+        V::Optional(value) => Ok(value.map(|value| (*value).clone())),
+        other => Err(Fault::words(&[
+            "cannot initialize optional list element or map entry from non-optional value of type ",
+            other.type_name(),
+        ])),
+    }
+}
+
+/// Returns a field of a map, or None if it does not exist.
+fn present_field<'e>(value: &V<'e>, field: &'e str) -> Result<Option<V<'e>>, Fault<'e>> {
+    match value.field(field) {
+        None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
+        found => Ok(found),
+    }
+}
+
+/// Returns the value at a path of fields as an optional value. `value` is None if the value itself
+/// does not exist.
+fn present_path<'e>(value: Option<&V<'e>>, fields: &'e [Box<str>]) -> Outcome<'e> {
+    let Some(mut value) = value.cloned() else {
+        return Ok(V::Optional(None));
+    };
+    for field in fields {
+        match present_field(&value, field)? {
+            Some(member) => value = member,
+            None => return Ok(V::Optional(None)),
+        }
+    }
+    Ok(V::some(value))
 }
 
 /// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,

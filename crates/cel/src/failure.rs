@@ -3,7 +3,6 @@
 //! may see the error.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::op::Const;
 
@@ -55,8 +54,7 @@ impl fmt::Display for MissingKey {
     }
 }
 
-/// A text without values of the object. It consists of fixed words and of texts that the compiler
-/// took from the expression.
+/// A text of fixed words, which contains no values of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedText(Words);
 
@@ -64,7 +62,6 @@ pub struct FixedText(Words);
 enum Words {
     One(&'static str),
     Several(Box<[&'static str]>),
-    Source(Arc<str>),
 }
 
 impl FixedText {
@@ -77,13 +74,7 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// Wraps a text of the compiled expression. The caller must not pass a value of the object.
-    pub(super) fn of_source(text: &str) -> Self {
-        Self(Words::Source(text.into()))
-    }
-
-    /// Adds `prefix` before fixed words. If the text comes from the expression, the text stays
-    /// unchanged.
+    /// Adds `prefix` before the text.
     pub(super) fn with_prefix(self, prefix: &'static str) -> Self {
         match self.0 {
             Words::One(word) => Self::joined(&[prefix, word]),
@@ -91,7 +82,6 @@ impl FixedText {
                 let all = std::iter::once(prefix).chain(words);
                 Self(Words::Several(all.collect()))
             }
-            Words::Source(_) => self,
         }
     }
 }
@@ -101,7 +91,6 @@ impl fmt::Display for FixedText {
         match &self.0 {
             Words::One(word) => f.write_str(word),
             Words::Several(words) => words.iter().try_for_each(|word| f.write_str(word)),
-            Words::Source(text) => f.write_str(text),
         }
     }
 }

@@ -5,18 +5,16 @@
 //! separates thousands, and an exponent is formatted as in `1.5×10⁰³`.
 
 use std::fmt::Write;
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use super::Budget;
 use super::convert::{COPY_BYTES_PER_STEP, to_string};
 use super::format_clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
+use super::strings::is_printable;
 use super::value::{Fault, V, charge, steps};
 
 /// Maximum number of decimals of `%f`, and maximum width of `%e`. A larger number is an error.
 /// cel-go has no such limit, but longer texts are not useful.
-const MAX_PRECISION: usize = 60;
+const MAX_PRECISION: usize = 255;
 
 /// The error for a larger precision.
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
@@ -134,6 +132,8 @@ impl Output<'_> {
             V::Null => self.push("null"),
             V::Type(name) => self.push(name),
             V::Str(text) => self.push(text),
+            // The function `string` can convert these values, but `format` cannot.
+            V::Ip(_) | V::Cidr(_) => Err(Fault::no_overload()),
             _ => match to_string(value.clone(), self.budget)? {
                 V::Str(text) => self.push(&text),
                 _ => Err(Fault::no_overload()),
@@ -257,15 +257,6 @@ impl Output<'_> {
         self.push(&text[plain..])?;
         self.push("\"")
     }
-}
-
-/// Returns true if Go treats `char` as printable. Letters, marks, numbers, punctuation characters
-/// and symbols are printable.
-fn is_printable(char: char) -> bool {
-    static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is valid")
-    });
-    PRINTABLE.is_match(char.encode_utf8(&mut [0; 4]))
 }
 
 /// Formats the absolute value with `print`, and adds the sign.

@@ -181,7 +181,7 @@ impl Clause {
     pub(super) fn takes(self, ty: &Ty) -> bool {
         ty.is_dynamic()
             || match self {
-                Self::String => *ty != Ty::Quantity,
+                Self::String => !ty.is_opaque(),
                 Self::Decimal | Self::Octal => matches!(ty, Ty::Int | Ty::Uint),
                 Self::Fixed(_) | Self::Scientific(_) => matches!(ty, Ty::Double | Ty::String),
                 Self::Binary => matches!(ty, Ty::Int | Ty::Uint | Ty::Bool),

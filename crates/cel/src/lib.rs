@@ -26,6 +26,7 @@
 //! interpreter is not used. That interpreter differs from cel-go in many details, allocates for
 //! every selected field, and has no limit on its steps. This crate evaluates a tree of its own.
 
+mod addresses;
 mod answer;
 mod check;
 mod compile;
@@ -37,22 +38,31 @@ mod failure;
 mod format;
 mod format_check;
 mod format_clause;
+mod formats;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod ip_address;
 mod json_document;
 mod json_fault;
+mod lists;
 mod named_fields;
+mod named_format;
 mod op;
+mod optionals;
+mod overloads;
 mod pattern;
 mod projection;
 mod quantity;
 mod re2;
 mod result_kind;
 mod scope;
+mod semantic_version;
 mod strings;
 mod time;
 mod to_ops;
+mod url;
 mod value;
+mod versions;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,8 @@ use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
 
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
-use super::to_ops::NodeError;
+use super::op::ComprehensionKind;
+use super::to_ops::{NodeError, comprehension_kind};
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -267,10 +268,41 @@ impl FieldReader<'_> {
     fn call(&mut self, node: u64, call: &CallExpr) -> ValueOrigins {
         let name = call.func_name.trim_start_matches('.');
         match (call.target.as_deref(), &*call.args) {
-            (Some(range), [var, rest @ ..]) if is_comprehension(name) && !rest.is_empty() => {
-                self.comprehension(name, range, var, rest)
+            (Some(range), args)
+                if let Some((kind, variables)) = comprehension_kind(name, args.len()) =>
+            {
+                self.comprehension(kind, range, args, variables)
             }
-            (None, [operand, index]) if name == operators::INDEX => {
+            (Some(optional), [var, body]) if matches!(name, "optMap" | "optFlatMap") => {
+                // The value of an optional has the same origins as the optional.
+                let origin = self.read(optional);
+                self.read_with([(var, origin)], std::slice::from_ref(body))
+            }
+            (None, [operand, field]) if name == operators::OPT_SELECT => {
+                let operand = self.read(operand);
+                match &field.expr {
+                    Expr::Literal(LiteralValue::String(field)) => {
+                        self.select_field(node, &operand, field.inner())
+                    }
+                    _ => ValueOrigins::default(),
+                }
+            }
+            (Some(list), []) if matches!(name, "first" | "last") => self.read(list).indexed(),
+            (Some(optional), []) if name == "value" => self.read(optional),
+            (Some(optional), [other]) if matches!(name, "or" | "orValue") => {
+                let mut origin = self.read(optional);
+                origin.join(self.read(other));
+                origin
+            }
+            (Some(prefix), [operand]) if is_optional_of(prefix, name) => self.read(operand),
+            (Some(list), args) if matches!(name, "slice" | "reverse" | "distinct" | "sort") => {
+                let origin = self.read(list);
+                for arg in args {
+                    self.read(arg);
+                }
+                origin
+            }
+            (None, [operand, index]) if matches!(name, operators::INDEX | operators::OPT_INDEX) => {
                 let operand = self.read(operand);
                 if let Expr::Literal(LiteralValue::String(key)) = &index.expr {
                     return self.select_field(node, &operand, key.inner());
@@ -302,38 +334,58 @@ impl FieldReader<'_> {
 
     fn comprehension(
         &mut self,
-        name: &str,
+        kind: ComprehensionKind,
         range: &IdedExpr,
-        var: &IdedExpr,
-        rest: &[IdedExpr],
+        args: &[IdedExpr],
+        variables: usize,
     ) -> ValueOrigins {
         let range = self.read(range);
-        let Expr::Ident(var) = &var.expr else {
+        let Some((names, bodies)) = args.split_at_checked(variables) else {
             return ValueOrigins::default();
         };
-        self.vars.push((var.clone(), range.elements()));
-        let mut last = ValueOrigins::default();
-        for body in rest {
-            last = self.read(body);
-        }
-        self.vars.pop();
-        match name {
-            operators::MAP => last.list(),
-            operators::FILTER => range,
+        // With two variables, the first variable is an index or a key, and the second variable is an
+        // element of a list or a member of a map.
+        let last = match names {
+            [var] => self.read_with([(var, range.elements())], bodies),
+            [key, value] => {
+                let vars = [(key, ValueOrigins::default()), (value, range.indexed())];
+                self.read_with(vars, bodies)
+            }
+            _ => ValueOrigins::default(),
+        };
+        match kind {
+            ComprehensionKind::Map => last.list(),
+            ComprehensionKind::Filter | ComprehensionKind::SortBy => range,
             _ => ValueOrigins::default(),
         }
     }
+
+    /// Records the field selections in `bodies`, in which the variables `vars` have the given
+    /// origins. Returns the origins of the last body.
+    fn read_with<const N: usize>(
+        &mut self,
+        vars: [(&IdedExpr, ValueOrigins); N],
+        bodies: &[IdedExpr],
+    ) -> ValueOrigins {
+        let outer = self.vars.len();
+        for (var, origin) in vars {
+            if let Expr::Ident(name) = &var.expr {
+                self.vars.push((name.clone(), origin));
+            }
+        }
+        let mut last = ValueOrigins::default();
+        for body in bodies {
+            last = self.read(body);
+        }
+        self.vars.truncate(outer);
+        last
+    }
 }
 
-fn is_comprehension(name: &str) -> bool {
-    [
-        operators::ALL,
-        operators::EXISTS,
-        operators::EXISTS_ONE,
-        operators::FILTER,
-        operators::MAP,
-    ]
-    .contains(&name)
+/// Returns true for the functions `optional.of` and `optional.ofNonZeroValue`.
+fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
+    matches!(&prefix.expr, Expr::Ident(prefix) if prefix == "optional")
+        && matches!(name, "of" | "ofNonZeroValue")
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 //! the module `eval` evaluates it. An op tree is immutable, can be shared between threads, and has
 //! at most [`super::compile::MAX_DEPTH`] levels.
 
-use super::failure::FixedText;
+use super::named_format::NamedFormat;
+use super::overloads::constant_format;
 use super::pattern::Pattern;
+use super::time::Instant;
 use super::value::{Bytes, Text, V};
 
 #[derive(Debug, PartialEq)]
@@ -21,10 +23,19 @@ pub(super) enum Op {
     /// A chain of field selections, such as `a.b.c`. The whole chain is one op, so that the
     /// evaluation does not recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),
+    /// A chain of field selections whose first selection is optional, such as `.?a.b`. The result is
+    /// an optional value. A missing field is no error.
+    OptionalPath(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
+    /// `list[?index]` or `map[?key]`, which returns an optional value.
+    OptionalIndex(Box<(Op, Op)>),
     List(Vec<Op>),
+    /// A list literal with optional elements, such as `[a, ?b]`. The flag marks an optional element.
+    OptionalList(Vec<(Op, bool)>),
     Map(Vec<(Op, Op)>),
+    /// A map literal with optional entries, such as `{?'a': b}`. The flag marks an optional entry.
+    OptionalMap(Vec<(Op, Op, bool)>),
     Not(Box<Op>),
     Neg(Box<Op>),
     And(Vec<Op>),
@@ -37,11 +48,40 @@ pub(super) enum Op {
     In(Box<(Op, Op)>),
     /// The operator `in` with a list of literals.
     InSet(Box<Op>, Vec<Const>),
-    /// `matches` with a pattern that is a string literal. If the pattern is invalid, each
-    /// evaluation returns the error.
-    Matches(Box<Op>, Result<Pattern, FixedText>),
+    /// `matches` with a pattern that is a string literal.
+    Matches(Box<Op>, Pattern),
+    /// `find` or `findAll` with a pattern that is a string literal.
+    Find(Box<PatternSearch>),
     Call(Function, Vec<Op>),
+    /// `or` if the flag is false, or `orValue` if the flag is true. The second operand is evaluated
+    /// only if the first operand is an optional without a value.
+    Otherwise(Box<(Op, Op)>, bool),
     Fold(Box<Comprehension>),
+    /// `optMap` or `optFlatMap`.
+    OptionalTransform(Box<OptionalTransform>),
+}
+
+/// A call of `find` or `findAll` with a pattern that is a string literal.
+#[derive(Debug, PartialEq)]
+pub(super) struct PatternSearch {
+    pub text: Op,
+    pub pattern: Pattern,
+    /// True for `findAll`.
+    pub all: bool,
+    /// The maximum number of matches.
+    pub limit: Option<Op>,
+}
+
+/// A call of `optMap` or `optFlatMap`. The value of the optional is the value of a variable, like in
+/// a comprehension.
+#[derive(Debug, PartialEq)]
+pub(super) struct OptionalTransform {
+    pub target: Op,
+    pub body: Op,
+    /// True for `optFlatMap`, whose body returns an optional.
+    pub flat: bool,
+    /// Number of steps of the body.
+    pub weight: u64,
 }
 
 #[derive(Debug)]
@@ -54,6 +94,9 @@ pub(super) enum Const {
     Str(Box<str>),
     Bytes(Box<[u8]>),
     Type(&'static str),
+    /// A duration in nanoseconds.
+    Duration(i64),
+    Time(Instant),
 }
 
 impl PartialEq for Const {
@@ -63,18 +106,37 @@ impl PartialEq for Const {
         match (self, other) {
             (Self::Null, Self::Null) => true,
             (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::Int(a), Self::Int(b)) => a == b,
+            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => a == b,
             (Self::Uint(a), Self::Uint(b)) => a == b,
             (Self::Double(a), Self::Double(b)) => a.to_bits() == b.to_bits(),
             (Self::Str(a), Self::Str(b)) => a == b,
             (Self::Bytes(a), Self::Bytes(b)) => a == b,
             (Self::Type(a), Self::Type(b)) => a == b,
+            (Self::Time(a), Self::Time(b)) => a == b,
             _ => false,
         }
     }
 }
 
 impl Const {
+    /// Returns the constant with the value `value`. Returns None for a value that is not stored in
+    /// the op tree, such as a list.
+    pub(super) fn of(value: &V<'_>) -> Option<Self> {
+        Some(match value {
+            V::Null => Self::Null,
+            V::Bool(value) => Self::Bool(*value),
+            V::Int(value) => Self::Int(*value),
+            V::Uint(value) => Self::Uint(*value),
+            V::Double(value) => Self::Double(*value),
+            V::Str(text) => Self::Str((**text).into()),
+            V::Bytes(bytes) => Self::Bytes((**bytes).into()),
+            V::Type(name) => Self::Type(name),
+            V::Duration(nanoseconds) => Self::Duration(*nanoseconds),
+            V::Time(time) => Self::Time(*time),
+            _ => return None,
+        })
+    }
+
     pub(super) fn value(&self) -> V<'_> {
         match self {
             Self::Null => V::Null,
@@ -85,6 +147,8 @@ impl Const {
             Self::Str(value) => V::Str(Text::Ref(value)),
             Self::Bytes(value) => V::Bytes(Bytes::Ref(value)),
             Self::Type(name) => V::Type(name),
+            Self::Duration(nanoseconds) => V::Duration(*nanoseconds),
+            Self::Time(time) => V::Time(*time),
         }
     }
 }
@@ -106,13 +170,16 @@ pub(super) enum Arith {
     Mod,
 }
 
-/// A comprehension, such as `list.exists(x, x > 1)`.
+/// A comprehension, such as `list.exists(x, x > 1)` or `list.exists(i, x, x > i)`.
 #[derive(Debug, PartialEq)]
 pub(super) struct Comprehension {
     pub kind: ComprehensionKind,
-    /// The list or map whose elements or keys are visited.
+    /// True if the comprehension has two variables: the index and the element of a list, or the key
+    /// and the value of a map. One variable is the element of a list or the key of a map.
+    pub two_variables: bool,
+    /// The list or map that is visited.
     pub range: Op,
-    /// The condition of a `map` with three arguments.
+    /// The condition of `map`, `transformList`, `transformMap` and `transformMapEntry`.
     pub test: Option<Op>,
     /// The last argument, which is evaluated for each element or key.
     pub body: Op,
@@ -126,7 +193,19 @@ pub(super) enum ComprehensionKind {
     Exists,
     ExistsOne,
     Filter,
+    /// `map`, or `transformList`.
     Map,
+    TransformMap,
+    TransformMapEntry,
+    /// `sortBy`, whose body returns the key.
+    SortBy,
+}
+
+impl ComprehensionKind {
+    /// Returns true if the result is a list.
+    pub(super) fn makes_list(self) -> bool {
+        matches!(self, Self::Filter | Self::Map | Self::SortBy)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +232,7 @@ pub(super) enum Function {
     Join,
     LastIndexOf,
     LowerAscii,
+    Quote,
     Replace,
     Split,
     Substring,
@@ -169,6 +249,87 @@ pub(super) enum Function {
     IsGreaterThan,
     IsLessThan,
     CompareTo,
+    Sum,
+    Min,
+    Max,
+    IsSorted,
+    Sort,
+    Slice,
+    Flatten,
+    Range,
+    Reverse,
+    Distinct,
+    First,
+    Last,
+    SetsContains,
+    SetsEquivalent,
+    SetsIntersects,
+    OptionalOf,
+    OptionalOfNonZeroValue,
+    OptionalNone,
+    OptionalUnwrap,
+    UnwrapOpt,
+    Value,
+    HasValue,
+    Or,
+    OrValue,
+    Find,
+    FindAll,
+    Url,
+    IsUrl,
+    GetScheme,
+    GetHost,
+    GetHostname,
+    GetPort,
+    GetEscapedPath,
+    GetQuery,
+    Ip,
+    IsIp,
+    IsCanonicalIp,
+    Family,
+    IsUnspecified,
+    IsLoopback,
+    IsLinkLocalMulticast,
+    IsLinkLocalUnicast,
+    IsGlobalUnicast,
+    Cidr,
+    IsCidr,
+    ContainsIp,
+    ContainsCidr,
+    Masked,
+    PrefixLength,
+    Semver,
+    IsSemver,
+    Major,
+    Minor,
+    Patch,
+    NamedFormat,
+    Validate,
+    /// A function such as `format.dns1123Label`.
+    ConstantFormat(NamedFormat),
+}
+
+/// A group of functions that one module implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Library {
+    /// The functions of the language itself.
+    Core,
+    /// The string functions.
+    Strings,
+    /// The quantities of Kubernetes.
+    Quantities,
+    /// The functions of lists and sets.
+    Lists,
+    /// The functions of optional values.
+    Optionals,
+    /// The functions that search with a regular expression.
+    Patterns,
+    /// URLs, IP addresses and networks.
+    Addresses,
+    /// Semantic versions.
+    Versions,
+    /// The named formats of Kubernetes.
+    Formats,
 }
 
 /// The component of a timestamp or duration that a getter such as `getHours` returns.
@@ -186,123 +347,233 @@ pub(super) enum TimePart {
     Milliseconds,
 }
 
+/// The functions with their names. Functions such as `format.uri` are not in this list.
+static FUNCTIONS: [(&str, Function); 104] = [
+    ("size", Function::Size),
+    ("contains", Function::Contains),
+    ("startsWith", Function::StartsWith),
+    ("endsWith", Function::EndsWith),
+    ("matches", Function::Matches),
+    ("type", Function::Type),
+    ("dyn", Function::Dyn),
+    ("bool", Function::Bool),
+    ("bytes", Function::Bytes),
+    ("double", Function::Double),
+    ("duration", Function::Duration),
+    ("int", Function::Int),
+    ("string", Function::String),
+    ("timestamp", Function::Timestamp),
+    ("uint", Function::Uint),
+    ("getFullYear", Function::Get(TimePart::FullYear)),
+    ("getMonth", Function::Get(TimePart::Month)),
+    ("getDayOfYear", Function::Get(TimePart::DayOfYear)),
+    ("getDayOfMonth", Function::Get(TimePart::DayOfMonth)),
+    ("getDate", Function::Get(TimePart::Date)),
+    ("getDayOfWeek", Function::Get(TimePart::DayOfWeek)),
+    ("getHours", Function::Get(TimePart::Hours)),
+    ("getMinutes", Function::Get(TimePart::Minutes)),
+    ("getSeconds", Function::Get(TimePart::Seconds)),
+    ("getMilliseconds", Function::Get(TimePart::Milliseconds)),
+    ("charAt", Function::CharAt),
+    ("format", Function::Format),
+    ("indexOf", Function::IndexOf),
+    ("join", Function::Join),
+    ("lastIndexOf", Function::LastIndexOf),
+    ("lowerAscii", Function::LowerAscii),
+    ("strings.quote", Function::Quote),
+    ("replace", Function::Replace),
+    ("split", Function::Split),
+    ("substring", Function::Substring),
+    ("trim", Function::Trim),
+    ("upperAscii", Function::UpperAscii),
+    ("quantity", Function::Quantity),
+    ("isQuantity", Function::IsQuantity),
+    ("isInteger", Function::IsInteger),
+    ("asInteger", Function::AsInteger),
+    ("asApproximateFloat", Function::AsApproximateFloat),
+    ("sign", Function::Sign),
+    ("add", Function::Add),
+    ("sub", Function::Sub),
+    ("isGreaterThan", Function::IsGreaterThan),
+    ("isLessThan", Function::IsLessThan),
+    ("compareTo", Function::CompareTo),
+    ("sum", Function::Sum),
+    ("min", Function::Min),
+    ("max", Function::Max),
+    ("isSorted", Function::IsSorted),
+    ("sort", Function::Sort),
+    ("slice", Function::Slice),
+    ("flatten", Function::Flatten),
+    ("lists.range", Function::Range),
+    ("reverse", Function::Reverse),
+    ("distinct", Function::Distinct),
+    ("first", Function::First),
+    ("last", Function::Last),
+    ("sets.contains", Function::SetsContains),
+    ("sets.equivalent", Function::SetsEquivalent),
+    ("sets.intersects", Function::SetsIntersects),
+    ("optional.of", Function::OptionalOf),
+    ("optional.ofNonZeroValue", Function::OptionalOfNonZeroValue),
+    ("optional.none", Function::OptionalNone),
+    ("optional.unwrap", Function::OptionalUnwrap),
+    ("unwrapOpt", Function::UnwrapOpt),
+    ("value", Function::Value),
+    ("hasValue", Function::HasValue),
+    ("or", Function::Or),
+    ("orValue", Function::OrValue),
+    ("find", Function::Find),
+    ("findAll", Function::FindAll),
+    ("url", Function::Url),
+    ("isURL", Function::IsUrl),
+    ("getScheme", Function::GetScheme),
+    ("getHost", Function::GetHost),
+    ("getHostname", Function::GetHostname),
+    ("getPort", Function::GetPort),
+    ("getEscapedPath", Function::GetEscapedPath),
+    ("getQuery", Function::GetQuery),
+    ("ip", Function::Ip),
+    ("isIP", Function::IsIp),
+    ("ip.isCanonical", Function::IsCanonicalIp),
+    ("family", Function::Family),
+    ("isUnspecified", Function::IsUnspecified),
+    ("isLoopback", Function::IsLoopback),
+    ("isLinkLocalMulticast", Function::IsLinkLocalMulticast),
+    ("isLinkLocalUnicast", Function::IsLinkLocalUnicast),
+    ("isGlobalUnicast", Function::IsGlobalUnicast),
+    ("cidr", Function::Cidr),
+    ("isCIDR", Function::IsCidr),
+    ("containsIP", Function::ContainsIp),
+    ("containsCIDR", Function::ContainsCidr),
+    ("masked", Function::Masked),
+    ("prefixLength", Function::PrefixLength),
+    ("semver", Function::Semver),
+    ("isSemver", Function::IsSemver),
+    ("major", Function::Major),
+    ("minor", Function::Minor),
+    ("patch", Function::Patch),
+    ("format.named", Function::NamedFormat),
+    ("validate", Function::Validate),
+];
+
 impl Function {
+    /// Returns the function with a name such as `size` or `sets.contains`.
     pub(super) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "size" => Self::Size,
-            "contains" => Self::Contains,
-            "startsWith" => Self::StartsWith,
-            "endsWith" => Self::EndsWith,
-            "matches" => Self::Matches,
-            "type" => Self::Type,
-            "dyn" => Self::Dyn,
-            "bool" => Self::Bool,
-            "bytes" => Self::Bytes,
-            "double" => Self::Double,
-            "duration" => Self::Duration,
-            "int" => Self::Int,
-            "string" => Self::String,
-            "timestamp" => Self::Timestamp,
-            "uint" => Self::Uint,
-            "getFullYear" => Self::Get(TimePart::FullYear),
-            "getMonth" => Self::Get(TimePart::Month),
-            "getDayOfYear" => Self::Get(TimePart::DayOfYear),
-            "getDayOfMonth" => Self::Get(TimePart::DayOfMonth),
-            "getDate" => Self::Get(TimePart::Date),
-            "getDayOfWeek" => Self::Get(TimePart::DayOfWeek),
-            "getHours" => Self::Get(TimePart::Hours),
-            "getMinutes" => Self::Get(TimePart::Minutes),
-            "getSeconds" => Self::Get(TimePart::Seconds),
-            "getMilliseconds" => Self::Get(TimePart::Milliseconds),
-            "charAt" => Self::CharAt,
-            "format" => Self::Format,
-            "indexOf" => Self::IndexOf,
-            "join" => Self::Join,
-            "lastIndexOf" => Self::LastIndexOf,
-            "lowerAscii" => Self::LowerAscii,
-            "replace" => Self::Replace,
-            "split" => Self::Split,
-            "substring" => Self::Substring,
-            "trim" => Self::Trim,
-            "upperAscii" => Self::UpperAscii,
-            "quantity" => Self::Quantity,
-            "isQuantity" => Self::IsQuantity,
-            "isInteger" => Self::IsInteger,
-            "asInteger" => Self::AsInteger,
-            "asApproximateFloat" => Self::AsApproximateFloat,
-            "sign" => Self::Sign,
-            "add" => Self::Add,
-            "sub" => Self::Sub,
-            "isGreaterThan" => Self::IsGreaterThan,
-            "isLessThan" => Self::IsLessThan,
-            "compareTo" => Self::CompareTo,
-            _ => return None,
-        })
+        let mut functions = FUNCTIONS.iter();
+        functions
+            .find_map(|(own, function)| (*own == name).then_some(*function))
+            .or_else(|| constant_format(name).map(Self::ConstantFormat))
     }
 
-    /// Returns the name of a function of the extension libraries, for error texts. The result is
-    /// empty for other functions, because their errors do not contain the function's name.
+    /// Returns the name of the function for error texts. The result is empty for a function of the
+    /// language itself, because errors of these functions do not contain the name.
     pub(super) fn name(self) -> &'static str {
+        let mut functions = FUNCTIONS.iter();
+        let named = functions.find(|(_, own)| *own == self);
+        named.map_or("", |(name, _)| name)
+    }
+
+    /// Returns the library that implements the function. If several libraries have functions of
+    /// the same name, the result is the library for which the function was added first.
+    pub(super) fn library(self) -> Library {
         match self {
-            Self::CharAt => "charAt",
-            Self::Format => "format",
-            Self::IndexOf => "indexOf",
-            Self::Join => "join",
-            Self::LastIndexOf => "lastIndexOf",
-            Self::LowerAscii => "lowerAscii",
-            Self::Replace => "replace",
-            Self::Split => "split",
-            Self::Substring => "substring",
-            Self::Trim => "trim",
-            Self::UpperAscii => "upperAscii",
-            Self::Quantity => "quantity",
-            Self::IsQuantity => "isQuantity",
-            Self::IsInteger => "isInteger",
-            Self::AsInteger => "asInteger",
-            Self::AsApproximateFloat => "asApproximateFloat",
-            Self::Sign => "sign",
-            Self::Add => "add",
-            Self::Sub => "sub",
-            Self::IsGreaterThan => "isGreaterThan",
-            Self::IsLessThan => "isLessThan",
-            Self::CompareTo => "compareTo",
-            _ => "",
+            Self::CharAt
+            | Self::Format
+            | Self::IndexOf
+            | Self::Join
+            | Self::LastIndexOf
+            | Self::LowerAscii
+            | Self::Quote
+            | Self::Replace
+            | Self::Split
+            | Self::Substring
+            | Self::Trim
+            | Self::UpperAscii => Library::Strings,
+            Self::Quantity
+            | Self::IsQuantity
+            | Self::IsInteger
+            | Self::AsInteger
+            | Self::AsApproximateFloat
+            | Self::Sign
+            | Self::Add
+            | Self::Sub
+            | Self::IsGreaterThan
+            | Self::IsLessThan
+            | Self::CompareTo => Library::Quantities,
+            Self::Sum
+            | Self::Min
+            | Self::Max
+            | Self::IsSorted
+            | Self::Sort
+            | Self::Slice
+            | Self::Flatten
+            | Self::Range
+            | Self::Reverse
+            | Self::Distinct
+            | Self::First
+            | Self::Last
+            | Self::SetsContains
+            | Self::SetsEquivalent
+            | Self::SetsIntersects => Library::Lists,
+            Self::OptionalOf
+            | Self::OptionalOfNonZeroValue
+            | Self::OptionalNone
+            | Self::OptionalUnwrap
+            | Self::UnwrapOpt
+            | Self::Value
+            | Self::HasValue
+            | Self::Or
+            | Self::OrValue => Library::Optionals,
+            Self::Find | Self::FindAll => Library::Patterns,
+            Self::Url
+            | Self::IsUrl
+            | Self::GetScheme
+            | Self::GetHost
+            | Self::GetHostname
+            | Self::GetPort
+            | Self::GetEscapedPath
+            | Self::GetQuery
+            | Self::Ip
+            | Self::IsIp
+            | Self::IsCanonicalIp
+            | Self::Family
+            | Self::IsUnspecified
+            | Self::IsLoopback
+            | Self::IsLinkLocalMulticast
+            | Self::IsLinkLocalUnicast
+            | Self::IsGlobalUnicast
+            | Self::Cidr
+            | Self::IsCidr
+            | Self::ContainsIp
+            | Self::ContainsCidr
+            | Self::Masked
+            | Self::PrefixLength => Library::Addresses,
+            Self::Semver | Self::IsSemver | Self::Major | Self::Minor | Self::Patch => {
+                Library::Versions
+            }
+            Self::NamedFormat | Self::Validate | Self::ConstantFormat(_) => Library::Formats,
+            _ => Library::Core,
         }
     }
 
-    /// Returns true for a function of the string library.
-    pub(super) fn is_of_strings(self) -> bool {
-        matches!(
-            self,
-            Self::CharAt
-                | Self::Format
-                | Self::IndexOf
-                | Self::Join
-                | Self::LastIndexOf
-                | Self::LowerAscii
-                | Self::Replace
-                | Self::Split
-                | Self::Substring
-                | Self::Trim
-                | Self::UpperAscii
-        )
+    /// Returns true for a string function that is also a function of lists.
+    pub(super) fn is_of_lists(self) -> bool {
+        matches!(self, Self::IndexOf | Self::LastIndexOf)
     }
 
-    /// Returns true for a function of the quantity library.
-    pub(super) fn is_of_quantities(self) -> bool {
+    /// Returns true for a function that converts a value to another type. cel-go evaluates such a
+    /// call during compilation if the argument is a literal.
+    pub(super) fn is_conversion(self) -> bool {
         matches!(
             self,
-            Self::Quantity
-                | Self::IsQuantity
-                | Self::IsInteger
-                | Self::AsInteger
-                | Self::AsApproximateFloat
-                | Self::Sign
-                | Self::Add
-                | Self::Sub
-                | Self::IsGreaterThan
-                | Self::IsLessThan
-                | Self::CompareTo
+            Self::Bool
+                | Self::Bytes
+                | Self::Double
+                | Self::Duration
+                | Self::Dyn
+                | Self::Int
+                | Self::String
+                | Self::Timestamp
+                | Self::Uint
         )
     }
 }

@@ -1,4 +1,4 @@
-//! The regular expressions of the function `matches`. Syntax, meaning and errors equal those of RE2
+//! The regular expressions of the functions `matches`, `find` and `findAll`. Syntax, meaning and errors equal those of RE2
 //! in Go. The size of a compiled pattern is limited, and a search with a complex pattern takes more
 //! steps of the budget.
 
@@ -7,7 +7,11 @@ use std::sync::{Mutex, PoisonError};
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use super::Budget;
+use super::eval::MATCH_BYTES_PER_STEP;
 use super::re2::translate;
+use super::strings::slice;
+use super::value::{Fault, Text, V, charge, steps};
 
 /// Maximum size of a compiled pattern in bytes (1 MiB). A larger pattern is refused. RE2's default
 /// limit has the same order of magnitude.
@@ -91,4 +95,71 @@ pub(super) fn cached_pattern(source: &str) -> (Option<Pattern>, bool) {
     }
     cache.push_back((source.into(), pattern.clone()));
     (pattern, true)
+}
+
+/// Charges the steps for a search in `len` bytes.
+fn charge_search<'e>(pattern: &Pattern, len: usize, budget: &mut Budget) -> Result<(), Fault<'e>> {
+    let cost = steps(len, MATCH_BYTES_PER_STEP).saturating_mul(pattern.weight);
+    charge(budget, cost)
+}
+
+/// Returns the first match in `text`, or an empty text if there is no match.
+pub(super) fn find<'e>(
+    pattern: &Pattern,
+    text: &Text<'e>,
+    budget: &mut Budget,
+) -> Result<V<'e>, Fault<'e>> {
+    charge_search(pattern, text.len(), budget)?;
+    match next_match(pattern, text, 0) {
+        Some((start, end)) => slice(text, start, end, budget),
+        None => Ok(V::Str(Text::Ref(""))),
+    }
+}
+
+/// Returns the matches in `text` from left to right, which do not overlap. `limit` is the maximum
+/// number of matches. As in Go, an empty match directly after another match does not count.
+pub(super) fn find_all<'e>(
+    pattern: &Pattern,
+    text: &Text<'e>,
+    limit: Option<usize>,
+    budget: &mut Budget,
+) -> Result<V<'e>, Fault<'e>> {
+    let mut matches = Vec::new();
+    let mut from = 0;
+    let mut last_end = None;
+    while limit.is_none_or(|limit| matches.len() < limit) {
+        // Each search can read the whole rest of the text. Each match becomes a value, which takes
+        // one step.
+        charge_search(pattern, text.len() - from, budget)?;
+        charge(budget, 1)?;
+        let Some((start, end)) = next_match(pattern, text, from) else {
+            break;
+        };
+        if start < end || last_end != Some(start) {
+            matches.push(slice(text, start, end, budget)?);
+        }
+        last_end = Some(end);
+        from = if start < end {
+            end
+        } else {
+            match text.get(end..).and_then(|rest| rest.chars().next()) {
+                Some(next) => end + next.len_utf8(),
+                None => break,
+            }
+        };
+    }
+    Ok(V::List(matches.into()))
+}
+
+/// Returns start and end of the first match that begins at the byte `from` or later. A match between
+/// two bytes of one character is ignored.
+fn next_match(pattern: &Pattern, text: &str, from: usize) -> Option<(usize, usize)> {
+    let mut from = from;
+    loop {
+        let found = pattern.regex.find_at(text.as_bytes(), from)?;
+        if text.is_char_boundary(found.start()) && text.is_char_boundary(found.end()) {
+            return Some((found.start(), found.end()));
+        }
+        from = found.start() + 1;
+    }
 }

@@ -179,7 +179,7 @@ impl NeedCollector {
                     var.merge(want);
                 }
             }
-            Op::Path(base, fields) => {
+            Op::Path(base, fields) | Op::OptionalPath(base, fields) => {
                 let need = fields
                     .iter()
                     .rev()
@@ -189,7 +189,7 @@ impl NeedCollector {
             Op::Has(base, field) => {
                 self.visit(base, NeededPart::named(field, NeededPart::default()));
             }
-            Op::Index(pair) => {
+            Op::Index(pair) | Op::OptionalIndex(pair) => {
                 self.visit(&pair.0, NeededPart::every(want));
                 self.visit(&pair.1, NeededPart::whole());
             }
@@ -199,8 +199,20 @@ impl NeedCollector {
                     self.visit(item, element.clone());
                 }
             }
+            Op::OptionalList(items) => {
+                let element = want.into_element();
+                for (item, _) in items {
+                    self.visit(item, element.clone());
+                }
+            }
             Op::Map(entries) => {
                 for (key, value) in entries {
+                    self.visit(key, NeededPart::whole());
+                    self.visit(value, NeededPart::whole());
+                }
+            }
+            Op::OptionalMap(entries) => {
+                for (key, value, _) in entries {
                     self.visit(key, NeededPart::whole());
                     self.visit(value, NeededPart::whole());
                 }
@@ -209,6 +221,22 @@ impl NeedCollector {
                 self.visit(operand, NeededPart::whole());
             }
             Op::Matches(operand, _) => self.visit(operand, NeededPart::whole()),
+            Op::Find(search) => {
+                self.visit(&search.text, NeededPart::whole());
+                if let Some(limit) = &search.limit {
+                    self.visit(limit, NeededPart::whole());
+                }
+            }
+            Op::Otherwise(pair, _) => {
+                self.visit(&pair.0, want.clone());
+                self.visit(&pair.1, want);
+            }
+            Op::OptionalTransform(transform) => {
+                self.vars.push(NeededPart::default());
+                self.visit(&transform.body, want);
+                let var = self.vars.pop().unwrap_or_default();
+                self.visit(&transform.target, var);
+            }
             Op::And(terms) | Op::Or(terms) => self.visit_all(terms),
             Op::Cond(parts) => {
                 self.visit(&parts.0, NeededPart::whole());
@@ -219,18 +247,43 @@ impl NeedCollector {
                 self.visit(&pair.0, NeededPart::whole());
                 self.visit(&pair.1, NeededPart::whole());
             }
-            Op::Call(Function::Size, args) => {
+            Op::Call(function, args) => self.visit_call(*function, args, want),
+            Op::Fold(fold) => self.visit_comprehension(fold, want),
+        }
+    }
+
+    fn visit_call(&mut self, function: Function, args: &[Op], want: NeededPart) {
+        match function {
+            Function::Size => {
                 for arg in args {
                     self.visit(arg, NeededPart::every(NeededPart::default()));
                 }
             }
-            Op::Call(Function::Dyn, args) => {
+            // The result has the same parts as the argument. An optional has the parts of its
+            // value.
+            Function::Dyn | Function::OptionalOf | Function::Value => {
                 for arg in args {
                     self.visit(arg, want.clone());
                 }
             }
-            Op::Call(_, args) => self.visit_all(args),
-            Op::Fold(fold) => self.visit_comprehension(fold, want),
+            Function::HasValue => {
+                for arg in args {
+                    self.visit(arg, NeededPart::default());
+                }
+            }
+            // The result is an element of the list.
+            Function::First | Function::Last => {
+                for arg in args {
+                    self.visit(arg, NeededPart::every(want.clone()));
+                }
+            }
+            // The result has some or all elements of the list. The other arguments are numbers.
+            Function::Slice | Function::Reverse => {
+                let [list, numbers @ ..] = args else { return };
+                self.visit(list, NeededPart::every(want.into_element()));
+                self.visit_all(numbers);
+            }
+            _ => self.visit_all(args),
         }
     }
 
@@ -241,24 +294,28 @@ impl NeedCollector {
     }
 
     fn visit_comprehension(&mut self, fold: &Comprehension, want: NeededPart) {
-        let element = want.into_element();
-        self.vars.push(NeededPart::default());
+        let outer = self.vars.len();
+        // With two variables, the second variable is an element of the list or a member of the map.
+        // The first variable is an index or a key, of which nothing is read.
+        let element = outer + usize::from(fold.two_variables);
+        self.vars.resize(element + 1, NeededPart::default());
         if let Some(test) = &fold.test {
             self.visit(test, NeededPart::whole());
         }
-        match fold.kind {
-            ComprehensionKind::Map => self.visit(&fold.body, element),
-            ComprehensionKind::Filter => {
-                self.visit(&fold.body, NeededPart::whole());
-                if let Some(var) = self.vars.last_mut() {
-                    var.merge(element);
-                }
-            }
-            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
-                self.visit(&fold.body, NeededPart::whole());
-            }
+        let body = match fold.kind {
+            ComprehensionKind::Map => want.clone().into_element(),
+            _ => NeededPart::whole(),
+        };
+        self.visit(&fold.body, body);
+        if matches!(
+            fold.kind,
+            ComprehensionKind::Filter | ComprehensionKind::SortBy
+        ) && let Some(var) = self.vars.get_mut(element)
+        {
+            var.merge(want.into_element());
         }
         let var = self.vars.pop().unwrap_or_default();
+        self.vars.truncate(outer);
         self.visit(&fold.range, NeededPart::every(var));
     }
 }

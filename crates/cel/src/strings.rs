@@ -4,7 +4,10 @@
 //! The number of budget steps of a call depends on the number of bytes that the call reads and
 //! creates. Indexes count code points.
 
+use std::sync::LazyLock;
+
 use memchr::memmem;
+use regex::Regex;
 
 use super::Budget;
 use super::convert::COPY_BYTES_PER_STEP;
@@ -54,6 +57,7 @@ pub(super) fn call<'e>(
             charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::text(&text.to_ascii_lowercase()))
         }
+        (Function::Quote, []) => quote(text, budget),
         (Function::UpperAscii, []) => {
             charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
             Ok(V::text(&text.to_ascii_uppercase()))
@@ -99,7 +103,12 @@ fn out_of_range<'e>() -> Fault<'e> {
 
 /// Returns the bytes of `text` from `start` to `end`. If `text` is borrowed or returned as a whole,
 /// no bytes are copied.
-fn slice<'e>(text: &Text<'e>, start: usize, end: usize, budget: &mut Budget) -> StringOutcome<'e> {
+pub(super) fn slice<'e>(
+    text: &Text<'e>,
+    start: usize,
+    end: usize,
+    budget: &mut Budget,
+) -> StringOutcome<'e> {
     match text {
         Text::Ref(text) => Ok(V::Str(Text::Ref(text.get(start..end).unwrap_or_default()))),
         Text::Own(own) if start == 0 && end == own.len() => Ok(V::Str(text.clone())),
@@ -164,6 +173,33 @@ fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> StringOutcome
     let bytes = text.as_bytes().get(..end).unwrap_or_default();
     let found = memmem::rfind(bytes, part.as_bytes());
     Ok(V::Int(found.map_or(-1, |at| count(&text[..at]))))
+}
+
+/// Returns the text in double quotes. Only quotes, backslashes and some control characters are
+/// escaped.
+fn quote<'e>(text: &str, budget: &mut Budget) -> StringOutcome<'e> {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for char in text.chars() {
+        let escaped = match char {
+            '\u{7}' => 'a',
+            '\u{8}' => 'b',
+            '\u{c}' => 'f',
+            '\n' => 'n',
+            '\r' => 'r',
+            '\t' => 't',
+            '\u{b}' => 'v',
+            '\\' | '"' => char,
+            _ => {
+                out.push(char);
+                continue;
+            }
+        };
+        out.extend(['\\', escaped]);
+    }
+    out.push('"');
+    charge(budget, steps(out.len(), COPY_BYTES_PER_STEP))?;
+    Ok(V::Str(Text::Own(out.into())))
 }
 
 fn replace<'e>(
@@ -268,4 +304,13 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
         out.push_str(&part);
     }
     Ok(V::Str(Text::Own(out.into())))
+}
+
+/// Returns true if Go prints a character outside of ASCII as it is. Letters, marks, numbers,
+/// punctuation characters and symbols of Unicode 15.0 are printed, which is the version of Go 1.26.
+pub(super) fn is_printable(char: char) -> bool {
+    static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}&&\p{age:15.0}]$").expect("the pattern is valid")
+    });
+    PRINTABLE.is_match(char.encode_utf8(&mut [0; 4]))
 }

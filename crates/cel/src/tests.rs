@@ -10,9 +10,8 @@ use super::*;
 
 mod errors_contain_no_values;
 mod evaluation;
-mod functions;
-mod golden;
 mod hostile_expressions;
+mod kubernetes;
 mod variables;
 
 /// Compiles `source`, whose result can have any type.
@@ -65,6 +64,7 @@ fn format_value(value: &V<'_>) -> String {
         V::Bool(value) => format!("bool:{value}"),
         V::Int(value) => format!("int:{value}"),
         V::Uint(value) => format!("uint:{value}"),
+        V::Double(value) if value.is_nan() => "double:NaN".to_owned(),
         V::Double(value) => format!("double:{:016x}", value.to_bits()),
         V::Str(text) => format!("string:{}", go_json(text)),
         V::Bytes(bytes) => {
@@ -78,6 +78,13 @@ fn format_value(value: &V<'_>) -> String {
         }
         V::Type(name) => format!("type:{name}"),
         V::Quantity(quantity) => format!("quantity:{quantity}"),
+        V::Url(url) => format!("url:{}", go_json(&url.to_string())),
+        V::Ip(ip) => format!("ip:{ip}"),
+        V::Cidr(cidr) => format!("cidr:{cidr}"),
+        V::Semver(version) => format!("semver:{version}"),
+        V::NamedFormat(format) => format!("format:{}", format.name()),
+        V::Optional(None) => "optional.none".to_owned(),
+        V::Optional(Some(value)) => format!("optional.of({})", format_value(value)),
         _ if value.is_list() => {
             let items: Vec<_> = (0..value.len())
                 .map(|index| format_value(&value.item(index).unwrap()))
@@ -87,8 +94,7 @@ fn format_value(value: &V<'_>) -> String {
         _ => {
             let mut entries: Vec<_> = (0..value.len())
                 .map(|index| {
-                    let key = value.item(index).unwrap();
-                    let member = value.find(&key).unwrap();
+                    let (key, member) = value.entry(index).unwrap();
                     format!("{}={}", format_value(&key), format_value(&member))
                 })
                 .collect();
@@ -98,61 +104,16 @@ fn format_value(value: &V<'_>) -> String {
     }
 }
 
-/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`.
+/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`, and two line
+/// separators.
 fn go_json(text: &str) -> String {
     serde_json::to_string(text)
         .unwrap()
         .replace('&', "\\u0026")
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
-}
-
-/// An expression of the golden file that is not tested. In the golden file, this expression is an
-/// error, because the file was recorded without the string library. The tests in `functions.rs`
-/// test this library.
-const SKIPPED_EXPRESSION: &str = "['a'].join(',')";
-
-/// The golden file, which contains recorded results of cel-go.
-#[derive(Deserialize)]
-struct Golden {
-    /// JSON texts. An empty text stands for null.
-    objects: Vec<String>,
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    expr: String,
-    /// The index of the object.
-    object: usize,
-    /// `ok`, `compile-err`, `eval-err`, or `badobj` if the object is not valid JSON.
-    phase: String,
-    /// The value or the error.
-    v: String,
-}
-
-impl Golden {
-    fn load() -> Self {
-        let mut golden: Self =
-            serde_json::from_str(include_str!("../../../tests/golden/cel-golden.json")).unwrap();
-        golden.cases.retain(|case| case.expr != SKIPPED_EXPRESSION);
-        golden
-    }
-
-    /// Returns each case with its compiled expression.
-    fn compiled(&self) -> Vec<(&Case, Result<Compiled, CompileError>)> {
-        let sources: Vec<_> = self.cases.iter().map(|case| &case.expr).collect();
-        let compiled = compile_all(&sources, &Environment::default());
-        self.cases.iter().zip(compiled).collect()
-    }
-
-    /// Returns the JSON of the case's object.
-    fn json(&self, case: &Case) -> &[u8] {
-        match self.objects[case.object].as_bytes() {
-            b"" => b"null",
-            json => json,
-        }
-    }
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
 }
 
 /// Returns the projection of the whole object.

@@ -163,11 +163,12 @@ impl Instant {
     /// minutes such as `-05:30`.
     fn zone_offset(self, zone: &str) -> Option<i64> {
         if let Some((hours, minutes)) = zone.split_once(':') {
-            let hours: i64 = hours
-                .parse()
-                .ok()
-                .filter(|hours| (-99..=99).contains(hours))?;
-            let minutes: i64 = minutes.parse().ok().filter(|m| (0..60).contains(m))?;
+            // cel-go accepts all numbers. More than four digits would only lead to other years.
+            let parse = |text: &str| {
+                let number: i64 = text.parse().ok()?;
+                (-9_999..=9_999).contains(&number).then_some(number)
+            };
+            let (hours, minutes) = (parse(hours)?, parse(minutes)?);
             let minutes = if zone.starts_with('-') {
                 -minutes
             } else {
@@ -178,7 +179,10 @@ impl Instant {
         if zone.is_empty() || zone == "UTC" {
             return Some(0);
         }
-        let zone = TimeZone::get(zone).ok()?;
+        // The names of time zones are case-sensitive in Go, but not in jiff.
+        let zone = TimeZone::get(zone)
+            .ok()
+            .filter(|found| found.iana_name() == Some(zone))?;
         let second = self
             .second
             .clamp(Timestamp::MIN.as_second(), Timestamp::MAX.as_second());

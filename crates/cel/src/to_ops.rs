@@ -3,15 +3,20 @@
 //! calls in the syntax tree.
 
 use cel::IdedExpr;
-use cel::common::ast::{CallExpr, EntryExpr, Expr, LiteralValue, MapExpr, SelectExpr, operators};
+use cel::common::ast::{
+    CallExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, operators,
+};
 
 use std::collections::HashMap;
 
-use super::Environment;
 use super::check::{Ty, resolve};
-use super::failure::FixedText;
-use super::op::{Arith, Comprehension, ComprehensionKind, Const, Function, Op, Order};
+use super::convert::convert;
+use super::op::{
+    Arith, Comprehension, ComprehensionKind, Const, Function, Op, OptionalTransform, Order,
+    PatternSearch,
+};
 use super::pattern::Pattern;
+use super::{Budget, Environment};
 
 /// Number of ops that are evaluated in one step of the budget. With this number, a step takes at
 /// most about 300 ns.
@@ -40,9 +45,9 @@ pub(super) struct Lowered {
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Errors in the arguments of `format`. These errors are reported only if there are no other
-    /// errors.
-    pub misformatted: Vec<NodeError>,
+    /// Literals that a function can never accept, such as the pattern in `matches('[')`. These errors
+    /// are reported only if there are no other errors.
+    pub unacceptable: Vec<NodeError>,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     /// True if the expression, or a variable that it uses, can read `now`.
@@ -62,7 +67,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         reads_item: false,
         misused: Vec::new(),
         mistyped: Vec::new(),
-        misformatted: Vec::new(),
+        unacceptable: Vec::new(),
         enclosing_formats: 0,
         types: HashMap::new(),
     };
@@ -76,7 +81,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         weight: weight(lowering.ops),
         misused: lowering.misused,
         mistyped: lowering.mistyped,
-        misformatted: lowering.misformatted,
+        unacceptable: lowering.unacceptable,
     }
 }
 
@@ -101,7 +106,7 @@ pub(super) struct Lowering<'v> {
     reads_item: bool,
     misused: Vec<NodeError>,
     mistyped: Vec<NodeError>,
-    pub misformatted: Vec<NodeError>,
+    pub unacceptable: Vec<NodeError>,
     /// Number of `format` calls around the current node.
     enclosing_formats: usize,
     /// The types of the nodes inside of `format` calls, by node.
@@ -152,7 +157,7 @@ impl Lowering<'_> {
             Expr::Ident(name) => self.ident(node.id, name),
             Expr::Select(select) => self.select(node, select),
             Expr::Call(call) => self.call(node.id, call),
-            Expr::List(list) => self.list(&list.elements),
+            Expr::List(list) => self.list(list),
             Expr::Map(map) => self.map(map),
             Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
             // These nodes do not occur here. A comprehension would be an expanded macro, and the
@@ -164,13 +169,11 @@ impl Lowering<'_> {
     }
 
     fn ident(&mut self, node: u64, name: &str) -> (Op, Ty) {
-        let global = name.strip_prefix('.');
-        if global.is_none()
-            && let Some(slot) = self.vars.iter().rposition(|(var, _)| var == name)
-        {
+        // As in cel-go, a leading dot has no meaning, because the environment has no namespace.
+        let name = without_dot(name);
+        if let Some(slot) = self.vars.iter().rposition(|(var, _)| var == name) {
             return (Op::Var(slot), self.vars[slot].1.clone());
         }
-        let name = global.unwrap_or(name);
         match name {
             "object" => (Op::Object, Ty::Dyn),
             "now" => {
@@ -201,8 +204,36 @@ impl Lowering<'_> {
         if self.is_variables(&select.operand) {
             return self.variable(node.id, &select.field);
         }
-        let (operand, ty) = self.field_of(node.id, select);
+        let (operand, field, is_optional) = self.field_of(node.id, &select.operand);
+        let ty = if is_optional {
+            Ty::optional(field)
+        } else {
+            field
+        };
         (path(operand, &select.field), ty)
+    }
+
+    /// Converts `operand.?field`. The parser returns it as a call whose second argument is the name
+    /// of the field.
+    fn optional_select(&mut self, node: u64, operand: &IdedExpr, field: &IdedExpr) -> (Op, Ty) {
+        let Expr::Literal(LiteralValue::String(field)) = &field.expr else {
+            return self.misused(field.id, "unsupported optional field selection");
+        };
+        if self.is_variables(operand) {
+            let (variable, ty) = self.variable(node, field.inner());
+            return (optional_of(variable), Ty::optional(ty));
+        }
+        let (operand, ty, _) = self.field_of(node, operand);
+        let ty = Ty::optional(ty);
+        let field = field.inner().into();
+        let op = match operand {
+            Op::OptionalPath(base, mut fields) => {
+                fields.push(field);
+                Op::OptionalPath(base, fields)
+            }
+            operand => Op::OptionalPath(Box::new(operand), vec![field]),
+        };
+        (op, ty)
     }
 
     /// Returns true if `node` is the name `variables`. Returns false if a comprehension variable
@@ -211,8 +242,8 @@ impl Lowering<'_> {
         let Expr::Ident(name) = &node.expr else {
             return false;
         };
-        name == ".variables"
-            || (name == "variables" && self.vars.iter().all(|(var, _)| var != name))
+        let name = without_dot(name);
+        name == "variables" && self.vars.iter().all(|(var, _)| var != name)
     }
 
     fn variable(&mut self, node: u64, name: &str) -> (Op, Ty) {
@@ -224,53 +255,63 @@ impl Lowering<'_> {
         (Op::Variable(slot), program.0.ty.clone())
     }
 
-    /// Returns the operand of a field selection, and the type of the field.
-    fn field_of(&mut self, node: u64, select: &SelectExpr) -> (Op, Ty) {
-        let (operand, ty) = self.expr(&select.operand);
-        let field = match ty {
-            Ty::Map(_, value) => *value,
+    /// Returns the operand of a field selection, and the type of the field. The flag is true if the
+    /// operand is an optional. Then the field is also an optional.
+    fn field_of(&mut self, node: u64, operand: &IdedExpr) -> (Op, Ty, bool) {
+        let (operand, ty) = self.expr(operand);
+        let is_optional = ty.optional_value().is_some();
+        let field = match ty.optional_value().unwrap_or(&ty) {
+            Ty::Map(_, value) => (**value).clone(),
             ty if ty.is_dynamic() => Ty::Dyn,
             ty => {
-                self.mistyped(
-                    node,
-                    format!("type '{ty}' does not support field selection"),
-                );
+                let message = format!("type '{ty}' does not support field selection");
+                self.mistyped(node, message);
                 Ty::Dyn
             }
         };
-        (operand, field)
+        (operand, field, is_optional)
     }
 
-    /// Returns the type if `select` is the type name `google.protobuf.Timestamp` or
-    /// `google.protobuf.Duration`.
+    /// Returns the type if `select` is a type name such as `google.protobuf.Timestamp` or `net.IP`.
     fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
-        let Expr::Select(outer) = &select.operand.expr else {
-            return None;
+        let (root, middle) = match &select.operand.expr {
+            Expr::Ident(root) => (root, None),
+            Expr::Select(outer) => match &outer.operand.expr {
+                Expr::Ident(root) => (root, Some(outer.field.as_str())),
+                _ => return None,
+            },
+            _ => return None,
         };
-        let Expr::Ident(root) = &outer.operand.expr else {
-            return None;
-        };
-        let hidden = self.vars.iter().any(|(var, _)| var == root);
-        let google = root == "google" || root == ".google";
-        if hidden || !google || outer.field != "protobuf" {
+        let root = without_dot(root);
+        if self.vars.iter().any(|(var, _)| var == root) {
             return None;
         }
-        match select.field.as_str() {
-            "Timestamp" => Some(("google.protobuf.Timestamp", Ty::Timestamp)),
-            "Duration" => Some(("google.protobuf.Duration", Ty::Duration)),
-            _ => None,
-        }
+        Some(match (root, middle, select.field.as_str()) {
+            ("google", Some("protobuf"), "Timestamp") => {
+                ("google.protobuf.Timestamp", Ty::Timestamp)
+            }
+            ("google", Some("protobuf"), "Duration") => ("google.protobuf.Duration", Ty::Duration),
+            ("net", None, "IP") => ("net.IP", Ty::Ip),
+            ("net", None, "CIDR") => ("net.CIDR", Ty::Cidr),
+            _ => return None,
+        })
     }
 
-    fn list(&mut self, elements: &[IdedExpr]) -> (Op, Ty) {
+    fn list(&mut self, list: &ListExpr) -> (Op, Ty) {
         let mut joined = Ty::Free;
-        let mut ops = Vec::with_capacity(elements.len());
-        for element in elements {
-            let (op, ty) = self.expr(element);
+        let mut ops = Vec::with_capacity(list.elements.len());
+        for (index, element) in list.elements.iter().enumerate() {
+            let is_optional = list.optional_indices.contains(&index);
+            let (op, ty) = self.item(element, is_optional);
             joined = joined.join(&ty);
-            ops.push(op);
+            ops.push((op, is_optional));
         }
-        (Op::List(ops), Ty::list(joined))
+        let op = if list.optional_indices.is_empty() {
+            Op::List(ops.into_iter().map(|(op, _)| op).collect())
+        } else {
+            Op::OptionalList(ops)
+        };
+        (op, Ty::list(joined))
     }
 
     fn map(&mut self, map: &MapExpr) -> (Op, Ty) {
@@ -281,53 +322,104 @@ impl Lowering<'_> {
                 continue;
             };
             let (key, key_ty) = self.expr(&entry.key);
-            let (value, value_ty) = self.expr(&entry.value);
+            let (value, value_ty) = self.item(&entry.value, entry.optional);
             keys = keys.join(&key_ty);
             values = values.join(&value_ty);
-            ops.push((key, value));
+            ops.push((key, value, entry.optional));
         }
-        (Op::Map(ops), Ty::map(keys, values))
+        let op = if ops.iter().any(|(_, _, optional)| *optional) {
+            Op::OptionalMap(ops)
+        } else {
+            let ops = ops.into_iter().map(|(key, value, _)| (key, value));
+            Op::Map(ops.collect())
+        };
+        (op, Ty::map(keys, values))
+    }
+
+    /// Converts an element of a list literal or the value of an entry of a map literal. The result
+    /// type of an optional element is the type of the optional's value.
+    fn item(&mut self, node: &IdedExpr, is_optional: bool) -> (Op, Ty) {
+        let (op, ty) = self.expr(node);
+        if !is_optional {
+            return (op, ty);
+        }
+        match ty {
+            Ty::Optional(of) => (op, *of),
+            ty if ty.is_dynamic() => (op, Ty::Dyn),
+            ty => {
+                let message = format!("expected type 'optional_type({ty})' but found '{ty}'");
+                self.mistyped(node.id, message)
+            }
+        }
     }
 
     fn call(&mut self, node: u64, call: &CallExpr) -> (Op, Ty) {
         let name = call.func_name.trim_start_matches('.');
         match (&call.target, &*call.args) {
-            (None, [argument]) if name == operators::HAS => self.has(argument),
+            (None, [argument]) if name == operators::HAS => self.has(node, argument),
             (None, _) if name == operators::LOGICAL_AND || name == operators::LOGICAL_OR => {
                 self.logic(call)
             }
-            (None, args) => {
-                let (ops, types) = self.arguments(None, args);
-                self.apply(node, name, ops, &types, false)
+            (None, [operand, field]) if name == operators::OPT_SELECT => {
+                self.optional_select(node, operand, field)
             }
+            (None, args) => self.apply_to(node, name, args, None),
             (Some(target), args) => {
-                if let Some(kind) = comprehension_kind(name, args.len()) {
-                    return self.fold(node, kind, target, args);
+                if let Some((kind, variables)) = comprehension_kind(name, args.len()) {
+                    return self.fold(node, kind, variables, target, args);
+                }
+                if let ("optMap" | "optFlatMap", [var, body]) = (name, args) {
+                    return self.optional_transform(node, name == "optFlatMap", target, var, body);
+                }
+                if let Some(function) = qualified_name(target, name) {
+                    return self.apply_to(node, &function, args, None);
                 }
                 self.enclosing_formats += usize::from(name == "format");
-                let (ops, types) = self.arguments(Some(target), args);
+                let applied = self.apply_to(node, name, args, Some(target));
                 self.enclosing_formats -= usize::from(name == "format");
                 if name == "format" {
                     self.check_format(node, target, args);
                 }
-                self.apply(node, name, ops, &types, true)
+                applied
             }
         }
     }
 
-    fn arguments(&mut self, target: Option<&IdedExpr>, args: &[IdedExpr]) -> (Vec<Op>, Vec<Ty>) {
-        target
-            .into_iter()
-            .chain(args)
-            .map(|arg| self.expr(arg))
-            .unzip()
+    /// Converts a call with its arguments. `target` is the receiver of a member call.
+    fn apply_to(
+        &mut self,
+        node: u64,
+        name: &str,
+        args: &[IdedExpr],
+        target: Option<&IdedExpr>,
+    ) -> (Op, Ty) {
+        let all = target.into_iter().chain(args);
+        let (ops, types): (Vec<_>, Vec<_>) = all.map(|arg| self.expr(arg)).unzip();
+        let before = self.unacceptable.len();
+        let applied = self.apply(node, name, ops, &types, target.is_some());
+        if let Some((argument, reason)) = refused_literal(name, args) {
+            // The error of the argument replaces the error of the call.
+            self.unacceptable.truncate(before);
+            self.unacceptable.push(NodeError {
+                node: argument,
+                message: format!("invalid {name} argument: {reason}"),
+            });
+        }
+        applied
     }
 
-    fn has(&mut self, argument: &IdedExpr) -> (Op, Ty) {
+    fn has(&mut self, node: u64, argument: &IdedExpr) -> (Op, Ty) {
         let Expr::Select(select) = &argument.expr else {
             return self.misused(argument.id, "invalid argument to has() macro");
         };
-        let (operand, _) = self.field_of(argument.id, select);
+        if self.is_variables(&select.operand) {
+            let (variable, _) = self.variable(node, &select.field);
+            return (
+                Op::Call(Function::HasValue, vec![optional_of(variable)]),
+                Ty::Bool,
+            );
+        }
+        let (operand, _, _) = self.field_of(node, &select.operand);
         let op = Op::Has(Box::new(operand), select.field.as_str().into());
         (op, Ty::Bool)
     }
@@ -382,13 +474,50 @@ impl Lowering<'_> {
             Ok(ty) => ty,
             Err(message) => return self.mistyped(node, message),
         };
+        let ops = match (function, <[Op; 1]>::try_from(ops)) {
+            (Some(function), Ok([Op::Const(value)])) if function.is_conversion() => {
+                let folded = fold_conversion(function, &value).unwrap_or_else(|message| {
+                    self.unacceptable.push(NodeError { node, message });
+                    Const::Null
+                });
+                return (Op::Const(folded), ty);
+            }
+            (Some(function), Ok([op])) if function.is_conversion() && is_literal(&op) => {
+                // The argument is a list or map literal, which only `dyn` accepts.
+                if function != Function::Dyn {
+                    let message = "no such overload".to_owned();
+                    self.unacceptable.push(NodeError { node, message });
+                }
+                vec![op]
+            }
+            (_, Ok(ops)) => ops.into(),
+            (_, Err(ops)) => ops,
+        };
+        if matches!(name, operators::INDEX | operators::OPT_INDEX)
+            && let Some(index) = ops.get(1)
+            && is_literal(index)
+            && !is_index(index)
+        {
+            let message = "invalid qualifier type".to_owned();
+            self.unacceptable.push(NodeError { node, message });
+        }
+        if let Some(function @ (Function::Matches | Function::Find | Function::FindAll)) = function
+            && let Some(Op::Const(Const::Str(source))) = ops.get(1)
+        {
+            return match Pattern::new(source) {
+                Ok(pattern) => (with_pattern(function, ops, pattern), ty),
+                Err(message) => {
+                    self.unacceptable.push(NodeError { node, message });
+                    error_op()
+                }
+            };
+        }
         let op = match (function, <[Op; 2]>::try_from(ops)) {
-            (Some(Function::Matches), Ok([text, Op::Const(Const::Str(pattern))])) => {
-                let pattern = Pattern::new(&pattern);
-                Op::Matches(
-                    Box::new(text),
-                    pattern.map_err(|error| FixedText::of_source(&error)),
-                )
+            (Some(Function::Or), Ok([first, second])) => {
+                Op::Otherwise(Box::new((first, second)), false)
+            }
+            (Some(Function::OrValue), Ok([first, second])) => {
+                Op::Otherwise(Box::new((first, second)), true)
             }
             (Some(function), Ok(args)) => Op::Call(function, args.into()),
             (Some(function), Err(args)) => Op::Call(function, args),
@@ -409,38 +538,32 @@ impl Lowering<'_> {
         &mut self,
         node: u64,
         kind: ComprehensionKind,
+        variables: usize,
         target: &IdedExpr,
         args: &[IdedExpr],
     ) -> (Op, Ty) {
-        let [var, tests @ .., body] = args else {
+        let Some((names, [tests @ .., body])) = args.split_at_checked(variables) else {
             return error_op();
         };
-        let Expr::Ident(name) = &var.expr else {
-            return self.misused(var.id, "argument must be a simple name");
+        let names = match self.variable_names(kind, names) {
+            Ok(names) => names,
+            Err(error) => return error,
         };
-        if name.starts_with('.') {
-            return self.misused(var.id, "argument must be a simple name");
-        }
-        if ACCUMULATORS.contains(&name.as_str()) {
-            return self.misused(var.id, "iteration variable overwrites accumulator variable");
+        if kind == ComprehensionKind::SortBy
+            && matches!(target.expr, Expr::Literal(_) | Expr::Map(_))
+        {
+            return self.misused(
+                target.id,
+                "sortBy can only be applied to a list, identifier, comprehension, call or select \
+                 expression",
+            );
         }
         let (range, range_ty) = self.expr(target);
-        let element = match range_ty {
-            Ty::List(of) | Ty::Map(of, _) => *of,
-            ty if ty.is_dynamic() => Ty::Dyn,
-            ty => {
-                self.mistyped(
-                    target.id,
-                    format!(
-                        "expression of type '{ty}' cannot be range of a comprehension (must be \
-                         list, map, or dynamic)"
-                    ),
-                );
-                Ty::Error
-            }
-        };
+        let (key, value) = self.range_types(target.id, &range_ty, variables);
         let before = self.ops;
-        self.vars.push((name.clone(), element.clone()));
+        let outer = self.vars.len();
+        self.vars
+            .extend(names.into_iter().zip([key.clone(), value]));
         let test = tests.first().map(|test| self.expr(test));
         let quantified = matches!(kind, ComprehensionKind::All | ComprehensionKind::Exists);
         let (body, body_ty) = if quantified {
@@ -448,21 +571,14 @@ impl Lowering<'_> {
         } else {
             self.expr(body)
         };
-        self.vars.pop();
-        // In cel-go, `filter`, `exists_one` and `map` with three arguments expand to a conditional.
-        // The types of this conditional are checked here, so that the errors are the same as in
-        // cel-go.
-        let (tested, result) = match kind {
-            ComprehensionKind::All | ComprehensionKind::Exists => (None, Ty::Bool),
-            ComprehensionKind::ExistsOne => (Some((&body_ty, Ty::Int)), Ty::Bool),
-            ComprehensionKind::Filter => (
-                Some((&body_ty, Ty::list(element.clone()))),
-                Ty::list(element),
-            ),
-            ComprehensionKind::Map => (
-                test.as_ref().map(|(_, ty)| (ty, Ty::list(body_ty.clone()))),
-                Ty::list(body_ty.clone()),
-            ),
+        self.vars.truncate(outer);
+        let result = self.comprehension_type(node, kind, &range_ty, key, &body_ty);
+        // In cel-go, a comprehension with a condition expands to a conditional. The types of this
+        // conditional are checked here, so that the errors are the same as in cel-go.
+        let tested = match kind {
+            ComprehensionKind::ExistsOne => Some((&body_ty, Ty::Int)),
+            ComprehensionKind::Filter => Some((&body_ty, result.clone())),
+            _ => test.as_ref().map(|(_, ty)| (ty, result.clone())),
         };
         if let Some((ty, branch)) = tested {
             let types = [ty.clone(), branch.clone(), branch];
@@ -472,6 +588,7 @@ impl Lowering<'_> {
         }
         let op = Op::Fold(Box::new(Comprehension {
             kind,
+            two_variables: variables == 2,
             range,
             test: test.map(|(op, _)| op),
             body,
@@ -479,19 +596,234 @@ impl Lowering<'_> {
         }));
         (op, result)
     }
+
+    /// Returns the names of the variables of a comprehension, or the replacement of the node if an
+    /// argument is not a name.
+    fn variable_names(
+        &mut self,
+        kind: ComprehensionKind,
+        vars: &[IdedExpr],
+    ) -> Result<Vec<String>, (Op, Ty)> {
+        let mut names: Vec<String> = Vec::with_capacity(vars.len());
+        for var in vars {
+            let name = match &var.expr {
+                Expr::Ident(name) => without_dot(name),
+                // cel-go has two texts.
+                _ if vars.len() == 1 && kind.makes_list() => {
+                    return Err(self.misused(var.id, "argument is not an identifier"));
+                }
+                _ => return Err(self.misused(var.id, "argument must be a simple name")),
+            };
+            if names.iter().any(|own| own == name) {
+                return Err(self.misused(var.id, &format!("duplicate variable name: {name}")));
+            }
+            if ACCUMULATORS.contains(&name) {
+                let message = "iteration variable overwrites accumulator variable";
+                return Err(self.misused(var.id, message));
+            }
+            names.push(name.to_owned());
+        }
+        Ok(names)
+    }
+
+    /// Returns the types of the variables of a comprehension over a value of the type `range`.
+    fn range_types(&mut self, node: u64, range: &Ty, variables: usize) -> (Ty, Ty) {
+        match range {
+            Ty::List(of) if variables == 2 => (Ty::Int, (**of).clone()),
+            Ty::List(of) => ((**of).clone(), Ty::Dyn),
+            Ty::Map(key, value) => ((**key).clone(), (**value).clone()),
+            ty if ty.is_dynamic() => (Ty::Dyn, Ty::Dyn),
+            ty => {
+                self.mistyped(
+                    node,
+                    format!(
+                        "expression of type '{ty}' cannot be range of a comprehension (must be \
+                         list, map, or dynamic)"
+                    ),
+                );
+                (Ty::Error, Ty::Error)
+            }
+        }
+    }
+
+    /// Returns the type of the result of a comprehension. `first` is the type of its first variable.
+    fn comprehension_type(
+        &mut self,
+        node: u64,
+        kind: ComprehensionKind,
+        range: &Ty,
+        first: Ty,
+        body: &Ty,
+    ) -> Ty {
+        let mut check = |name: &str, types: &[Ty], member: bool| {
+            resolve(name, types, member).unwrap_or_else(|message| self.mistyped(node, message).1)
+        };
+        match kind {
+            ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
+                Ty::Bool
+            }
+            ComprehensionKind::Filter => Ty::list(first),
+            ComprehensionKind::Map => Ty::list(body.clone()),
+            ComprehensionKind::TransformMap => Ty::map(first, body.clone()),
+            ComprehensionKind::TransformMapEntry => {
+                let empty = Ty::map(Ty::Free, Ty::Free);
+                check("cel.@mapInsert", &[empty, body.clone()], false)
+            }
+            ComprehensionKind::SortBy => {
+                let keys = Ty::list(body.clone());
+                check("@sortByAssociatedKeys", &[range.clone(), keys], true)
+            }
+        }
+    }
+
+    /// Converts `optMap`, or `optFlatMap` if `flat` is true. cel-go expands these macros to a
+    /// conditional. The types are checked like those of the conditional.
+    fn optional_transform(
+        &mut self,
+        node: u64,
+        flat: bool,
+        target: &IdedExpr,
+        var: &IdedExpr,
+        body: &IdedExpr,
+    ) -> (Op, Ty) {
+        let Expr::Ident(name) = &var.expr else {
+            let name = if flat { "optFlatMap" } else { "optMap" };
+            let message = format!("{name}() variable name must be a simple identifier");
+            return self.misused(var.id, &message);
+        };
+        let name = without_dot(name).to_owned();
+        let (target, ty) = self.expr(target);
+        if let Err(message) = resolve("hasValue", std::slice::from_ref(&ty), true) {
+            return self.mistyped(node, message);
+        }
+        let value = ty.optional_value().cloned().unwrap_or(Ty::Dyn);
+        let before = self.ops;
+        self.vars.push((name, value));
+        let (body, body_ty) = self.expr(body);
+        self.vars.pop();
+        let result = if flat { body_ty } else { Ty::optional(body_ty) };
+        let branches = [Ty::Bool, result, Ty::optional(Ty::Free)];
+        let ty = match resolve(operators::CONDITIONAL, &branches, false) {
+            Ok(ty) => ty,
+            Err(message) => return self.mistyped(node, message),
+        };
+        let op = Op::OptionalTransform(Box::new(OptionalTransform {
+            target,
+            body,
+            flat,
+            weight: weight(self.ops - before),
+        }));
+        (op, ty)
+    }
 }
 
-/// Returns the kind of a comprehension. Returns None if no comprehension has this name and this
-/// number of arguments.
-fn comprehension_kind(name: &str, args: usize) -> Option<ComprehensionKind> {
-    match (name, args) {
-        (operators::ALL, 2) => Some(ComprehensionKind::All),
-        (operators::EXISTS, 2) => Some(ComprehensionKind::Exists),
-        (operators::EXISTS_ONE, 2) => Some(ComprehensionKind::ExistsOne),
-        (operators::FILTER, 2) => Some(ComprehensionKind::Filter),
-        (operators::MAP, 2 | 3) => Some(ComprehensionKind::Map),
-        _ => None,
+/// Returns the kind of a comprehension and the number of its variables. Returns None if no
+/// comprehension has this name and this number of arguments.
+pub(super) fn comprehension_kind(name: &str, args: usize) -> Option<(ComprehensionKind, usize)> {
+    Some(match (name, args) {
+        (operators::ALL, 2) => (ComprehensionKind::All, 1),
+        (operators::ALL, 3) => (ComprehensionKind::All, 2),
+        (operators::EXISTS, 2) => (ComprehensionKind::Exists, 1),
+        (operators::EXISTS, 3) => (ComprehensionKind::Exists, 2),
+        (operators::EXISTS_ONE, 2) => (ComprehensionKind::ExistsOne, 1),
+        (operators::EXISTS_ONE | "existsOne", 3) => (ComprehensionKind::ExistsOne, 2),
+        (operators::FILTER, 2) => (ComprehensionKind::Filter, 1),
+        (operators::MAP, 2 | 3) => (ComprehensionKind::Map, 1),
+        ("transformList", 3 | 4) => (ComprehensionKind::Map, 2),
+        ("transformMap", 3 | 4) => (ComprehensionKind::TransformMap, 2),
+        ("transformMapEntry", 3 | 4) => (ComprehensionKind::TransformMapEntry, 2),
+        ("sortBy", 2) => (ComprehensionKind::SortBy, 1),
+        _ => return None,
+    })
+}
+
+fn optional_of(value: Op) -> Op {
+    Op::Call(Function::OptionalOf, vec![value])
+}
+
+/// Returns true if an expression consists of literals only.
+fn is_literal(op: &Op) -> bool {
+    match op {
+        Op::Const(_) => true,
+        Op::List(items) => items.iter().all(is_literal),
+        Op::Map(entries) => {
+            (entries.iter()).all(|(key, value)| is_literal(key) && is_literal(value))
+        }
+        Op::Call(Function::Dyn, args) => args.iter().all(is_literal),
+        _ => false,
     }
+}
+
+/// Returns an identifier without its leading dot.
+pub(super) fn without_dot(name: &str) -> &str {
+    name.strip_prefix('.').unwrap_or(name)
+}
+
+/// Returns true if a literal can be the index of a list or the key of a map.
+fn is_index(literal: &Op) -> bool {
+    matches!(
+        literal,
+        Op::Const(
+            Const::Bool(_) | Const::Int(_) | Const::Uint(_) | Const::Double(_) | Const::Str(_)
+        )
+    )
+}
+
+/// Returns the name of a function such as `sets.contains`. The parser returns its call as a member
+/// call of the name `sets`. Returns None if there is no function with this name.
+fn qualified_name(target: &IdedExpr, name: &str) -> Option<String> {
+    let Expr::Ident(prefix) = &target.expr else {
+        return None;
+    };
+    let name = format!("{}.{name}", prefix.trim_start_matches('.'));
+    Function::named(&name).map(|_| name)
+}
+
+/// Returns the node of the first argument and a reason, if the argument is a literal that the
+/// function can never accept. Kubernetes checks the same functions.
+fn refused_literal(name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
+    let first = args.first()?;
+    let Expr::Literal(value) = &first.expr else {
+        return None;
+    };
+    let (Op::Const(value), _) = literal(value) else {
+        return None;
+    };
+    let checked = match (name, &value) {
+        ("matches", Const::Str(pattern)) => Pattern::new(pattern).map(|_| ()),
+        ("duration", _) => fold_conversion(Function::Duration, &value).map(|_| ()),
+        ("timestamp", _) => fold_conversion(Function::Timestamp, &value).map(|_| ()),
+        _ => Ok(()),
+    };
+    checked.err().map(|reason| (first.id, reason))
+}
+
+/// Converts a literal during compilation, or returns the error of the conversion.
+fn fold_conversion(function: Function, value: &Const) -> Result<Const, String> {
+    if function == Function::Dyn {
+        return Const::of(&value.value()).ok_or_else(String::new);
+    }
+    // The literal is a part of an expression of limited size, so the conversion needs no budget.
+    let mut budget = Budget { left: u64::MAX };
+    let converted = convert(function, value.value(), &mut budget);
+    let converted = converted.map_err(|fault| super::EvaluationFault::from(fault).to_string())?;
+    Const::of(&converted).ok_or_else(String::new)
+}
+
+/// Returns the op for a call of `matches`, `find` or `findAll` with a compiled pattern. The pattern
+/// was the second of `args`.
+fn with_pattern(function: Function, args: Vec<Op>, pattern: Pattern) -> Op {
+    let mut args = args.into_iter();
+    let text = args.next().unwrap_or(Op::Const(Const::Null));
+    if function == Function::Matches {
+        return Op::Matches(Box::new(text), pattern);
+    }
+    Op::Find(Box::new(PatternSearch {
+        text,
+        pattern,
+        all: function == Function::FindAll,
+        limit: args.nth(1),
+    }))
 }
 
 fn literal(value: &LiteralValue) -> (Op, Ty) {
@@ -519,6 +851,7 @@ fn type_named(name: &str) -> Option<(&'static str, Ty)> {
         "map" => ("map", Ty::map(Ty::Dyn, Ty::Dyn)),
         "null_type" => ("null_type", Ty::Null),
         "type" => ("type", Ty::Type(Box::new(Ty::Dyn))),
+        "optional_type" => ("optional_type", Ty::optional(Ty::Dyn)),
         _ => return None,
     })
 }
@@ -537,6 +870,10 @@ fn path(base: Op, field: &str) -> Op {
             fields.push(field.into());
             Op::Path(base, fields)
         }
+        Op::OptionalPath(base, mut fields) => {
+            fields.push(field.into());
+            Op::OptionalPath(base, fields)
+        }
         base => Op::Path(Box::new(base), vec![field.into()]),
     }
 }
@@ -554,6 +891,7 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
         operators::MULTIPLY => Op::Arith(pair(left, right), Arith::Mul),
         operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
         operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
+        operators::OPT_INDEX => Op::OptionalIndex(pair(left, right)),
         operators::INDEX => match right {
             // `a['b']` is the same as `a.b` for values of all types.
             Op::Const(Const::Str(field)) => path(left, &field),

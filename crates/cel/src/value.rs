@@ -7,10 +7,14 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::failure::{FixedText, MissingKey};
+use super::ip_address::{Cidr, Ip};
 use super::json_document::{DocItem, Node};
+use super::named_format::NamedFormat;
 use super::op::Const;
 use super::quantity::Quantity;
+use super::semantic_version::SemanticVersion;
 use super::time::Instant;
+use super::url::Url;
 use super::{Budget, EvaluationFault};
 
 /// A CEL value. `'e` is the lifetime of the document and of the program.
@@ -28,6 +32,13 @@ pub(super) enum V<'e> {
     Time(Instant),
     Type(&'static str),
     Quantity(Rc<Quantity>),
+    Url(Rc<Url>),
+    Ip(Rc<Ip>),
+    Cidr(Rc<Cidr>),
+    Semver(Rc<SemanticVersion>),
+    NamedFormat(NamedFormat),
+    /// An optional value. None stands for `optional.none()`.
+    Optional(Option<Rc<V<'e>>>),
     /// A list or map of the document.
     Node(Node<'e>),
     List(Rc<[V<'e>]>),
@@ -141,6 +152,11 @@ impl<'e> V<'e> {
         Self::Str(Text::Own(text.into()))
     }
 
+    /// Returns an optional with a value.
+    pub(super) fn some(value: V<'e>) -> Self {
+        Self::Optional(Some(Rc::new(value)))
+    }
+
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "null_type",
@@ -154,6 +170,12 @@ impl<'e> V<'e> {
             Self::Time(_) => "google.protobuf.Timestamp",
             Self::Type(_) => "type",
             Self::Quantity(_) => "kubernetes.Quantity",
+            Self::Url(_) => "kubernetes.URL",
+            Self::Ip(_) => "net.IP",
+            Self::Cidr(_) => "net.CIDR",
+            Self::Semver(_) => "kubernetes.Semver",
+            Self::NamedFormat(_) => "kubernetes.NamedFormat",
+            Self::Optional(_) => "optional_type",
             Self::Node(_) if self.is_list() => "list",
             Self::List(_) => "list",
             Self::Node(_) | Self::Map(_) => "map",
@@ -377,7 +399,7 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         return Ok(matches!(order, Ok(Ordering::Equal)));
     }
     Ok(match (a, b) {
-        (V::Null, V::Null) => true,
+        (V::Null, V::Null) | (V::Optional(None), V::Optional(None)) => true,
         (V::Bool(a), V::Bool(b)) => a == b,
         (V::Str(a), V::Str(b)) => {
             if a.len() != b.len() {
@@ -394,13 +416,31 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Time(a), V::Time(b)) => a == b,
         (V::Type(a), V::Type(b)) => a == b,
         (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
-        // As in cel-go, the comparison of a quantity with another type is an error. But a quantity
-        // can be compared with null.
-        (V::Quantity(_), b) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
+        (V::Url(a), V::Url(b)) => a == b,
+        (V::Ip(a), V::Ip(b)) => a == b,
+        (V::Cidr(a), V::Cidr(b)) => a == b,
+        (V::Semver(a), V::Semver(b)) => a == b,
+        (V::NamedFormat(a), V::NamedFormat(b)) => a == b,
+        (V::Optional(Some(a)), V::Optional(Some(b))) => return equal(a, b, budget),
+        // As in Kubernetes, the comparison of a value of its own types with a value of another type
+        // is an error. But the value can be compared with null.
+        (
+            V::Quantity(_) | V::Url(_) | V::Ip(_) | V::Cidr(_) | V::Semver(_) | V::NamedFormat(_),
+            b,
+        ) if !matches!(b, V::Null) => return Err(Fault::no_overload()),
         _ if a.is_list() && b.is_list() => return equal_lists(a, b, budget),
         _ if a.is_map() && b.is_map() => return equal_maps(a, b, budget),
         _ => false,
     })
+}
+
+/// Returns true if two elements of lists or two values of maps are equal. As in cel-go, values whose
+/// comparison is an error, such as a quantity and a number, are equal here.
+fn equal_parts<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    match equal(a, b, budget) {
+        Err(Fault::Budget) => Err(Fault::Budget),
+        outcome => Ok(outcome.unwrap_or(true)),
+    }
 }
 
 fn equal_lists<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
@@ -412,7 +452,7 @@ fn equal_lists<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fa
         let (Some(a), Some(b)) = (a.element(index), b.element(index)) else {
             return Ok(false);
         };
-        if !equal(&a, &b, budget)? {
+        if !equal_parts(&a, &b, budget)? {
             return Ok(false);
         }
     }
@@ -429,7 +469,7 @@ fn equal_maps<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fau
             return Ok(false);
         };
         match b.find(&key) {
-            Some(b) if equal(&a, &b, budget)? => {}
+            Some(b) if equal_parts(&a, &b, budget)? => {}
             _ => return Ok(false),
         }
     }

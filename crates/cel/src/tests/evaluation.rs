@@ -116,7 +116,7 @@ fn failures_other_than_a_missing_field_are_errors() {
         "has(object.spec.list.name)",
         "object.status.phase",
         "object.spec.nothing.all(x, true)",
-        "object.status.phase.matches('(')",
+        "object.status.phase.matches('(' + '')",
     ] {
         assert!(
             matches!(evaluate_bool(source).0, Err(EvaluationFault::Error(_))),
@@ -247,7 +247,7 @@ fn timestamp_getters_count_from_the_same_number_as_in_go() {
         Ok("int:90".to_owned())
     );
     assert!(evaluate_any(&format!("{time}.getHours('Nowhere/Else')")).is_err());
-    assert!(evaluate_any(&format!("{time}.getHours('+01:75')")).is_err());
+    assert!(evaluate_any(&format!("{time}.getHours('europe/berlin')")).is_err());
 }
 
 #[test]
@@ -266,9 +266,13 @@ fn invalid_durations_and_timestamps_are_errors() {
         "timestamp('')",
         "timestamp(253402300800)",
     ] {
+        assert!(compile_any(source).is_err(), "{source}");
+        let (function, argument) = source.split_once('(').unwrap();
+        let argument = argument.trim_end_matches(')');
+        let computed = format!("{function}([{argument}][0])");
         assert!(
-            matches!(evaluate_any(source), Err(EvaluationFault::Error(_))),
-            "{source}"
+            matches!(evaluate_any(&computed), Err(EvaluationFault::Error(_))),
+            "{computed}"
         );
     }
     assert_eq!(

@@ -68,9 +68,12 @@ fn variables_have_their_values_and_later_ones_use_earlier_ones() {
         ("variables.copying.map(v, v.id)", "[\"b\",3]"),
         ("variables.vms[0].id", "\"a\""),
         (".variables.count == 2", "true"),
+        ("has(variables.count)", "true"),
+        ("variables.?count.orValue(0)", "2"),
         ("[1].map(variables, variables)", "[1]"),
         ("[{'count': 7}].map(variables, variables.count)", "[7]"),
-        ("[{'count': 7}].map(variables, .variables.count)", "[2]"),
+        // As in cel-go, the leading dot does not hide the variable of the comprehension.
+        ("[{'count': 7}].map(variables, .variables.count)", "[7]"),
     ] {
         assert_eq!(
             evaluate_to_json(source, &environment),
@@ -97,10 +100,8 @@ fn unknown_names_are_rejected_with_their_position() {
             "variables",
             "1:1: 'variables' is read by name, as in variables.name",
         ),
-        (
-            "has(variables.count)",
-            "1:5: 'variables' is read by name, as in variables.name",
-        ),
+        ("has(variables.other)", "1:4: undefined field 'other'"),
+        ("variables.?other", "1:10: undefined field 'other'"),
         (
             "variables['count']",
             "1:1: 'variables' is read by name, as in variables.name",

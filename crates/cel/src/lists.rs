@@ -1,0 +1,329 @@
+//! The functions of lists and sets: those of Kubernetes, such as `sum`, and those of cel-go's
+//! extension libraries, such as `distinct` and `sets.contains`.
+//!
+//! The number of budget steps of a call depends on the number of elements that the call reads,
+//! compares and creates.
+
+use std::cmp::Ordering;
+
+use super::Budget;
+use super::convert::arithmetic;
+use super::eval::SEARCH_BYTES_PER_STEP;
+use super::op::{Arith, Function};
+use super::strings::no_overload;
+use super::value::{Fault, V, charge, equal, order, steps};
+
+type ListOutcome<'e> = Result<V<'e>, Fault<'e>>;
+
+/// Number of elements that a function visits in one step of the budget.
+const VISITS_PER_STEP: usize = 16;
+
+/// Maximum number of nested lists that `flatten` opens. The function is recursive, and a deeper list
+/// could exceed the stack. A JSON document has less than this depth.
+const MAX_FLATTEN_DEPTH: i64 = 256;
+
+/// Calls a function of lists or sets.
+pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) -> ListOutcome<'e> {
+    if let (Function::Range, [V::Int(end)]) = (function, args) {
+        return range(*end, budget);
+    }
+    let Some(list) = args.first().filter(|list| list.is_list()) else {
+        return Err(no_overload(function, args));
+    };
+    charge(budget, steps(list.len(), VISITS_PER_STEP))?;
+    match (function, &args[1..]) {
+        (Function::Sum, []) => sum(list, budget),
+        (Function::Min, []) => extreme(list, Ordering::Greater, budget),
+        (Function::Max, []) => extreme(list, Ordering::Less, budget),
+        (Function::IsSorted, []) => is_sorted(list, budget),
+        (Function::IndexOf, [item]) => position(list, item, 0..list.len(), budget),
+        (Function::LastIndexOf, [item]) => position(list, item, (0..list.len()).rev(), budget),
+        (Function::Sort, []) => sort(list, budget),
+        (Function::Slice, [V::Int(start), V::Int(end)]) => slice(list, *start, *end, budget),
+        (Function::Flatten, []) => flatten(list, 1, budget),
+        (Function::Flatten, [V::Int(depth)]) => flatten(list, *depth, budget),
+        (Function::Reverse, []) => made(elements(list).rev(), list.len(), budget),
+        (Function::Distinct, []) => distinct(list, budget),
+        (Function::First, []) => Ok(V::Optional(list.element(0).map(Into::into))),
+        (Function::Last, []) => {
+            let last = list.len().checked_sub(1).and_then(|at| list.element(at));
+            Ok(V::Optional(last.map(Into::into)))
+        }
+        (Function::SetsContains, [other]) if other.is_list() => {
+            contains_all(list, other, budget).map(V::Bool)
+        }
+        (Function::SetsEquivalent, [other]) if other.is_list() => Ok(V::Bool(
+            contains_all(list, other, budget)? && contains_all(other, list, budget)?,
+        )),
+        (Function::SetsIntersects, [other]) if other.is_list() => intersects(list, other, budget),
+        _ => Err(no_overload(function, args)),
+    }
+}
+
+/// Returns true if two values are equal. As in cel-go's functions of lists, values whose comparison
+/// is an error are not equal.
+pub(super) fn matches<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    match equal(a, b, budget) {
+        Err(Fault::Budget) => Err(Fault::Budget),
+        outcome => Ok(outcome.unwrap_or(false)),
+    }
+}
+
+/// Compares two values. Returns None if their types cannot be compared.
+fn compare<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Option<Ordering>, Fault<'e>> {
+    match order(a, b, budget) {
+        Err(Fault::Budget) => Err(Fault::Budget),
+        outcome => Ok(outcome.ok()),
+    }
+}
+
+fn elements<'a, 'e>(list: &'a V<'e>) -> impl DoubleEndedIterator<Item = V<'e>> + use<'a, 'e> {
+    (0..list.len()).filter_map(|index| list.element(index))
+}
+
+/// Creates a list of at most `len` elements. Each element costs one step.
+fn made<'e>(
+    elements: impl Iterator<Item = V<'e>>,
+    len: usize,
+    budget: &mut Budget,
+) -> ListOutcome<'e> {
+    charge(budget, steps(len, 1))?;
+    Ok(V::List(elements.collect()))
+}
+
+/// Returns the integers from 0 to `end`, without `end`.
+fn range<'e>(end: i64, budget: &mut Budget) -> ListOutcome<'e> {
+    charge(budget, u64::try_from(end).unwrap_or_default())?;
+    Ok(V::List((0..end).map(V::Int).collect()))
+}
+
+/// Returns true for a value that has an order, such as a number or a text.
+fn is_comparable(value: &V<'_>) -> bool {
+    matches!(
+        value,
+        V::Int(_)
+            | V::Uint(_)
+            | V::Double(_)
+            | V::Bool(_)
+            | V::Duration(_)
+            | V::Time(_)
+            | V::Str(_)
+            | V::Bytes(_)
+    )
+}
+
+/// As in cel-go, the first element decides whether an overload of the function exists.
+fn first_comparable<'e>(list: &V<'e>) -> Result<Option<V<'e>>, Fault<'e>> {
+    match list.element(0) {
+        Some(first) if !is_comparable(&first) => Err(Fault::no_overload()),
+        first => Ok(first),
+    }
+}
+
+fn sum<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+    let mut total = match list.element(0) {
+        None | Some(V::Int(_)) => V::Int(0),
+        Some(V::Uint(_)) => V::Uint(0),
+        Some(V::Double(_)) => V::Double(0.0),
+        Some(V::Duration(_)) => V::Duration(0),
+        Some(_) => return Err(Fault::no_overload()),
+    };
+    for element in elements(list) {
+        total = arithmetic(Arith::Add, total, element, budget)?;
+    }
+    Ok(total)
+}
+
+/// Returns the first element to which no other element is preferred. An element is preferred if the
+/// comparison of the previous result with the element yields `preferred`. As in Kubernetes, elements
+/// that cannot be compared are ignored.
+fn extreme<'e>(list: &V<'e>, preferred: Ordering, budget: &mut Budget) -> ListOutcome<'e> {
+    let Some(mut result) = first_comparable(list)? else {
+        return Err(Fault::error("min or max called on empty list"));
+    };
+    for element in elements(list).skip(1) {
+        if !is_comparable(&element) {
+            return Err(Fault::no_overload());
+        }
+        if compare(&result, &element, budget)? == Some(preferred) {
+            result = element;
+        }
+    }
+    Ok(result)
+}
+
+fn is_sorted<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+    let Some(mut previous) = first_comparable(list)? else {
+        return Ok(V::Bool(true));
+    };
+    for element in elements(list).skip(1) {
+        if !is_comparable(&element) {
+            return Err(Fault::no_overload());
+        }
+        if compare(&previous, &element, budget)? == Some(Ordering::Greater) {
+            return Ok(V::Bool(false));
+        }
+        previous = element;
+    }
+    Ok(V::Bool(true))
+}
+
+/// Returns the first of the `indexes` at which the list has `item`, or -1.
+fn position<'e>(
+    list: &V<'e>,
+    item: &V<'e>,
+    indexes: impl Iterator<Item = usize>,
+    budget: &mut Budget,
+) -> ListOutcome<'e> {
+    for index in indexes {
+        if let Some(element) = list.element(index)
+            && matches(&element, item, budget)?
+        {
+            return Ok(V::Int(i64::try_from(index).unwrap_or(i64::MAX)));
+        }
+    }
+    Ok(V::Int(-1))
+}
+
+fn sort<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+    let keys: Vec<_> = elements(list).collect();
+    sort_by_keys(list, &keys, budget)
+}
+
+/// Sorts a list by the keys of its elements. All keys must have the same type. The order of elements
+/// with equal keys is kept.
+pub(super) fn sort_by_keys<'e>(
+    list: &V<'e>,
+    keys: &[V<'e>],
+    budget: &mut Budget,
+) -> ListOutcome<'e> {
+    if let Some(first) = keys.first() {
+        if !is_comparable(first) {
+            return Err(Fault::error("list elements must be comparable"));
+        }
+        let name = first.type_name();
+        if keys.iter().any(|key| key.type_name() != name) {
+            return Err(Fault::error("list elements must have the same type"));
+        }
+    }
+    // Each element is compared with about log2(n) other elements, so its bytes are read as often.
+    charge(budget, steps(keys.len(), 1))?;
+    let comparisons = usize::try_from(keys.len().max(1).ilog2() + 1).unwrap_or(usize::MAX);
+    for key in keys {
+        if let V::Str(_) | V::Bytes(_) = key {
+            let bytes = byte_len(key).saturating_mul(comparisons);
+            charge(budget, steps(bytes, SEARCH_BYTES_PER_STEP))?;
+        }
+    }
+    let mut indexes: Vec<usize> = (0..keys.len()).collect();
+    indexes.sort_by(|a, b| key_order(&keys[*a], &keys[*b]));
+    let sorted = indexes.iter().filter_map(|at| list.element(*at));
+    Ok(V::List(sorted.collect()))
+}
+
+fn byte_len(value: &V<'_>) -> usize {
+    match value {
+        V::Str(text) => text.len(),
+        V::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// Compares two comparable values of the same type. This is a total order, so that the sort cannot
+/// fail: NaN is greater than other doubles.
+fn key_order(a: &V<'_>, b: &V<'_>) -> Ordering {
+    match (a, b) {
+        (V::Double(a), V::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
+        // The caller has charged the steps.
+        (a, b) => order(a, b, &mut Budget { left: u64::MAX }).unwrap_or(Ordering::Equal),
+    }
+}
+
+fn slice<'e>(list: &V<'e>, start: i64, end: i64, budget: &mut Budget) -> ListOutcome<'e> {
+    let (Ok(start), Ok(end)) = (usize::try_from(start), usize::try_from(end)) else {
+        return Err(Fault::error("cannot slice: negative indexes not supported"));
+    };
+    if start > end {
+        let message = "cannot slice: start index must be less than or equal to end index";
+        return Err(Fault::error(message));
+    }
+    if end > list.len() {
+        return Err(Fault::error("cannot slice: the list is shorter"));
+    }
+    let part = (start..end).filter_map(|index| list.element(index));
+    made(part, end - start, budget)
+}
+
+/// Replaces each element that is a list by its elements, down to `depth` nested lists.
+fn flatten<'e>(list: &V<'e>, depth: i64, budget: &mut Budget) -> ListOutcome<'e> {
+    if depth < 0 {
+        return Err(Fault::error("level must be non-negative"));
+    }
+    let mut flat = Vec::new();
+    add_flattened(list, depth.min(MAX_FLATTEN_DEPTH), &mut flat, budget)?;
+    Ok(V::List(flat.into()))
+}
+
+fn add_flattened<'e>(
+    list: &V<'e>,
+    depth: i64,
+    flat: &mut Vec<V<'e>>,
+    budget: &mut Budget,
+) -> Result<(), Fault<'e>> {
+    for element in elements(list) {
+        charge(budget, 1)?;
+        if depth > 0 && element.is_list() {
+            add_flattened(&element, depth - 1, flat, budget)?;
+        } else {
+            flat.push(element);
+        }
+    }
+    Ok(())
+}
+
+fn distinct<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+    let mut distinct: Vec<V<'e>> = Vec::new();
+    for element in elements(list) {
+        charge(budget, 1)?;
+        if !contains(&distinct, &element, budget)? {
+            distinct.push(element);
+        }
+    }
+    Ok(V::List(distinct.into()))
+}
+
+fn contains<'e>(list: &[V<'e>], value: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    for (index, element) in list.iter().enumerate() {
+        charge(
+            budget,
+            u64::from(index % VISITS_PER_STEP == VISITS_PER_STEP - 1),
+        )?;
+        if matches(value, element, budget)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if `list` contains each element of `part`.
+fn contains_all<'e>(list: &V<'e>, part: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+    let list: Vec<_> = elements(list).collect();
+    for element in elements(part) {
+        charge(budget, 1)?;
+        if !contains(&list, &element, budget)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn intersects<'e>(list: &V<'e>, other: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+    let other: Vec<_> = elements(other).collect();
+    for element in elements(list) {
+        charge(budget, 1)?;
+        if contains(&other, &element, budget)? {
+            return Ok(V::Bool(true));
+        }
+    }
+    Ok(V::Bool(false))
+}

@@ -1,0 +1,589 @@
+//! Tests that expressions give the answers of Kubernetes, which are recorded in
+//! `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`), and that the answers do not
+//! depend on the projection.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use super::*;
+
+/// The first line of the file of answers.
+#[derive(Deserialize)]
+struct Header {
+    names: Vec<String>,
+    /// JSON texts.
+    objects: Vec<String>,
+}
+
+/// An expression with Kubernetes' answer.
+#[derive(Deserialize)]
+struct Answer {
+    topic: String,
+    expr: String,
+    /// The index of the object. Without an object, `object` is null.
+    object: Option<usize>,
+    /// The variables of the policy, in the order of their declaration.
+    #[serde(default)]
+    variables: Vec<Variable>,
+    /// `ok`, `compile-err` or `eval-err`.
+    phase: String,
+    /// The value or the error.
+    v: String,
+}
+
+#[derive(Clone, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Variable {
+    name: String,
+    expression: String,
+}
+
+/// The file of answers, and each expression compiled.
+pub(super) struct Answers {
+    names: Vec<String>,
+    /// JSON texts.
+    pub objects: Vec<String>,
+    cases: Vec<Answer>,
+    compiled: Vec<Result<Program, CompileError>>,
+    /// The environment with the variables of an answer.
+    environments: BTreeMap<Vec<Variable>, Environment>,
+}
+
+impl Answers {
+    /// Returns the answers. They are compiled once for all tests.
+    pub fn load() -> &'static Self {
+        static ANSWERS: LazyLock<Answers> = LazyLock::new(Answers::compile);
+        &ANSWERS
+    }
+
+    fn compile() -> Self {
+        let text = include_str!("../../../../tests/golden/kubernetes-cel/answers.jsonl");
+        let mut lines = text.lines();
+        let header: Header = serde_json::from_str(lines.next().unwrap()).unwrap();
+        let answers: Vec<Answer> = lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let mut environments = BTreeMap::new();
+        for answer in &answers {
+            if !environments.contains_key(&answer.variables) {
+                environments.insert(answer.variables.clone(), declare(&answer.variables));
+            }
+        }
+        let mut compiled: Vec<Option<Result<Program, CompileError>>> = Vec::new();
+        compiled.resize_with(answers.len(), || None);
+        for (variables, environment) in &environments {
+            let of_environment = || {
+                let all = answers.iter().enumerate();
+                all.filter(|(_, answer)| answer.variables == *variables)
+            };
+            let sources: Vec<_> = of_environment().map(|(_, answer)| &answer.expr).collect();
+            let programs = compile_all(&sources, environment);
+            for ((index, _), program) in of_environment().zip(programs) {
+                compiled[index] = Some(program.map(|program| Program(Arc::new(program))));
+            }
+        }
+        Self {
+            names: header.names,
+            objects: header.objects,
+            cases: answers,
+            compiled: compiled.into_iter().flatten().collect(),
+            environments,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&Answer, &Result<Program, CompileError>)> {
+        self.cases.iter().zip(&self.compiled)
+    }
+
+    /// Returns the JSON text of an object.
+    pub fn object_named(&self, name: &str) -> &str {
+        let at = self.names.iter().position(|own| own == name).unwrap();
+        &self.objects[at]
+    }
+
+    /// Returns all expressions. Each expression occurs once.
+    pub fn expressions(&self) -> Vec<&str> {
+        let all = self.cases.iter().map(|answer| answer.expr.as_str());
+        let distinct: BTreeSet<_> = all.collect();
+        distinct.into_iter().collect()
+    }
+
+    fn json(&self, answer: &Answer) -> &[u8] {
+        answer
+            .object
+            .map_or("null", |at| &self.objects[at])
+            .as_bytes()
+    }
+
+    /// Evaluates the expression of an answer on those fields of the object that are in `projection`.
+    fn evaluate(
+        &self,
+        answer: &Answer,
+        program: &Program,
+        projection: &Projection,
+    ) -> Result<String, EvaluationFault> {
+        let doc = Doc::parse_value(self.json(answer), projection).unwrap();
+        let mut budget = full_budget();
+        let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+        scope.set_variables(&self.environments[&answer.variables]);
+        program.run(&mut scope).map(|value| format_value(&value))
+    }
+}
+
+/// Declares variables. As in a policy, a variable that does not compile cannot be used.
+fn declare(variables: &[Variable]) -> Environment {
+    let mut environment = Environment::default();
+    for Variable { name, expression } in variables {
+        if let Ok(program) = super::super::compile(expression, ResultKind::Any, &environment) {
+            // A reserved word such as `namespace` cannot be declared.
+            let _ = environment.declare(name, program);
+        }
+    }
+    environment
+}
+
+/// Returns the class of Kubernetes' answer: the value, or the kind of the error.
+fn class(answer: &Answer) -> String {
+    let v = &answer.v;
+    match &*answer.phase {
+        "ok" => with_plain_quantities(v),
+        "eval-err" if v.starts_with("no such key") || v.starts_with("index out of bounds") => {
+            "missing".to_owned()
+        }
+        other => other.to_owned(),
+    }
+}
+
+/// Returns the class of our answer.
+fn class_here(outcome: Result<String, EvaluationFault>) -> String {
+    match outcome {
+        Ok(value) => value,
+        Err(EvaluationFault::Missing(_)) => "missing".to_owned(),
+        Err(_) => "eval-err".to_owned(),
+    }
+}
+
+/// Replaces quantities such as `1536Mi` by numbers, because our quantities do not keep their unit.
+fn with_plain_quantities(value: &str) -> String {
+    let mut parts = value.split("quantity:");
+    let mut plain = parts.next().unwrap().to_owned();
+    for part in parts {
+        let end = part.find([',', ')', ']', '}', '=']).unwrap_or(part.len());
+        let (quantity, rest) = part.split_at(end);
+        let quantity =
+            quantity::Quantity::parse(quantity).unwrap_or_else(|_| panic!("a quantity in {value}"));
+        plain.extend(["quantity:", &quantity.to_string(), rest]);
+    }
+    plain
+}
+
+/// An intended difference between our answers and those of Kubernetes. The function receives
+/// Kubernetes' answer and the class of our answer.
+struct Difference {
+    reason: &'static str,
+    applies: fn(&Answer, &str) -> bool,
+}
+
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        reason: "A list or map literal can have values of different types, because rule sets of \
+                 earlier releases use such literals.",
+        applies: |answer, here| {
+            answer.v.contains(": expected type '")
+                && answer.v.contains("' but found '")
+                && answer.expr.contains(['[', '{'])
+                && here != "compile-err"
+        },
+    },
+    Difference {
+        reason: "cel-go panics. We return an error or the value.",
+        applies: |answer, _| {
+            answer.v.starts_with("panic:") || answer.v.starts_with("internal error:")
+        },
+    },
+    Difference {
+        reason: "cel-go computes the cost of flatten from the depth. We compute it from the list.",
+        applies: |answer, _| {
+            answer.v == "operation cancelled: actual cost limit exceeded"
+                && answer.expr.contains(".flatten(")
+        },
+    },
+    Difference {
+        reason: "cel-go changes the order of equal keys in a list of more than 12 elements.",
+        applies: |answer, _| answer.expr.ends_with(", 16].sortBy(x, x % 3)"),
+    },
+    Difference {
+        reason: "NaN has no order. We put it at the end.",
+        applies: |answer, _| answer.expr.contains("NaN") && answer.expr.ends_with(".sort()"),
+    },
+    Difference {
+        reason: "Numbers in texts cannot be hexadecimal or have underscores.",
+        applies: |answer, _| answer.expr.starts_with("double(") && answer.expr.contains(['_', 'x']),
+    },
+    Difference {
+        reason: "cel-go takes the precision of a number modulo 256. We refuse more than 255 digits.",
+        applies: |answer, here| answer.expr.contains("%.1000f") && here == "eval-err",
+    },
+    Difference {
+        reason: "There are no protobuf messages, because objects are JSON.",
+        applies: |answer, _| answer.expr.starts_with("google.protobuf."),
+    },
+    Difference {
+        reason: "The value of `variables` itself cannot be read, because each variable is evaluated \
+                 only when it is read.",
+        applies: |answer, here| {
+            here == "compile-err"
+                && [
+                    "variables)",
+                    "variables]",
+                    "variables ",
+                    "kubernetes.variables",
+                ]
+                .iter()
+                .any(|use_of| answer.expr.contains(use_of))
+                || answer.expr == "variables"
+        },
+    },
+    Difference {
+        reason: "Kubernetes reports a missing field in a variable as another error.",
+        applies: |answer, here| answer.v.starts_with("composited variable") && here == "missing",
+    },
+    Difference {
+        reason: "A field of an optional variable is optional, as for other optionals.",
+        applies: |answer, here| answer.expr == "variables.opt.x" && here == "optional.none",
+    },
+    Difference {
+        reason: "The types of variables are known when an expression is compiled.",
+        applies: |answer, here| {
+            answer.v.starts_with("no such overload")
+                && answer.expr.starts_with("variables.")
+                && here == "compile-err"
+        },
+    },
+    Difference {
+        reason: "A variable that does not compile, or whose name is reserved, is an error of the rule \
+                 set, and not of the expressions.",
+        applies: |answer, _| {
+            answer.v.starts_with("variable ") || answer.expr.contains("variables.namespace")
+        },
+    },
+    Difference {
+        reason: "Rules have the variable `now`.",
+        applies: |answer, _| answer.v.contains("undeclared reference to 'now'"),
+    },
+    Difference {
+        reason: "There are no functions of the authorizer. In Kubernetes, they fail on an object.",
+        applies: |answer, here| {
+            answer.topic == "refused"
+                && answer.v.starts_with("no such overload: ")
+                && here == "compile-err"
+        },
+    },
+    Difference {
+        reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
+                 Values of Kubernetes' own types, types and nested optionals are lost.",
+        applies: |answer, _| {
+            answer.v.starts_with("unsupported conversion to ref.Val")
+                || answer.v.contains("reference to undefined type")
+                || (answer.topic == "opaque" && answer.expr.contains("optional.of("))
+                || answer.expr.contains(".optMap(k, int)")
+        },
+    },
+    Difference {
+        reason: "In Kubernetes, the result of `add` and `sub` of quantities is equal to nothing.",
+        applies: |answer, here| {
+            (answer.expr.contains(".add(") || answer.expr.contains(".sub("))
+                && !here.starts_with("quantity:")
+                && here != "eval-err"
+        },
+    },
+    Difference {
+        reason: "Kubernetes compares a quantity in an optional with null as an error.",
+        applies: |answer, _| answer.expr == "optional.of(quantity('2')) == optional.of(dyn(null))",
+    },
+    Difference {
+        reason: "The recorded text of a quantity of more than 63 bits is rounded.",
+        applies: |answer, _| answer.expr.ends_with("quantity('1e30'))"),
+    },
+    Difference {
+        reason: "Kubernetes cannot subtract the smallest integer from a quantity.",
+        applies: |answer, _| answer.expr.ends_with(".sub(-9223372036854775808)"),
+    },
+    Difference {
+        reason: "cel-go infers the element type of an empty list from its uses.",
+        applies: |answer, _| answer.expr == "[].map(x, x > 1, x + 'a')",
+    },
+];
+
+#[test]
+fn answers_equal_those_of_kubernetes() {
+    let answers = Answers::load();
+    let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut intended: BTreeMap<&str, usize> = BTreeMap::new();
+    for (answer, program) in answers.iter() {
+        let found = match program {
+            Err(_) => "compile-err".to_owned(),
+            Ok(program) => class_here(answers.evaluate(answer, program, program.projection())),
+        };
+        let expected = class(answer);
+        if found == expected {
+            continue;
+        }
+        let mut known = DIFFERENCES.iter();
+        if let Some(difference) = known.find(|known| (known.applies)(answer, &found)) {
+            *intended.entry(difference.reason).or_default() += 1;
+        } else {
+            let error = program.as_ref().err().map(ToString::to_string);
+            wrong.entry(&answer.topic).or_default().push(format!(
+                "{} [{:?}]\n  Kubernetes: {expected} ({})\n  here:       {found} {}",
+                answer.expr,
+                answer.object,
+                answer.v,
+                error.unwrap_or_default(),
+            ));
+        }
+    }
+    assert_none(&wrong, answers.cases.len());
+    for Difference { reason, .. } in DIFFERENCES {
+        assert!(intended.contains_key(reason), "no answer differs: {reason}");
+    }
+    assert!(answers.cases.len() > 3_000);
+}
+
+fn assert_none(wrong: &BTreeMap<&str, Vec<String>>, all: usize) {
+    let report: Vec<_> = wrong
+        .iter()
+        .map(|(topic, cases)| format!("{topic}: {}\n{}", cases.len(), cases.join("\n")))
+        .collect();
+    let count: usize = wrong.values().map(Vec::len).sum();
+    assert!(
+        wrong.is_empty(),
+        "{count} of {all} answers differ\n{}",
+        report.join("\n\n")
+    );
+}
+
+/// Returns true for a compile error whose text or position differs from that of cel-go on purpose.
+fn has_other_text(answer: &Answer) -> bool {
+    let other_texts = [
+        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals.
+        "Syntax error",
+        "unsupported syntax",
+        "unable to unescape string",
+        "invalid unicode code point",
+        "invalid int literal",
+        "invalid uint literal",
+        "invalid double literal",
+        "reserved identifier",
+        "expression recursion limit",
+        "invalid argument to has() macro",
+        // Our texts say that the name is unknown, or that the type has no fields.
+        "is not a type",
+        "is not a message type",
+        "unexpected failed resolution",
+        "undeclared reference to '.f'",
+        "(type(type))",
+        "(type(optional_type))",
+        "'allowed'",
+        "'check'",
+        // A list literal of several types is an error only in Kubernetes.
+        "list(type(int))",
+        "expected type 'int' but found 'string'",
+        // `now` exists only in rules.
+        "'now'",
+    ];
+    other_texts.iter().any(|text| answer.v.contains(text))
+        // The parser reports a negative number at its first digit.
+        || answer.v.contains("error during formatting") && answer.expr.contains("[-")
+        || answer.expr.contains("timestamp(-")
+        // There are no protobuf messages.
+        || answer.expr.contains("google.protobuf.")
+        // Kubernetes evaluates this call, although a duration cannot be made from a number.
+        || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
+        // The value of `variables` cannot be read.
+        || answer.expr.contains("variables")
+}
+
+#[test]
+fn compile_errors_have_the_text_and_position_of_cel_go() {
+    let answers = Answers::load();
+    let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut compared = 0;
+    for (answer, program) in answers.iter() {
+        let Err(error) = program else { continue };
+        if answer.phase != "compile-err"
+            || !answer.v.starts_with("ERROR: <input>:")
+            || has_other_text(answer)
+        {
+            continue;
+        }
+        compared += 1;
+        // The file has only the first line of an error. Some of our errors also have a reason.
+        let text = format!("ERROR: <input>:{error}");
+        let line = text.lines().next().unwrap_or_default();
+        if line != answer.v && !line.starts_with(&format!("{}: ", answer.v)) {
+            wrong.entry(&answer.topic).or_default().push(format!(
+                "{}\n  Kubernetes: {}\n  here:       {text}",
+                answer.expr, answer.v
+            ));
+        }
+    }
+    assert_none(&wrong, compared);
+    assert!(compared > 2_000, "only {compared} errors were compared");
+}
+
+#[test]
+fn projected_and_whole_documents_give_the_same_values() {
+    let answers = Answers::load();
+    let whole = whole_object();
+    for (answer, program) in answers.iter() {
+        if let Ok(program) = program
+            && answer.object.is_some()
+        {
+            assert_eq!(
+                answers.evaluate(answer, program, program.projection()),
+                answers.evaluate(answer, program, &whole),
+                "{} [{:?}]",
+                answer.expr,
+                answer.object
+            );
+        }
+    }
+}
+
+/// Returns the expressions that read `object`, without variables. Each expression occurs once.
+pub(super) fn object_expressions(answers: &Answers) -> Vec<(&str, &Program)> {
+    let mut seen = BTreeSet::new();
+    let mut expressions = Vec::new();
+    for (answer, program) in answers.iter() {
+        if let Ok(program) = program
+            && answer.variables.is_empty()
+            && answer.expr.contains("object")
+            && seen.insert(&answer.expr)
+        {
+            expressions.push((answer.expr.as_str(), program));
+        }
+    }
+    expressions
+}
+
+#[test]
+fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
+    let answers = Answers::load();
+    let whole = whole_object();
+    let expressions = object_expressions(answers);
+    let mut merged = Projection::default();
+    for (_, program) in &expressions {
+        // Expressions that read the whole object are left out. With them, the union of the
+        // projections would be the whole object.
+        if *program.projection() != whole {
+            merged.merge(program.projection());
+        }
+    }
+    let evaluate = |program: &Program, doc: &Doc<'_>| {
+        let mut budget = full_budget();
+        let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
+        program.run(&mut scope).map(|value| format_value(&value))
+    };
+    for json in &answers.objects {
+        let Ok(all) = Doc::parse(json.as_bytes(), &whole) else {
+            continue;
+        };
+        let shared = Doc::parse(json.as_bytes(), &merged).unwrap();
+        for (source, program) in &expressions {
+            let expected = evaluate(program, &all);
+            let own = Doc::parse(json.as_bytes(), program.projection()).unwrap();
+            assert_eq!(evaluate(program, &own), expected, "{source}");
+            if *program.projection() != whole {
+                assert_eq!(evaluate(program, &shared), expected, "{source}");
+            }
+        }
+    }
+}
+
+/// Evaluates `program` on only those fields of the object that `program` and `items` need. The
+/// value of `item` is the last element of the list that `items` returns.
+fn evaluate_with_item(
+    program: &Program,
+    environment: &Environment,
+    items: &Program,
+    json: &[u8],
+) -> Result<String, EvaluationFault> {
+    let mut projection = items.items_projection(environment, [program]);
+    projection.merge(program.projection());
+    let doc = Doc::parse(json, &projection).unwrap();
+    let mut budget = full_budget();
+    let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    scope.set_variables(environment);
+    let item = items.items(&mut scope)?.pop();
+    scope.set_item(item);
+    program.run(&mut scope).map(|value| format_value(&value))
+}
+
+#[test]
+fn the_projection_includes_fields_read_through_variables_and_items() {
+    let answers = Answers::load();
+    let whole = whole_object();
+    let mut environment = Environment::default();
+    for (name, source) in [
+        ("o", "object"),
+        ("meta", "variables.o.metadata"),
+        ("spec", "object.spec"),
+        ("status", "variables.o.status"),
+        ("list", "[variables.o, {'not': 'read'}]"),
+    ] {
+        let program = super::super::compile(source, ResultKind::Any, &environment).unwrap();
+        environment.declare(name, program).unwrap();
+    }
+    let inner = environment.with_item();
+    let items = "[object].filter(x, true)";
+    let items = super::super::compile(items, ResultKind::Any, &inner).unwrap();
+    // Each of these expressions reads the same fields as the original expression, but through a
+    // variable or through `item`. So its result must be the same.
+    let mut rewritten = Vec::new();
+    let mut originals = Vec::new();
+    for (source, program) in object_expressions(answers) {
+        for rewrite in BTreeSet::from([
+            source.replace("object", "variables.o"),
+            source.replace("object", "item"),
+            source.replace("object", "variables.list[0]"),
+            source
+                .replace("object.metadata", "variables.meta")
+                .replace("object.spec", "variables.spec")
+                .replace("object.status", "variables.status"),
+        ]) {
+            // A variable always exists, but the field of the original expression can be missing.
+            let is_test = |name| {
+                let tests = [
+                    format!("has(variables.{name})"),
+                    format!("variables.?{name}"),
+                ];
+                tests.iter().any(|test| rewrite.contains(test))
+            };
+            if ["meta", "spec", "status"].into_iter().any(is_test) {
+                continue;
+            }
+            rewritten.push(rewrite);
+            originals.push(program);
+        }
+    }
+    let programs: Vec<_> = compile_all(&rewritten, &inner)
+        .into_iter()
+        .map(|compiled| compiled.map(|compiled| Program(Arc::new(compiled))))
+        .collect();
+    let mut compared = 0;
+    for json in &answers.objects {
+        let Ok(doc) = Doc::parse(json.as_bytes(), &whole) else {
+            continue;
+        };
+        for (original, program) in originals.iter().zip(&programs) {
+            let Ok(program) = program else { continue };
+            let mut budget = full_budget();
+            let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+            let expected = original.run(&mut scope).map(|value| format_value(&value));
+            let found = evaluate_with_item(program, &environment, &items, json.as_bytes());
+            assert_eq!(found, expected, "{}", program.source());
+            compared += 1;
+        }
+    }
+    assert!(compared > 5_000, "only {compared} results were compared");
+}
