@@ -1,7 +1,7 @@
 //! Measures the latency of an update: the time until a client receives the subject's event, and the
 //! time until a client receives the event of the subject's operation.
 
-use crate::api::{Api, LIVE, MACHINES};
+use crate::api_client::{Api, LIVE, MACHINES};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -20,18 +20,18 @@
 //! | `IFO_BENCH_KILLS` | 50 | number of times that the part `failover` kills the leader |
 //! | `IFO_BENCH_SERVER` | the server of this build | path of the measured program |
 
-mod api;
-mod bare;
-mod hostile;
+mod api_client;
+mod bare_watch;
+mod hostile_rule_sets;
 mod latency;
-mod list;
+mod list_duration;
 mod replicas;
 mod server;
 mod watchers;
 
 use anyhow::Context as _;
-use api::{Api, MACHINES};
-use bare::BareWatch;
+use api_client::{Api, MACHINES};
+use bare_watch::BareWatch;
 use latency::Latencies;
 use server::MeasuredServer;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ const STARTS: usize = 5;
 
 fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    bare::run_if_bare_watch()?;
+    bare_watch::run_if_bare_watch()?;
     tokio::runtime::Runtime::new()?.block_on(measure())
 }
 
@@ -156,13 +156,13 @@ impl Bench {
             self.measure_loads(&server).await?;
         }
         if is_selected("hostile") {
-            hostile::measure_effect(self, &server).await?;
+            hostile_rule_sets::measure_effect(self, &server).await?;
         }
         if is_selected("operations") || is_selected("list") || is_selected("watchers") {
             self.measure_operations(&server).await?;
         }
         if is_selected("list") {
-            list::compare(&self.api, &server).await?;
+            list_duration::compare(&self.api, &server).await?;
         }
         if is_selected("watchers") {
             watchers::measure_spread(self, &server).await?;

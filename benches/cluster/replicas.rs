@@ -2,7 +2,7 @@
 //! followers, which copy the leader's operations. The benchmarks measure processor time, memory,
 //! reads, and the time without a leader after a crash.
 
-use crate::api::{Api, LIVE};
+use crate::api_client::{Api, LIVE};
 use crate::latency::percentile;
 use crate::server::MeasuredServer;
 use crate::{Bench, Load, SETTLE};

@@ -1,6 +1,6 @@
 //! Starts the server that is measured, and reads its memory and its processor time.
 
-use crate::api::{Api, LIVE};
+use crate::api_client::{Api, LIVE};
 use anyhow::{Context as _, bail};
 use kube::config::Kubeconfig;
 use kube::{Client, Config};

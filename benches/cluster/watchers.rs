@@ -2,7 +2,7 @@
 //! when the first watcher receives the change, and ends when the last watcher receives it.
 
 use crate::Bench;
-use crate::api::LIVE;
+use crate::api_client::LIVE;
 use crate::latency::percentile;
 use crate::server::MeasuredServer;
 use anyhow::Context as _;

@@ -23,8 +23,8 @@ use std::path::Path;
 
 use super::{Shipped, parse, read, repository};
 
-#[path = "helm/rules.rs"]
-mod rules;
+#[path = "helm/rules_chart.rs"]
+mod rules_chart;
 
 /// The folder of the chart with the server.
 const CHART: &str = "deploy/helm/ifo";
@@ -131,7 +131,7 @@ pub fn charts(
             "deploy/components/{component}: the Helm chart does not contain this component"
         );
     }
-    files.extend(rules::files(catalogue)?);
+    files.extend(rules_chart::files(catalogue)?);
     Ok(files)
 }
 

@@ -1,6 +1,8 @@
-//! The link from a follower to the leader, with the requests that a follower sends: state queries,
-//! lists and watches. A follower is a replica that copies the leader's index (the operations in
-//! memory).
+//! The interface of the link from a follower to the leader: the requests that a follower sends, and
+//! the answers. The requests are state queries, lists and watches. A follower is a replica that
+//! copies the leader's index (the operations in memory).
+//!
+//! `leader_link_https.rs` implements the interface. The simulation in the tests also implements it.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
 //! request contains the name of this term. A replica refuses a request for any other term than its

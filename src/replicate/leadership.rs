@@ -33,7 +33,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// A replica that leads or has led.
+/// A replica that leads now or has led before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// The leadership term of the replica.

@@ -2,12 +2,13 @@
 //! index. The index has the operations in memory.
 //!
 //! The follower lists and watches the leader's operations. Its index then has the same objects and
-//! the same latest changes at the same resourceVersions. The mirror does not change the bytes of
-//! the objects. So replicas of two adjacent releases can copy each other.
+//! the same latest changes at the same resourceVersions. The mirror stores each object with the
+//! same bytes as on the leader. So the follower keeps fields that only the leader's release knows,
+//! and replicas of two adjacent releases can copy each other.
 //!
-//! A leader that crashes can have changes that the next leader does not have. If a follower has
-//! such changes, the next leader does not know the resourceVersion of the follower's index. Then
-//! the follower copies the whole state again, and so drops these changes.
+//! If a leader crashes, one follower may have received changes that the next leader has not
+//! received. Then the next leader does not know the resourceVersion of this follower's index. So
+//! the follower copies the whole state of the next leader, and loses these changes.
 
 use super::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
@@ -81,8 +82,9 @@ impl Mirror {
         }
     }
 
-    /// Copies the index of `leader`. The future never completes, and can be dropped at any time.
-    /// After the drop, the index of this replica equals the leader's index at some resourceVersion.
+    /// Copies the index of `leader`. The future never completes. The caller can drop the future at
+    /// any time. The index of this replica then still equals the leader's index at some
+    /// resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();
@@ -144,8 +146,8 @@ impl Mirror {
 }
 
 /// Copies the leader's whole state if `next_start` requires this, and then applies each change.
-/// Sets `confirmed` when the leader has confirmed that it has the resourceVersion of this replica's
-/// index.
+/// Sets `confirmed` as soon as the leader has confirmed that it knows the resourceVersion of this
+/// replica's index.
 async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
@@ -178,9 +180,9 @@ async fn stream(
         (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
             *next_start = CopyStart::Oldest;
         }
-        // The copy from the oldest resourceVersion has failed, too: the leader drops its oldest
-        // changes faster than this replica can read them. The leader keeps its newest changes
-        // longer.
+        // The copy from the oldest resourceVersion has failed, too. The reason is that the leader
+        // drops its oldest changes while this replica still reads the state. So the next copy
+        // starts from the newest state, whose following changes the leader keeps for longer.
         (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}
     }

@@ -39,9 +39,9 @@ const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 const MAX_UNANSWERED_QUERIES: u32 = 3;
 
 /// After a network failure, the watch of the leader's changes can be broken although the leader
-/// still answers state queries. So the follower compares the watch with these answers. If the watch
-/// still lacks a resourceVersion this long after the query that returned it, the follower closes
-/// the connection.
+/// still answers state queries. To detect this, the follower remembers the resourceVersion in an
+/// answer. If the watch has not delivered this resourceVersion after this time, the follower closes
+/// the connection and connects again.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
@@ -61,11 +61,12 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// If the kube-apiserver stops answering this replica, this replica cannot authenticate and
-/// authorize new clients. It becomes unready if the kube-apiserver still answers the leader this
-/// long after the first unanswered request of this replica.
+/// authorize new clients. Then two cases are distinguished:
 ///
-/// If the kube-apiserver does not answer the leader either, it may be unreachable for all replicas.
-/// Then this replica stays ready.
+/// - The kube-apiserver answers the leader later than this time after this replica's first
+///   unanswered request. So only this replica is affected, and it becomes unready.
+/// - The kube-apiserver does not answer the leader either. Then it may be unreachable for all
+///   replicas, and this replica stays ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
@@ -177,8 +178,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the time since this replica was last known to have all operations of the leader.
-    /// Returns zero on the leader.
+    /// Returns the age of the last time at which this replica certainly had all operations of the
+    /// leader. Returns zero on the leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(leadership) if leadership.is_valid() => {
@@ -283,8 +284,9 @@ impl ReplicaStatus {
         })
     }
 
-    /// Returns true if another replica copies this replica's index. A replica that does this sends
-    /// a state query at least every 2 s. After 6 s without a state query, the result is false.
+    /// Returns true if another replica copies this replica's index. A replica that copies the index
+    /// sends a state query at least every 2 s. If no state query has arrived for 6 s, the result is
+    /// false.
     pub fn is_mirrored(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)

@@ -74,7 +74,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // This replica lacks the last changes of a leader that has released the Lease. That
+                // A leader has released the Lease, and this replica lacks its last changes. The old
                 // leader still serves these changes.
                 ReplicaRole::Vacant {
                     last: Some(leader),

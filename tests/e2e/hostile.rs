@@ -4,7 +4,7 @@
 mod connections;
 mod http2_client;
 mod memory;
-mod streams;
+mod rapid_reset;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};

@@ -33,9 +33,9 @@ mod harness;
 
 mod access;
 mod admission;
+mod api_behaviour;
 #[path = "../binaries/mod.rs"]
 mod binaries;
-mod clients;
 mod deploy;
 mod differential;
 mod durations;
@@ -45,23 +45,23 @@ mod incomplete_lists;
 mod informers;
 mod installation;
 mod kubectl;
-mod language;
-mod leaks;
+mod leaked_values;
 mod many_targets;
 mod operation_objects;
+mod operation_records;
 mod persistence;
 mod plugin;
 mod plugin_tree;
-mod records;
 mod restarts;
-mod restore;
-mod rights;
+mod restore_operations;
 mod rollout;
+mod rule_language;
 mod rule_sets;
 mod rules_check;
+mod shipped_roles;
 mod support_bundle;
 mod targets;
-mod writes;
+mod writes_to_the_cluster;
 
 /// Returns the path of the binary of the kubectl plugin.
 fn plugin() -> std::path::PathBuf {

@@ -1,12 +1,12 @@
 //! A cluster with several replicas of the server. This module starts and stops replicas, and edits
 //! the Lease with which the replicas elect their leader.
 
-use crate::balancer::{self, Endpoint, Endpoints};
 use crate::harness::relay::Relay;
 use crate::harness::{
     Caller, ControlPlane, Image, Installed, OPERATION, ServerProcess, administrator, credentials,
     eventually, front_proxy, install, ok_if, register, text,
 };
+use crate::load_balancer::{self, Endpoint, Endpoints};
 use http::Method;
 use kube::Config;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ impl<'a> Replicas<'a> {
             registration,
         } = install(control_plane, folders).await;
         let endpoints = Endpoints::default();
-        let port = balancer::start(&endpoints).await;
+        let port = load_balancer::start(&endpoints).await;
         register(control_plane, registration, port).await;
         Self {
             control_plane,
@@ -166,7 +166,7 @@ impl<'a> Replicas<'a> {
 
     /// Waits until all replicas are ready, and the kube-apiserver serves operations.
     pub async fn wait_until_served(&self) {
-        balancer::wait_until_all_ready(&self.endpoints).await;
+        load_balancer::wait_until_all_ready(&self.endpoints).await;
         for replica in &self.all {
             replica.endpoint.recover();
         }

@@ -32,13 +32,13 @@
 mod harness;
 
 mod adjacent_releases;
-mod balancer;
 mod cluster;
-mod comparison;
+mod compare_replicas;
 mod custom_resources;
 mod disturbance;
 mod durations;
 mod load;
+mod load_balancer;
 mod moving_watches;
 mod operation_identity;
 mod readers;
@@ -145,8 +145,8 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         clients.spawn(readers::through_aggregator(admin.clone(), report.clone()));
         clients.spawn(readers::direct(endpoints.clone(), report.clone()));
     }
-    clients.spawn(comparison::lists(endpoints.clone(), report.clone()));
-    clients.spawn(comparison::pages(endpoints.clone(), report.clone()));
+    clients.spawn(compare_replicas::lists(endpoints.clone(), report.clone()));
+    clients.spawn(compare_replicas::pages(endpoints.clone(), report.clone()));
     let mut namespaces = JoinSet::new();
     for worker in 0..3 {
         namespaces.spawn(load::namespaces(admin.clone(), report.clone(), worker));
@@ -209,8 +209,8 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         load::NAMESPACE,
         readers::AGGREGATED,
         readers::DIRECT,
-        comparison::LISTS,
-        comparison::PAGES,
+        compare_replicas::LISTS,
+        compare_replicas::PAGES,
         moving_watches::WATCHES,
     ] {
         let counted = report.count_of(client);

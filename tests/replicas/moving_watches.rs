@@ -3,10 +3,10 @@
 //! continues from the resourceVersion at which the previous watch ended. All replicas must send the
 //! same events.
 
-use crate::balancer::{Endpoint, Endpoints};
-use crate::comparison::difference;
+use crate::compare_replicas::difference;
 use crate::harness::informers::{Objects, compare, key, list_operations};
 use crate::harness::{Caller, OPERATION, eventually, text};
+use crate::load_balancer::{Endpoint, Endpoints};
 use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
 use futures::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _};

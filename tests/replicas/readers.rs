@@ -1,8 +1,8 @@
 //! Readers are clients that list the operations continuously. They report failed reads, and lists
 //! that are older than the list before.
 
-use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{ApiAnswer, Caller, OPERATION, text};
+use crate::load_balancer::{Chosen, Endpoints};
 use crate::report::{Phase, Report};
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,12 +6,12 @@
 //! No controllers run in these tests. So the tests start and stop the replicas (processes) of the
 //! server themselves, and write the EndpointSlices of the Service.
 
-use crate::balancer::{Endpoint, Endpoints};
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
     Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating,
     ok_if, text,
 };
+use crate::load_balancer::{Endpoint, Endpoints};
 use crate::operation_identity::identity;
 use crate::{TURNS, custom_resources, readers};
 use http::Method;

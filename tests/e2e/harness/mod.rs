@@ -2,7 +2,7 @@
 //! async closure that gets the shared cluster ([`TestCluster`]): a control plane and the server
 //! under test. If the test fails, the log of the server is printed.
 
-mod api;
+mod api_client;
 mod control_plane;
 pub mod informers;
 mod objects;
@@ -12,7 +12,7 @@ mod test_cluster;
 mod watch;
 mod watch_events;
 
-pub use api::{ApiAnswer, Caller};
+pub use api_client::{ApiAnswer, Caller};
 pub use control_plane::ControlPlane;
 pub use objects::{
     CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,

@@ -330,7 +330,7 @@ impl Tracker {
     ) {
         let has_unbound = |it: &TrackedSubject| it.has_unbound_rule_sets;
         self.step_each(now, has_unbound, |it, step| {
-            it.all_rule_sets_read(without_book, step)
+            it.all_rule_sets_read(without_book, step);
         });
     }
 }

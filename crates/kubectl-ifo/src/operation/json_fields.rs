@@ -106,7 +106,7 @@ impl Serialize for OperationJson<'_> {
             match field {
                 JsonField::Name => map.serialize_entry("name", &it.name)?,
                 JsonField::Namespace => {
-                    self.optional(&mut map, "namespace", it.namespace.as_ref())?
+                    self.optional(&mut map, "namespace", it.namespace.as_ref())?;
                 }
                 JsonField::Operation => map.serialize_entry("operation", &it.operation)?,
                 JsonField::Item => self.optional(&mut map, "item", it.item.as_ref())?,

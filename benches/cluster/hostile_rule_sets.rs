@@ -1,7 +1,7 @@
 //! Measures how hostile rule sets delay the operations of another rule set. A hostile rule set has
 //! an expression with a very high cost. All rule sets are for the same resource.
 
-use crate::api::RULE_SETS;
+use crate::api_client::RULE_SETS;
 use crate::server::MeasuredServer;
 use crate::{Bench, Load};
 use serde_json::json;

@@ -2,8 +2,8 @@
 //! replicas, and compare the lists. At the same resourceVersion, both lists must be equal. One
 //! client reads whole lists, and another client reads lists in pages.
 
-use crate::balancer::{Chosen, Endpoints};
 use crate::harness::{ApiAnswer, OPERATION, text};
+use crate::load_balancer::{Chosen, Endpoints};
 use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Tests of rules with `forEach`. Such a rule detects an operation for each item of a list in an
 //! object.
 
-use super::life;
+use super::event_lines;
 use crate::harness::{VM, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
@@ -68,10 +68,10 @@ fn each_element_has_its_own_operation_that_settles_when_the_element_disappears()
         ];
         let all = events
             .until("the operation on x has ended", |all| {
-                (life(all, "a", "Attaching", Some("x")) == want).then(|| all.to_vec())
+                (event_lines(all, "a", "Attaching", Some("x")) == want).then(|| all.to_vec())
             })
             .await;
-        assert_eq!(life(&all, "a", "Attaching", Some("y")), want[..1]);
+        assert_eq!(event_lines(&all, "a", "Attaching", Some("y")), want[..1]);
     });
 }
 

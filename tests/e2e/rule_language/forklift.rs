@@ -2,7 +2,7 @@
 //! rules detect one operation for the plan, and one operation for each virtual machine in the plan.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
-use super::life;
+use super::event_lines;
 use crate::harness::{Kind, columns, shared, text, without_gaps};
 use serde_json::{Value, json};
 
@@ -231,10 +231,10 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
         ];
         let lives = |all: &[Value]| -> [Vec<String>; 4] {
             [
-                life(all, "wave1", "Executing", None),
-                life(all, "wave1", "MigratingVM", Some("vm-1")),
-                life(all, "wave1", "MigratingVM", Some("vm-2")),
-                life(all, "wave1", "MigratingVM", Some("vm-3")),
+                event_lines(all, "wave1", "Executing", None),
+                event_lines(all, "wave1", "MigratingVM", Some("vm-1")),
+                event_lines(all, "wave1", "MigratingVM", Some("vm-2")),
+                event_lines(all, "wave1", "MigratingVM", Some("vm-3")),
             ]
         };
         let mut want: [Vec<String>; 4] = Default::default();

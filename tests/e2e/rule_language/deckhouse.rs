@@ -1,7 +1,7 @@
 //! Test of the shipped rules for Deckhouse virtualization: a request to start a virtual machine is
 //! superseded by a request to stop it.
 
-use super::life;
+use super::event_lines;
 use crate::harness::{Kind, TestCluster, columns, shared, text};
 use serde_json::{Value, json};
 
@@ -103,7 +103,9 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         let mut starting = vec!["ADDED Active Progressing Starting -: db".to_owned()];
         let is = |name: &'static str, operation: &'static str, want: &[String]| {
             let want = want.to_vec();
-            move |all: &[Value]| (life(all, name, operation, None) == want).then(|| all.to_vec())
+            move |all: &[Value]| {
+                (event_lines(all, name, operation, None) == want).then(|| all.to_vec())
+            }
         };
         events
             .until("Starting", is("start-db", "Starting", &starting))

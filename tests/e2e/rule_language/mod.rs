@@ -2,12 +2,12 @@
 //! and checks its effect on operations.
 
 mod deckhouse;
-mod details;
+mod displayed_fields;
+mod for_each;
 mod forklift;
-mod items;
-mod life;
-mod refused;
-mod selection;
+mod invalid_rule_sets;
+mod label_selectors;
+mod start_and_end;
 
 use crate::harness::{text, without_gaps};
 use serde_json::Value;
@@ -33,7 +33,12 @@ fn line(event: &Value) -> String {
 /// Returns the events about an operation on the object `subject`, formatted by [`line`]. If `item`
 /// is given, returns the events about the operation on this item of a list in `subject`. Events
 /// that only report an interruption of the server's watch are left out.
-fn life(events: &[Value], subject: &str, operation: &str, item: Option<&str>) -> Vec<String> {
+fn event_lines(
+    events: &[Value],
+    subject: &str,
+    operation: &str,
+    item: Option<&str>,
+) -> Vec<String> {
     without_gaps(events)
         .into_iter()
         .filter(|event| {

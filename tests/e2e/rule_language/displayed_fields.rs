@@ -1,7 +1,7 @@
 //! Tests of the rule fields `message`, `reason`, `state`, `progress` and `startedAt`, which
 //! describe an operation.
 
-use super::life;
+use super::event_lines;
 use crate::harness::{TestCluster, VM, columns, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
@@ -102,7 +102,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
             want.push(expected);
             events
                 .until(expected, |all| {
-                    (life(all, "a", "Migrating", None) == want).then_some(())
+                    (event_lines(all, "a", "Migrating", None) == want).then_some(())
                 })
                 .await;
         }
@@ -155,7 +155,7 @@ fn a_failing_detail_is_reported_in_status_and_omitted_from_the_operation() {
         let want = ["ADDED Active Progressing Migrating 7: goes on"];
         events
             .until("the operation", |all| {
-                (life(all, "a", "Migrating", None) == want).then_some(())
+                (event_lines(all, "a", "Migrating", None) == want).then_some(())
             })
             .await;
     });

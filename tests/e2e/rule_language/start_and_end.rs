@@ -2,7 +2,7 @@
 //! replaced or changes its state. They are the fields `instance`, `appearAfter`, `stateAfter`,
 //! `supersedes` and `debounce`, and expressions that read `now`, the current time.
 
-use super::life;
+use super::event_lines;
 use crate::harness::{
     CRD, DEADLINE, Events, Kind, TestCluster, VM, condition, crd, migrating, rule_set, shared,
     text, without_gaps,
@@ -61,7 +61,7 @@ fn a_new_instance_of_an_operation_replaces_the_previous_one() {
         ];
         let all = events
             .until("the second instance", |all| {
-                (life(all, "a", "Migrating", None) == want).then(|| all.to_vec())
+                (event_lines(all, "a", "Migrating", None) == want).then(|| all.to_vec())
             })
             .await;
         for field in ["/object/metadata/uid", "/object/metadata/name"] {
@@ -109,7 +109,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
         let all = events
             .until("both operations have ended", |all| {
                 let has_ended = |operation| {
-                    let life = life(all, &stays, operation, None);
+                    let life = event_lines(all, &stays, operation, None);
                     life.last().is_some_and(|last| last.starts_with("DELETED"))
                 };
                 (has_ended("Prompt") && has_ended("Patient")).then(|| all.to_vec())
@@ -142,12 +142,12 @@ async fn appeared_after_a_flap(
         cluster.machine(namespace, &stays, "Migrating").await;
         let all = events
             .until("the operation Patient", |all| {
-                (!life(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
+                (!event_lines(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
         // `flaps` was detected before `stays`. So when `Patient` appears on `stays`, it has already
         // appeared on `flaps` if the server has an error.
-        if life(&all, &flaps, "Patient", None).is_empty() {
+        if event_lines(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
         let seconds = detected_for(&all, &flaps, "Prompt");
@@ -216,10 +216,10 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
         };
         let seen = events
             .until("the operation Patient is Blocked", |all| {
-                (life(all, "a", "Patient", None) == begins("Patient")).then(|| all.to_vec())
+                (event_lines(all, "a", "Patient", None) == begins("Patient")).then(|| all.to_vec())
             })
             .await;
-        assert_eq!(life(&seen, "a", "Prompt", None), begins("Prompt"));
+        assert_eq!(event_lines(&seen, "a", "Prompt", None), begins("Prompt"));
         // `Blocked` must appear at least 4 s after the change of the object. All times are rounded
         // down to seconds. The difference of the rounded times is still at least 4.
         let second = |text: &str| -> i64 {
@@ -246,7 +246,7 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
             .until("the operation is Progressing again", |all| {
                 let mut want = begins("Patient");
                 want.push(shown("MODIFIED Active Progressing", "Patient"));
-                (life(all, "a", "Patient", None) == want).then_some(())
+                (event_lines(all, "a", "Patient", None) == want).then_some(())
             })
             .await;
         // A state that lasts for less than `stateAfter` must never appear.
@@ -261,7 +261,7 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
         ];
         events
             .until("the operation VeryPatient has ended", |all| {
-                (life(all, "a", "VeryPatient", None) == want).then_some(())
+                (event_lines(all, "a", "VeryPatient", None) == want).then_some(())
             })
             .await;
     });
@@ -315,7 +315,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 format!("DELETED Completed Ended NotDetected -: {over}"),
             ];
             let started_and_ended = events.until("the operation starts and ends", |all| {
-                (life(all, &name, "Overdue", None) == want).then(|| all.to_vec())
+                (event_lines(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
             let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), started_and_ended);
             // Returns true if the server read the object before the time `from` in the object.
@@ -333,7 +333,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             }
         };
         assert_eq!(
-            life(&all, &name, "Waiting", None),
+            event_lines(&all, &name, "Waiting", None),
             ["ADDED Active Progressing Waiting -: "]
         );
         let overdue = all.iter().map(|event| &event["object"]).find(|object| {
@@ -388,7 +388,7 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
         patch(json!({"stopping": true})).await;
         events
             .until("the operation Stopping", |all| {
-                (!life(all, "a", "Stopping", None).is_empty()).then_some(())
+                (!event_lines(all, "a", "Stopping", None).is_empty()).then_some(())
             })
             .await;
         patch(json!({"renaming": true})).await;
@@ -402,18 +402,18 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
         ];
         let all = events
             .until("the operation Stopping has ended", |all| {
-                (life(all, "a", "Stopping", None) == stopping).then(|| all.to_vec())
+                (event_lines(all, "a", "Stopping", None) == stopping).then(|| all.to_vec())
             })
             .await;
         assert_eq!(
-            life(&all, "a", "Migrating", None),
+            event_lines(&all, "a", "Migrating", None),
             [
                 "ADDED Active Progressing Migrating -: ",
                 "MODIFIED Completed Superseded Superseded -: Superseded by Stopping.",
                 "DELETED Completed Superseded Superseded -: Superseded by Stopping.",
             ]
         );
-        assert!(life(&all, "a", "Renaming", None).is_empty());
+        assert!(event_lines(&all, "a", "Renaming", None).is_empty());
         let order: Vec<&str> = without_gaps(&all)
             .into_iter()
             .map(|event| text(event, "/object/spec/operation"))
@@ -442,13 +442,13 @@ fn the_debounce_of_a_rule_overrides_the_default() {
         cluster.set_status(namespace, "a", "Running").await;
         let all = events
             .until("the operation with the default debounce has ended", |all| {
-                let life = life(all, "a", "Brief", None);
+                let life = event_lines(all, "a", "Brief", None);
                 let has_ended = life.last().is_some_and(|last| last.starts_with("DELETED"));
                 has_ended.then(|| all.to_vec())
             })
             .await;
         assert_eq!(
-            life(&all, "a", "Lasting", None),
+            event_lines(&all, "a", "Lasting", None),
             [
                 "ADDED Active Progressing Lasting -: ",
                 "MODIFIED Active Settling Lasting -: ",

@@ -1,7 +1,7 @@
 //! Compares the time of two lists with the same content: the operations from this server, and
 //! custom resources from the kube-apiserver's cache.
 
-use crate::api::{Api, LIVE, definition, for_each};
+use crate::api_client::{Api, LIVE, definition, for_each};
 use crate::server::MeasuredServer;
 use anyhow::Context as _;
 use http::Request;

@@ -3,7 +3,7 @@
 //! with this selector. Otherwise the server watches all objects, and applies the selectors to the
 //! received objects.
 
-use super::life;
+use super::event_lines;
 use crate::harness::{
     Events, Kind, RULE_SET, TestCluster, audited, crd, eventually, ok_if, rule_set, shared, text,
 };
@@ -123,7 +123,7 @@ async fn wait_for_life(
 ) -> Vec<Value> {
     events
         .until(&format!("{subject}, {operation}: {want:?}"), |all| {
-            (life(all, subject, operation, None) == want).then(|| all.to_vec())
+            (event_lines(all, subject, operation, None) == want).then(|| all.to_vec())
         })
         .await
 }
@@ -240,7 +240,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         label(cluster, &BACKUP, namespace, "enters", &gold).await;
         want.push("MODIFIED Active Progressing Copying -: ".to_owned());
         let all_events = wait_for_life(&mut events, ("enters", "Copying"), &want).await;
-        assert!(life(&all_events, "never", "Saving", None).is_empty());
+        assert!(event_lines(&all_events, "never", "Saving", None).is_empty());
         // If the operation had ended and started again, there would be two UIDs.
         let copies = all_events.iter().filter(|event| {
             let spec = &event["object"]["spec"];
@@ -344,6 +344,6 @@ fn different_selectors_are_applied_by_the_server() {
         delete(cluster, &SNAPSHOT, namespace, "changes").await;
         let all = wait_for_life(&mut events, ("changes", "Silvering"), &want).await;
         want.clear();
-        assert_eq!(life(&all, "never", "Gilding", None), want);
+        assert_eq!(event_lines(&all, "never", "Gilding", None), want);
     });
 }
