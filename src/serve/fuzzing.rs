@@ -41,7 +41,7 @@ pub fn field_selector(input: &[u8]) {
         let (fields, labels) = text.split_once('\n').unwrap_or((text, ""));
         super::selectors::check_fields(fields);
         FuzzServer::with(|fuzz_server| {
-            super::selectors::check_selector(fuzz_server, labels, fields)
+            super::selectors::check_selector(fuzz_server, labels, fields);
         });
     }
 }
@@ -63,7 +63,7 @@ pub fn continue_token(input: &[u8]) {
         rest
     };
     FuzzServer::with(|fuzz_server| {
-        super::list::check_token(fuzz_server, token, usize::from(first % 8))
+        super::list::check_token(fuzz_server, token, usize::from(first % 8));
     });
 }
 
