@@ -122,7 +122,7 @@ pub enum ReadVersion {
 /// - The ring buffer has dropped the changes after this version.
 /// - No change had this version.
 /// - The version is above the newest version. The caller can wait for such a version with
-///   [`IndexReader::reached`].
+///   [`IndexReader::wait_until_reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
 pub struct VersionUnavailable {
