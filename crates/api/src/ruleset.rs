@@ -333,7 +333,9 @@ pub struct Rule {
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
     /// string such as the UID of a migration. Operations with the same key, on any subject, are
-    /// one piece of work, and `kubectl ifo` shows one line for them.
+    /// one piece of work, and `kubectl ifo` shows one line for them. A key that ends with `/` is
+    /// the beginning of other keys: the operation belongs to the piece of work with such a key
+    /// that was in flight at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,

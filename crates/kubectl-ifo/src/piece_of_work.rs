@@ -3,6 +3,11 @@
 //! Two operations are one piece of work if their rules yield the same non-empty key (`spec.work`).
 //! Namespaces and rule sets make no difference. An operation without a key is a piece of its own.
 //!
+//! A key that ends with `/` is an open key. The rule yields such a key if the subject does not show
+//! which run the operation belongs to. For example, a VirtualMachine does not show which migration
+//! moves it. The operation joins a piece of work whose key begins with the open key, and that was in
+//! flight at the same time ([`nearest_piece`]). So two successive migrations are two pieces.
+//!
 //! | part of the line | source |
 //! | --- | --- |
 //! | subject, operation, name | the root |
@@ -17,8 +22,9 @@
 //! If a member is in flight, the piece is in flight, and completed members do not decide its state.
 
 use super::operation::{ConditionView, ListedOperation, ListedSubject};
+use jiff::Timestamp;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A piece of work.
 #[derive(Clone, Debug)]
@@ -30,6 +36,17 @@ pub(super) struct PieceOfWork {
 }
 
 impl PieceOfWork {
+    /// Creates a piece from its members, the root first.
+    pub(super) fn new(members: Vec<&ListedOperation>) -> Self {
+        Self {
+            line: line_of(&members),
+            members: match members.as_slice() {
+                [_] => Vec::new(),
+                members => members.iter().map(|it| (*it).clone()).collect(),
+            },
+        }
+    }
+
     /// Returns the rows for the members, which `--expand` shows below the line.
     pub(super) fn member_rows(&self) -> impl Iterator<Item = ListedOperation> {
         self.members.iter().map(member_row)
@@ -41,16 +58,7 @@ pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork>
     let all: Vec<&ListedOperation> = operations.iter().collect();
     let grouped = group_by_work(&all).into_iter();
     grouped
-        .map(|numbers| {
-            let members: Vec<&ListedOperation> = numbers.iter().map(|it| all[*it]).collect();
-            PieceOfWork {
-                line: line_of(&members),
-                members: match members.as_slice() {
-                    [_] => Vec::new(),
-                    members => members.iter().map(|it| (*it).clone()).collect(),
-                },
-            }
-        })
+        .map(|numbers| PieceOfWork::new(numbers.iter().map(|it| all[*it]).collect()))
         .collect()
 }
 
@@ -87,12 +95,17 @@ pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
 }
 
 /// Groups operations by their key. Returns the indexes of the members of each piece: the root
-/// first, and then by start.
+/// first, and then by start. The pieces have the order of their first operations.
 pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
     let mut pieces: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<&str, usize> = HashMap::new();
+    let mut with_open_key: Vec<(usize, &str)> = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
         let piece = match operation.work.as_deref() {
+            Some(key) if is_open(key) => {
+                with_open_key.push((number, key));
+                continue;
+            }
             Some(key) => *by_key.entry(key).or_insert(pieces.len()),
             None => pieces.len(),
         };
@@ -101,6 +114,9 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
         }
         pieces[piece].push(number);
     }
+    if !with_open_key.is_empty() {
+        join_open_keys(&mut pieces, operations, &by_key, &with_open_key);
+    }
     if pieces.len() < operations.len() {
         let owners = SubjectOwners::of(operations);
         for piece in pieces.iter_mut().filter(|it| it.len() > 1) {
@@ -108,6 +124,90 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
         }
     }
     pieces
+}
+
+/// Returns the indexes of the members of one piece: the root first, and then by start.
+pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
+    let mut piece: Vec<usize> = (0..members.len()).collect();
+    sort_members(&mut piece, members, &SubjectOwners::of(members));
+    piece
+}
+
+/// Adds the operations with an open key to the pieces that they belong to. An operation that belongs
+/// to none of them becomes a piece of its own.
+fn join_open_keys(
+    pieces: &mut Vec<Vec<usize>>,
+    operations: &[&ListedOperation],
+    by_key: &HashMap<&str, usize>,
+    with_open_key: &[(usize, &str)],
+) {
+    let sorted: BTreeMap<&str, usize> = by_key.iter().map(|(key, it)| (*key, *it)).collect();
+    let mut joined: Vec<(Option<usize>, usize)> = Vec::new();
+    for (number, open_key) in with_open_key {
+        let candidates = sorted
+            .range(*open_key..)
+            .take_while(|(key, _)| key.starts_with(open_key))
+            .map(|(_, piece)| {
+                let members = pieces[*piece].iter().map(|it| operations[*it]);
+                (*piece, TimeInFlight::of(members))
+            });
+        joined.push((nearest_piece(operations[*number], candidates), *number));
+    }
+    for (piece, number) in joined {
+        match piece {
+            Some(piece) => pieces[piece].push(number),
+            None => pieces.push(vec![number]),
+        }
+    }
+    for piece in pieces.iter_mut() {
+        piece.sort_unstable();
+    }
+    pieces.sort_unstable();
+}
+
+/// Returns true if the key is an open key: the beginning of the keys of several runs.
+pub(super) fn is_open(key: &str) -> bool {
+    key.ends_with('/')
+}
+
+/// The time during which an operation or a piece of work was in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeInFlight {
+    start: Timestamp,
+    end: Timestamp,
+}
+
+impl TimeInFlight {
+    /// Returns the time from the first start of the members to their last end.
+    pub(super) fn of<'a>(members: impl Iterator<Item = &'a ListedOperation>) -> Self {
+        let mut whole = Self {
+            start: Timestamp::MAX,
+            end: Timestamp::MIN,
+        };
+        for member in members {
+            let end = member.completed.filter(|_| !member.active);
+            whole.start = whole.start.min(member.started.unwrap_or(Timestamp::MIN));
+            whole.end = whole.end.max(end.unwrap_or(Timestamp::MAX));
+        }
+        whole
+    }
+}
+
+/// Returns the candidate that an operation with an open key belongs to. The candidate was in flight
+/// at the same time as the operation. Of several such candidates, it is the one that started last
+/// before the operation started. If all candidates started later, it is the first one.
+pub(super) fn nearest_piece<T>(
+    operation: &ListedOperation,
+    candidates: impl Iterator<Item = (T, TimeInFlight)>,
+) -> Option<T> {
+    let own = TimeInFlight::of(std::iter::once(operation));
+    candidates
+        .filter(|(_, piece)| piece.start <= own.end && own.start <= piece.end)
+        .min_by_key(|(_, piece)| {
+            let seconds = piece.start.as_second() - own.start.as_second();
+            (seconds > 0, seconds.abs())
+        })
+        .map(|(piece, _)| piece)
 }
 
 /// The direct owners of the subjects, by UID. A subject without a UID cannot be an owner.

@@ -15,9 +15,10 @@ use super::from_files::FileLabelSelector;
 use super::kinds::Kinds;
 use super::list::{WorkArgs, objects};
 use super::operation::ListedOperation;
-use super::operation_source::{OperationSource, Served};
 use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
 use super::problem::Problem;
+use super::operation_source::{OperationSource, Served};
+use super::piece_of_work::PieceOfWork;
 use super::{columns, piece_of_work};
 use crate::clock;
 use ifo_api::duration;
@@ -25,7 +26,6 @@ use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
 use records::RecordedHistory;
 use std::cmp::Reverse;
-use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -185,16 +185,19 @@ fn rows(
     limits: HistoryLimits,
     is_expanded: bool,
 ) -> (Vec<ListedOperation>, usize) {
-    let in_flight: HashSet<&str> = in_flight
-        .iter()
-        .filter_map(|it| it.work.as_deref())
-        .collect();
-    let mut pieces = piece_of_work::pieces_of_work(completed);
-    let is_over =
-        |it: &ListedOperation| !it.work.as_deref().is_some_and(|it| in_flight.contains(it));
-    let all = pieces.len();
-    pieces.retain(|it| is_over(&it.line));
-    let unfinished = all - pieces.len();
+    let all: Vec<&ListedOperation> = completed.iter().chain(in_flight).collect();
+    let mut unfinished = 0;
+    let mut pieces = Vec::new();
+    for numbers in piece_of_work::group_by_work(&all) {
+        let is_completed = |number: &usize| *number < completed.len();
+        if numbers.iter().all(is_completed) {
+            pieces.push(PieceOfWork::new(
+                numbers.iter().map(|it| all[*it]).collect(),
+            ));
+        } else if numbers.iter().any(is_completed) {
+            unfinished += 1;
+        }
+    }
     pieces.retain(|it| limits.allow(&it.line));
     pieces.sort_by_cached_key(|it| newest_first(&it.line));
     let rows = pieces.into_iter().flat_map(|piece| {

@@ -91,7 +91,9 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
 /// The pieces of work that a watch knows, by key.
 #[derive(Debug, Default)]
 struct WatchedRows {
-    pieces: HashMap<String, WatchedPiece>,
+    pieces: BTreeMap<String, WatchedPiece>,
+    /// The keys of the pieces that operations with an open key have joined.
+    joined: HashMap<OperationKey, String>,
 }
 
 /// A piece of work that a watch knows.
@@ -106,9 +108,8 @@ struct WatchedPiece {
 impl WatchedPiece {
     fn line(&self) -> ListedOperation {
         let members: Vec<&ListedOperation> = self.members.values().collect();
-        let pieces = piece_of_work::group_by_work(&members);
-        let numbers = pieces.first().map(Vec::as_slice).unwrap_or_default();
-        let members: Vec<&ListedOperation> = numbers.iter().map(|it| members[*it]).collect();
+        let numbers = piece_of_work::root_first(&members).into_iter();
+        let members: Vec<&ListedOperation> = numbers.map(|it| members[it]).collect();
         piece_of_work::line_of(&members)
     }
 
@@ -128,9 +129,13 @@ impl WatchedPiece {
 impl WatchedRows {
     fn new(operations: &[ListedOperation]) -> Self {
         let mut rows = Self::default();
-        for operation in operations {
-            if let Some(key) = &operation.work {
-                let piece = rows.pieces.entry(key.clone()).or_default();
+        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
+            .iter()
+            .partition(|it| it.work.as_deref().is_some_and(work::is_open));
+        // Operations with an open key join pieces of other operations, so they come last.
+        for operation in others.into_iter().chain(open) {
+            if let Some(key) = rows.piece_of(operation) {
+                let piece = rows.pieces.entry(key).or_default();
                 piece.members.insert(operation.key(), operation.clone());
             }
         }
@@ -144,9 +149,12 @@ impl WatchedRows {
     /// Processes a new or changed operation, and returns the rows to print. If the operation
     /// belongs to a piece of work, the row of the piece is returned only if its texts have changed.
     fn change(&mut self, operation: ListedOperation, mode: RowMode) -> Vec<ListedOperation> {
-        let key = match &operation.work {
-            Some(key) if mode != RowMode::Operations => key.clone(),
-            _ => return vec![operation],
+        let key = match mode {
+            RowMode::Operations => None,
+            RowMode::Pieces | RowMode::Expanded => self.piece_of(&operation),
+        };
+        let Some(key) = key else {
+            return vec![operation];
         };
         let piece = self.pieces.entry(key.clone()).or_default();
         let member = piece_of_work::member_row(&operation);
@@ -163,8 +171,29 @@ impl WatchedRows {
         }
         if has_ended {
             self.pieces.remove(&key);
+            self.joined.retain(|_, joined| *joined != key);
         }
         rows
+    }
+
+    /// Returns the key of the piece that the operation belongs to. None if it is a piece of its own.
+    /// An operation with an open key stays in the piece that it has joined.
+    fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
+        let key = operation.work.as_ref()?;
+        if !work::is_open(key) {
+            return Some(key.clone());
+        }
+        if let Some(joined) = self.joined.get(&operation.key()) {
+            return Some(joined.clone());
+        }
+        let candidates = self
+            .pieces
+            .range(key.clone()..)
+            .take_while(|(it, _)| it.starts_with(key))
+            .map(|(key, piece)| (key, work::TimeInFlight::of(piece.members.values())));
+        let joined = work::nearest_piece(operation, candidates)?.clone();
+        self.joined.insert(operation.key(), joined.clone());
+        Some(joined)
     }
 }
 
@@ -200,6 +229,37 @@ mod tests {
         assert_eq!(change("a", "Succeeded"), ["a Failed"]);
         // The piece has ended, so a later operation with its key is a new piece.
         assert_eq!(change("b", "Progressing"), ["b Progressing"]);
+    }
+
+    #[test]
+    fn an_operation_with_an_open_key_changes_the_row_of_its_piece() {
+        let of = |key: &str, name: &str, state: &str| ListedOperation {
+            work: Some(key.to_owned()),
+            ..member(name, state)
+        };
+        let open = |state| of("m/", "machine", state);
+        let mut rows = WatchedRows::new(&[of("m/1", "run", "Progressing")]);
+        let mut change = |operation| texts(&rows.change(operation, RowMode::Pieces));
+        assert_eq!(change(open("Progressing")), ["machine Progressing"]);
+        assert_eq!(change(of("m/1", "run", "Blocked")), ["machine Blocked"]);
+        assert_eq!(
+            change(of("m/1", "run", "Succeeded")),
+            ["machine Progressing"]
+        );
+        assert_eq!(change(open("Ended")), ["machine Succeeded"]);
+        // The next run is another piece, which the operation joins as soon as it starts again.
+        assert_eq!(
+            change(of("m/2", "next", "Progressing")),
+            ["next Progressing"]
+        );
+        assert_eq!(change(open("Failing")), ["machine Failing"]);
+        assert_eq!(change(of("m/2", "next", "Failing")), [""; 0]);
+
+        // A run and the operation can also be in flight at the start of the watch.
+        let listed = [open("Progressing"), of("m/1", "run", "Progressing")];
+        let mut rows = WatchedRows::new(&listed);
+        let changed = rows.change(open("Failing"), RowMode::Pieces);
+        assert_eq!(texts(&changed), ["machine Failing"]);
     }
 
     #[test]

@@ -59,6 +59,83 @@ fn operations_without_a_key_and_other_keys_stay_apart() {
     assert!(pieces.iter().all(|it| it.members.is_empty()));
 }
 
+/// Returns an operation of the piece of work `key` that ended `ended` seconds ago, and started
+/// `started` seconds ago.
+fn past(key: &str, kind: &str, name: &str, started: i64, ended: i64) -> ListedOperation {
+    let mut it = part(key, kind, name, "Migrating")
+        .state("Ended", None)
+        .since(started);
+    it.completed = part(key, kind, name, "Migrating").since(ended).started;
+    it
+}
+
+/// Returns the names of the subjects of each piece, the root first.
+fn subjects(operations: &[ListedOperation]) -> Vec<Vec<String>> {
+    let references: Vec<&ListedOperation> = operations.iter().collect();
+    let grouped = group_by_work(&references).into_iter();
+    grouped
+        .map(|numbers| {
+            let names = numbers
+                .iter()
+                .map(|it| operations[*it].subject.name.clone());
+            names.collect()
+        })
+        .collect()
+}
+
+#[test]
+fn an_open_key_joins_the_run_that_was_in_flight_at_the_same_time() {
+    let runs = || {
+        vec![
+            past("migration/a/1", "Migration", "first", 100, 80),
+            past("migration/a/2", "Migration", "second", 80, 60),
+            part("migration/a/3", "Migration", "third", "Running").since(30),
+            part("migration/ab/1", "Migration", "other", "Running").since(30),
+        ]
+    };
+    let with = |machine: ListedOperation| {
+        let mut operations = runs();
+        operations.push(machine);
+        subjects(&operations)
+    };
+    let alone = |name: &str| vec![name.to_owned()];
+    let joined = |name: &str| vec![name.to_owned(), "machine".to_owned()];
+    let open = "migration/a/";
+    let cases = [
+        (past(open, "Machine", "machine", 95, 81), 0),
+        // The first run ends when the second one starts.
+        (past(open, "Machine", "machine", 79, 60), 1),
+        (part(open, "Machine", "machine", "Migrating").since(25), 2),
+        // The start of the operation was not observed, so it seems to be earlier than the run.
+        (part(open, "Machine", "machine", "Migrating").since(40), 2),
+    ];
+    for (machine, run) in cases {
+        let mut expected = ["first", "second", "third", "other"].map(alone);
+        expected[run] = joined(["first", "second", "third"][run]);
+        if machine.started < runs()[run].started {
+            expected[run].reverse();
+        }
+        assert_eq!(with(machine.clone()), expected, "{machine:?}");
+    }
+    // Between the runs, and without any run, the operation is a piece of its own.
+    let between = past(open, "Machine", "machine", 50, 40);
+    assert_eq!(with(between).last(), Some(&alone("machine")));
+    let only = past(open, "Machine", "machine", 50, 40);
+    let next = past(open, "Machine", "again", 30, 20);
+    assert_eq!(subjects(&[only, next]), [["machine"], ["again"]]);
+}
+
+#[test]
+fn pieces_with_open_keys_have_the_order_of_their_first_operations() {
+    let machine = part("migration/a/", "Machine", "machine", "Migrating").since(5);
+    let run = part("migration/a/1", "Migration", "run", "Running").since(9);
+    let pod = on("shop", "Pod", "pod", "Starting");
+    assert_eq!(
+        subjects(&[machine, pod, run]),
+        [vec!["run", "machine"], vec!["pod"]]
+    );
+}
+
 #[test]
 fn a_piece_can_span_namespaces_and_rule_sets() {
     let mut other = part("m", "Pod", "b", "Moving");

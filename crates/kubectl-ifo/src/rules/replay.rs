@@ -301,3 +301,6 @@ fn print_table(operations: &[Run]) -> Result<(), Problem> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod migration_tests;

@@ -1,0 +1,127 @@
+//! Replays a recording of four successive live migrations of one virtual machine with the shipped
+//! rules. The plugin must show one line for each migration, while it runs and in the history.
+
+use super::super::input::Input;
+use super::*;
+use crate::operation::ListedOperation;
+use crate::work;
+use ifo_api::{Key, record};
+use std::collections::BTreeSet;
+
+/// The operations that a client of the server would see.
+#[derive(Default)]
+struct ServedOperations {
+    in_flight: BTreeMap<Key, ListedOperation>,
+    records: Vec<ListedOperation>,
+}
+
+impl ReplayObserver for ServedOperations {
+    fn evaluated(&mut self, evaluation: &Evaluation) {
+        assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
+    }
+
+    fn changed(&mut self, change: Write, _: ClockReading) {
+        let (key, json) = match change {
+            Write::Show { key, operation } => (key, operation.json),
+            Write::Put { key, json } => (key, json),
+            Write::Delete { key } => {
+                self.in_flight.remove(&key);
+                return;
+            }
+        };
+        let json = String::from_utf8(json).expect("JSON is UTF-8");
+        let operation = ListedOperation::read(&json, false).expect("the JSON is an operation");
+        if json.contains(&format!(r#""kind":"{}""#, record::KIND)) {
+            self.records.push(operation);
+        } else if operation.active {
+            self.in_flight.insert(key, operation);
+        }
+    }
+}
+
+/// Returns true for the operations that a migration consists of.
+fn is_of_migration(operation: &ListedOperation) -> bool {
+    operation.subject.kind == "VirtualMachineInstanceMigration"
+        || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
+}
+
+/// Returns the subjects of the operations of each piece of work.
+fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
+    let operations: Vec<&ListedOperation> =
+        operations.iter().filter(|it| is_of_migration(it)).collect();
+    let grouped = work::group_by_work(&operations).into_iter();
+    let subjects = |numbers: Vec<usize>| {
+        let numbers = numbers.into_iter();
+        numbers.map(|it| operations[it].subject_name()).collect()
+    };
+    grouped.map(subjects).collect()
+}
+
+#[test]
+fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
+    let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut rules = Input::read(&[repository.join("rules/kubevirt")]);
+    let loaded = rule_sets::load(&mut rules);
+    assert!(rules.faults.is_empty(), "{:?}", rules.faults);
+    let targets = rule_sets::by_target(&loaded);
+    let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
+    let text = read_stream(&stream).expect("the recording can be read");
+    let kinds = KnownKinds::default().with_targets(targets.keys());
+    let (events, faults) = recording::read(&text, &kinds);
+    assert!(faults.is_empty(), "{faults:?}");
+    let scale = TimeScale::of(&events);
+    let settings = TrackerSettings {
+        debounce: Duration::from_secs(30),
+        retain: None,
+        records: 1000,
+        cluster_namespace: "ifo-system".into(),
+    };
+    let served = ServedOperations::default();
+    let mut replay = Replay::new(settings, RESYNC, scale.first(), served);
+    for (target, rule_sets) in &targets {
+        if let Some(first) = events.iter().find(|event| event.resource == *target) {
+            let book = rule_sets::book(target.clone(), &first.object.kind, true, rule_sets);
+            replay.add_book(&book);
+        }
+    }
+    let last_applied = last_applied(&events);
+    let mut with_machine = 0;
+    for (index, event) in events.iter().enumerate() {
+        replay.advance_to(scale.at(event.t));
+        if !targets.contains_key(&event.resource) {
+            continue;
+        }
+        let json = event.object.json.to_string();
+        let object = ReplayedObject {
+            target: &event.resource,
+            namespace: event.object.namespace.as_deref(),
+            name: &event.object.name,
+            json: json.as_bytes(),
+        };
+        match event.change {
+            RecordedChange::Applied => replay.applied(object),
+            RecordedChange::Deleted => {
+                let uid = event.object.uid().expect("each object has a UID");
+                replay.deleted(object, last_applied.get(uid).is_some_and(|it| *it > index));
+            }
+        }
+        let in_flight: Vec<ListedOperation> = replay.observer.in_flight.values().cloned().collect();
+        let pieces = pieces(&in_flight);
+        assert!(pieces.len() <= 1, "at {}: {pieces:?}", event.t);
+        let machine = pieces.iter().find(|it| it.contains("VirtualMachine/mig"));
+        with_machine += machine.map_or(0, |it| usize::from(it.len() == 3));
+    }
+    assert!(
+        with_machine > 0,
+        "the three subjects were never in one line"
+    );
+    while replay.expire_next() {}
+    let expected = ["mig-1", "kubevirt-migrate-vm-dhcck", "mig-3", "mig-4"].map(|name| {
+        BTreeSet::from([
+            "VirtualMachine/mig".to_owned(),
+            "VirtualMachineInstance/mig".to_owned(),
+            format!("VirtualMachineInstanceMigration/{name}"),
+        ])
+    });
+    assert_eq!(pieces(&replay.observer.records), expected);
+}
