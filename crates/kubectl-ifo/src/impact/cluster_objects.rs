@@ -5,7 +5,9 @@ use super::MissingPart;
 use crate::api_client::{ApiClient, ListOptions};
 use crate::operation_source::{PAGE_OBJECTS, escape};
 use crate::problem::Problem;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIResourceList, LabelSelector, ObjectMeta, OwnerReference,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -251,6 +253,11 @@ impl NodeReader<'_> {
             self.list(&MACHINES, self.namespace, "", |it: &DrainedMachine| it
                 .is_on(self.node)),
         );
+        let machines = match machines {
+            // Without KubeVirt there are no virtual machines.
+            Err(problem) if self.is_without_kubevirt(&problem).await => Ok(Vec::new()),
+            machines => machines,
+        };
         let mut parts = DrainParts {
             pods: list_or_missing(&PODS, pods, missing)?,
             budgets: list_or_missing(&BUDGETS, budgets, missing)?,
@@ -270,6 +277,26 @@ impl NodeReader<'_> {
             }
         }
         Ok(parts)
+    }
+
+    /// Returns true if virtual machines could not be listed because the cluster does not serve them.
+    /// RBAC refuses also the list of a resource that does not exist, so discovery decides then. Files
+    /// (`--from`) do not show which resources the cluster serves.
+    async fn is_without_kubevirt(&self, problem: &Problem) -> bool {
+        match problem {
+            _ if self.server.offline.is_some() => false,
+            Problem::NotFound(_) => true,
+            Problem::Forbidden { .. } => {
+                let discovery =
+                    self.server
+                        .get::<APIResourceList>(MACHINES.root, MACHINES.root, None);
+                match discovery.await {
+                    Ok(served) => !served.resources.iter().any(|it| it.name == MACHINES.plural),
+                    Err(problem) => matches!(problem, Problem::NotFound(_)),
+                }
+            }
+            _ => false,
+        }
     }
 
     /// Reads the objects of a list for which `is_kept` returns true.

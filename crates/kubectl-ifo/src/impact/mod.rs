@@ -43,8 +43,8 @@ Exit codes:
   0  the answer is complete, whether or not something blocks a drain
   1  an error
   2  the command line is wrong, for example because the node does not exist
-  3  a part of the answer is missing: it may not be read, it is not served (as VirtualMachineInstances
-     without KubeVirt), or operations may be missing from the list
+  3  a part of the answer is missing: it may not be read, it is not served, or operations may be
+     missing from the list
 
 Examples:
   # Before maintenance of a node

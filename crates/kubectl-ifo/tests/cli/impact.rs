@@ -84,10 +84,70 @@ FLAG      PODS         REASON
 }
 
 #[test]
+fn in_a_cluster_without_kubevirt_the_answer_is_complete() {
+    // RBAC refuses the list of a resource that the cluster does not serve. Then discovery decides.
+    for list in [404, 403] {
+        for discovery in [404, 200] {
+            let (_runtime, address) = serve(move |request| match request.uri().path() {
+                MACHINES if list == 404 => status_response(404, "NotFound", "404 page not found"),
+                MACHINES => status_response(403, "Forbidden", "no"),
+                "/apis/kubevirt.io/v1" if discovery == 404 => {
+                    status_response(404, "NotFound", "404 page not found")
+                }
+                "/apis/kubevirt.io/v1" => json_response(&json!({
+                    "kind": "APIResourceList", "groupVersion": "kubevirt.io/v1", "resources": [],
+                })),
+                _ => cluster(request),
+            });
+            let output = execute(plugin(address).args(["impact", "worker-3"]));
+            assert_eq!(
+                (output.code, &*output.stderr),
+                (0, ""),
+                "{list} {discovery}"
+            );
+            assert!(output.stdout.contains("Pod/api"), "{}", output.stdout);
+            let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"])).json();
+            assert_eq!(json["missing"], json!([]), "{list} {discovery}");
+        }
+    }
+}
+
+#[test]
+fn virtual_machines_that_may_not_be_read_are_a_missing_part() {
+    let discovered = |names: &[&str]| {
+        let resources = names.iter();
+        let resources = resources.map(|name| {
+            json!({"name": name, "singularName": "", "namespaced": true, "kind": "X", "verbs": ["list"]})
+        });
+        json!({
+            "kind": "APIResourceList", "groupVersion": "kubevirt.io/v1",
+            "resources": resources.collect::<Vec<_>>(),
+        })
+    };
+    let served = discovered(&["virtualmachineinstances"]);
+    let unreadable = || status_response(500, "InternalError", "no");
+    for is_discovered in [true, false] {
+        let served = served.clone();
+        let (_runtime, address) = serve(move |request| match request.uri().path() {
+            MACHINES => status_response(403, "Forbidden", "no"),
+            "/apis/kubevirt.io/v1" if is_discovered => json_response(&served),
+            "/apis/kubevirt.io/v1" => unreadable(),
+            _ => cluster(request),
+        });
+        let output = execute(plugin(address).args(["impact", "worker-3"]));
+        assert_eq!(output.code, 3, "{}", output.stdout);
+        assert_eq!(
+            output.stderr,
+            "missing: VirtualMachineInstances: you may not list virtualmachineinstances.kubevirt.io\n"
+        );
+    }
+}
+
+#[test]
 fn a_missing_part_is_named_and_the_exit_code_is_3() {
     let (_runtime, address) = serve(|request| match request.uri().path() {
         BUDGETS => status_response(403, "Forbidden", "no"),
-        MACHINES => status_response(404, "NotFound", "404 page not found"),
+        MACHINES => status_response(500, "InternalError", "the storage is broken"),
         _ => cluster(request),
     });
     let output = execute(plugin(address).args(["impact", "worker-3"]));
@@ -102,7 +162,7 @@ fn a_missing_part_is_named_and_the_exit_code_is_3() {
     assert_eq!(
         output.stderr,
         "missing: PodDisruptionBudgets: you may not list poddisruptionbudgets.policy\n\
-         missing: VirtualMachineInstances: the cluster does not serve virtualmachineinstances.kubevirt.io\n"
+         missing: VirtualMachineInstances: the storage is broken\n"
     );
     let json = execute(plugin(address).args(["impact", "worker-3", "-o", "json"]));
     assert_eq!(json.code, 3);
