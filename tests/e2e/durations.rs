@@ -93,9 +93,10 @@ async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &s
     eventually(&format!("State of {subject} is {want}"), async || {
         let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
         let mut rows = table.lines().map(columns);
-        // The columns are Name, Kind, Subject, Operation, State and others.
-        let row = rows.find(|row| row.get(2) == Some(&subject));
-        ok_if(row.and_then(|row| row.get(4).copied()) == Some(want), table)
+        // The columns are Subject, Operation, State and others.
+        let subject = format!("VM/{subject}");
+        let row = rows.find(|row| row.first() == Some(&&*subject));
+        so(row.and_then(|row| row.get(2).copied()) == Some(want), table)
     })
     .await;
 }
@@ -282,12 +283,16 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         kubectl_wait(cluster, namespace, both, "Stalled").await;
         kubectl_wait(cluster, namespace, both, "Overdue").await;
         eventually("kubectl marks both operations", async || {
-            let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
+            let wide = ["get", "ifos", "-n", namespace, "-o", "wide"];
+            let table = world.kubectl(&wide).await?;
             let row = |name: &str| table.lines().find(|line| line.starts_with(name));
             let cell = |name: &str| row(name).and_then(|row| columns(row).get(4).copied());
             let cells = [both, name].map(cell);
-            let want = ["Progressing (overdue, stalled)", "Progressing (stalled)"];
-            ok_if(cells == want.map(Some), table)
+            let want = [
+                "Progressing 10% (overdue, stalled)",
+                "Progressing 10% (stalled)",
+            ];
+            so(cells == want.map(Some), table)
         })
         .await;
         let stalled = ["--field-selector=status.conditions.Stalled=True"];

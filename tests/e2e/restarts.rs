@@ -217,17 +217,20 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         let is_warning = |line: &str| line.contains("operations may be missing");
         let is_row = |line: &&String| !is_log(line) && !is_warning(line);
         let lines: Vec<&String> = lines.iter().filter(is_row).collect();
-        assert!(lines[0].starts_with("NAME "), "{lines:?}");
+        assert!(lines[0].starts_with("SUBJECT "), "{lines:?}");
         // Rows can be repeated: after an interruption of the server's own watch, kubectl prints
         // them again.
         let subjects: BTreeSet<Option<&str>> = lines[1..]
             .iter()
-            .map(|line| columns(line).get(2).copied())
+            .map(|line| columns(line).first().copied())
             .collect();
-        assert!(subjects.into_iter().eq([Some("a"), Some("b")]), "{lines:?}");
-        cluster.set_status(namespace, "b", "Running").await;
-        cluster.machine(namespace, "c", "Migrating").await;
-        server.start_again(&cluster.kubeconfig).await;
+        assert!(
+            subjects.into_iter().eq([Some("VM/a"), Some("VM/b")]),
+            "{lines:?}"
+        );
+        world.set_status(namespace, "b", "Running").await;
+        world.machine(namespace, "c", "Migrating").await;
+        server.start_again(&world.kubeconfig).await;
         drop(server);
         cluster.served().await;
 

@@ -6,25 +6,34 @@ use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::watch_event_cache::LineCache;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use std::borrow::Cow;
+use std::io::Write as _;
 use std::sync::Arc;
 
 /// Maximum number of characters of the cell Message, so that a table fits into 120 columns more
 /// often.
 const MAX_MESSAGE: usize = 80;
 
+/// The columns. The default columns of a live migration fit into 120 columns of a terminal, if the
+/// name of the virtual machine has 30 characters and the message has 40. For this, the name is only
+/// in the wide table, as the names of Events are. The cell Subject contains the kind, and the cell
+/// State contains the progress.
 static LIVE_COLUMNS: &[Column] = &[
-    name_column(),
+    Column {
+        priority: 1,
+        ..name_column()
+    },
     text(
         "Kind",
-        0,
+        1,
         Cell::Text(TextField::SubjectKind),
         "Kind of the subject.",
     ),
     text(
         "Subject",
         0,
-        Cell::Function(subject),
-        "Name of the subject, with the item where a rule yields several operations.",
+        Cell::Function(kind_and_subject),
+        "Kind and name of the subject, with the item where a rule yields several operations. A \
+         kind of several words is shortened to its initials.",
     ),
     text(
         "Operation",
@@ -36,12 +45,12 @@ static LIVE_COLUMNS: &[Column] = &[
         "State",
         0,
         Cell::Function(state),
-        "State of an active operation, or result of a completed one. An operation that is \
-         suspected to be overdue or stalled has a marker.",
+        "State of an active operation, or result of a completed one. The progress follows if it \
+         is known. An operation that is suspected to be overdue or stalled has a marker.",
     ),
     text(
         "Progress",
-        0,
+        1,
         Cell::Function(progress),
         "Progress in percent, if it is known.",
     ),
@@ -108,21 +117,53 @@ pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Writes the cell Subject: `VM/web`, or `VM/web/item`. A kind of one word is not shortened, because
+/// a single letter is not understandable.
+fn kind_and_subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    if let Some([b'"', kind @ .., b'"']) = texts.literal(TextField::SubjectKind) {
+        out.push(b'"');
+        let initials = kind.iter().filter(|it| it.is_ascii_uppercase());
+        // The letters of an escaped character are not letters of the kind.
+        if initials.clone().count() > 1 && !kind.contains(&b'\\') {
+            out.extend(initials);
+        } else {
+            out.extend_from_slice(kind);
+        }
+        out.push(b'/');
+    }
+    let name = out.len();
+    subject(texts, out);
+    if out.get(name) != Some(&b'"') {
+        out.drain(start..name); // There is no name.
+    } else if name > start {
+        out.remove(name); // Removes the opening quote of the name.
+    }
+}
+
 fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let progress = texts.facts.progress;
     write_text(progress.map(|it| format!("{it}%")).as_deref(), out);
 }
 
-/// Writes the cell State: the state, and a marker if the operation is overdue or stalled.
+/// Writes the cell State: the state, the progress, and a marker if the operation is overdue or
+/// stalled.
 fn state(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let marker = match (texts.facts.overdue, texts.facts.stalled) {
-        (Some(true), Some(true)) => " (overdue, stalled)",
-        (Some(true), _) => " (overdue)",
-        (_, Some(true)) => " (stalled)",
-        _ => return write_literal(texts.literal(TextField::State), out),
+    let Some([state @ .., b'"']) = texts.literal(TextField::State) else {
+        return write_literal(None, out);
     };
-    let state = texts.text(TextField::State).unwrap_or_default();
-    write_text(Some(&[&*state, marker].concat()), out);
+    out.extend_from_slice(state);
+    if let Some(progress) = texts.facts.progress {
+        write!(out, " {progress}%").expect("writing to a Vec cannot fail");
+    }
+    let marker: &[u8] = match (texts.facts.overdue, texts.facts.stalled) {
+        (Some(true), Some(true)) => b" (overdue, stalled)",
+        (Some(true), _) => b" (overdue)",
+        (_, Some(true)) => b" (stalled)",
+        _ => b"",
+    };
+    out.extend_from_slice(marker);
+    out.push(b'"');
 }
 
 /// Writes the cell Message. A long message is cut.

@@ -29,12 +29,12 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
     assert_eq!(
         columns,
         [
-            "Name:0",
-            "Kind:0",
+            "Name:1",
+            "Kind:1",
             "Subject:0",
             "Operation:0",
             "State:0",
-            "Progress:0",
+            "Progress:1",
             "Age:0",
             "Message:0",
             "Phase:1",
@@ -57,9 +57,9 @@ async fn a_table_has_the_documented_columns_and_metadata_in_each_row() {
         json!([
             "x",
             "VirtualMachine",
-            "vm",
+            "VM/vm",
             "Migrating",
-            "Progressing",
+            "Progressing 45%",
             "45%",
             "<moving>",
             "Active",
@@ -91,10 +91,95 @@ async fn missing_cells_are_null_and_the_item_follows_the_subject() {
     let path = format!("{BASE}/namespaces/a/inflightoperations/x");
     let table = fixture.json(&path, TABLES).await;
     let cells = &table["rows"][0]["cells"];
-    assert_eq!(cells[2], "vm/disk \"1\"");
+    assert_eq!(cells[2], "VM/vm/disk \"1\"");
+    assert_eq!(cells[4], "Progressing");
     assert_eq!(cells[5], Value::Null);
     assert_eq!(cells[6], "<unknown>");
     assert_eq!(table["metadata"]["resourceVersion"], "101");
+}
+
+#[tokio::test]
+async fn a_kind_is_shortened_only_to_meaningful_initials() {
+    let mut fixture = Fixture::new();
+    let kinds = [
+        ("Pod", "Pod/vm"),
+        ("VirtualMachineInstance", "VMI/vm"),
+        ("HTTPRoute", "HTTPR/vm"),
+        // In JSON, the control character is `\\u001F`, which has an uppercase letter.
+        ("Ab\u{1f}C", "Ab\u{1f}C/vm"),
+        ("", "/vm"),
+    ];
+    for (number, (kind, cell)) in kinds.into_iter().enumerate() {
+        fixture.put(101 + number as u64, "a", "x", |object| {
+            object["spec"]["subject"]["kind"] = json!(kind);
+        });
+        let path = format!("{BASE}/namespaces/a/inflightoperations/x");
+        let table = fixture.json(&path, TABLES).await;
+        assert_eq!(table["rows"][0]["cells"][2], cell);
+    }
+    fixture.put(200, "a", "x", |object| {
+        object["spec"]["subject"]
+            .as_object_mut()
+            .unwrap()
+            .remove("name");
+    });
+    let path = format!("{BASE}/namespaces/a/inflightoperations/x");
+    let table = fixture.json(&path, TABLES).await;
+    assert_eq!(table["rows"][0]["cells"][2], Value::Null);
+}
+
+/// Returns the width of a table as kubectl prints its default columns, with three spaces between two
+/// columns. All ages count as the longest age of an operation of less than a week, `7h59m`.
+fn printed_width(table: &Value) -> usize {
+    let columns = table["columnDefinitions"].as_array().unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    let numbered = columns.iter().enumerate();
+    let widths = numbered
+        .filter(|(_, column)| column["priority"] == 0)
+        .map(|(number, column)| {
+            let header = column["name"].as_str().unwrap();
+            let cells = rows.iter().map(|row| match header {
+                "Age" => "7h59m".len(),
+                _ => row["cells"][number].as_str().unwrap().chars().count(),
+            });
+            cells.fold(header.len(), usize::max)
+        });
+    widths.map(|width| width + 3).sum::<usize>() - 3
+}
+
+#[tokio::test]
+async fn the_default_columns_of_ordinary_operations_fit_into_120_columns() {
+    let machine = "a".repeat(30);
+    let migration = "kubevirt-migrate-vm-x7k2p";
+    let tables: [&[[&str; 3]]; 4] = [
+        &[
+            ["VirtualMachine", &machine, "Migrating"],
+            ["VirtualMachineInstance", &machine, "LiveMigrating"],
+            ["VirtualMachineInstanceMigration", migration, "Scheduling"],
+        ],
+        &[["VirtualMachine", &machine, "WaitingForReceiver"]],
+        &[["PersistentVolumeClaim", &machine, "Resizing"]],
+        &[["Deployment", "a-name-of-twenty-eight-chars", "Rollout"]],
+    ];
+    for operations in tables {
+        let mut fixture = Fixture::new();
+        for (number, [kind, name, operation]) in operations.iter().enumerate() {
+            fixture.put(101 + number as u64, "a", &format!("x-{number}"), |object| {
+                object["spec"]["subject"]["kind"] = json!(kind);
+                object["spec"]["subject"]["name"] = json!(name);
+                object["spec"]["operation"] = json!(operation);
+                object["status"]["message"] = json!("m".repeat(40));
+                if *operation == "WaitingForReceiver" {
+                    object["status"].as_object_mut().unwrap().remove("progress");
+                }
+            });
+        }
+        let path = format!("{BASE}/namespaces/a/inflightoperations");
+        let table = fixture.json(&path, TABLES).await;
+        assert_eq!(table["rows"].as_array().unwrap().len(), operations.len());
+        let width = printed_width(&table);
+        assert!(width <= 120, "{width}: {operations:?}");
+    }
 }
 
 #[tokio::test]

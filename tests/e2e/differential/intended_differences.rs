@@ -57,6 +57,32 @@ pub const MEANT: &[Meant] = &[
         custom: "",
     },
     Meant {
+        name: "priority of the column Name",
+        reason: "only the wide table shows the names of operations, as for Events; the column Name \
+                 of a custom resource cannot be hidden",
+        requests: &["…as=Table…"],
+        at: &["…columnDefinitions[0].priority"],
+        live: "1",
+        custom: "0",
+    },
+    Meant {
+        name: "kind and name in one cell",
+        reason: "the column Subject shows VM/a, so that the default table is narrow; a custom \
+                 resource's columns show values as they are",
+        requests: &["…as=Table…"],
+        at: &["…cells[2]"],
+        live: "/",
+        custom: "",
+    },
+    Meant {
+        name: "progress in the cell State",
+        reason: "the column State shows Progressing 45%, so that the default table is narrow",
+        requests: &["…as=Table…"],
+        at: &["…cells[4]"],
+        live: "%",
+        custom: "",
+    },
+    Meant {
         name: "short messages",
         reason: "the column Message shows at most 80 characters; a custom resource's columns show \
                  whole values",

@@ -179,18 +179,16 @@ fn contains_text(text: &str, part: &str) -> Result<(), String> {
 }
 
 fn header(columns: Columns) -> Vec<String> {
-    let usual = "NAME KIND SUBJECT OPERATION STATE PROGRESS AGE MESSAGE";
-    let (before, after) = match columns {
-        Columns::Usual => ("", ""),
-        Columns::Namespace => ("NAMESPACE", ""),
-        Columns::Wide => (
-            "",
-            "PHASE COMPONENT RULESET REASON STARTED COMPLETED FULL_MESSAGE",
-        ),
-        Columns::Labels => ("", "LABELS"),
-        Columns::TwoLabels => ("", "TEAM OPERATION"),
+    let usual = "SUBJECT OPERATION STATE AGE MESSAGE";
+    let all = match columns {
+        Columns::Usual => usual.to_owned(),
+        Columns::Namespace => format!("NAMESPACE {usual}"),
+        Columns::Wide => "NAME KIND SUBJECT OPERATION STATE PROGRESS AGE MESSAGE PHASE COMPONENT \
+                          RULESET REASON STARTED COMPLETED FULL_MESSAGE"
+            .to_owned(),
+        Columns::Labels => format!("{usual} LABELS"),
+        Columns::TwoLabels => format!("{usual} TEAM OPERATION"),
     };
-    let all = [before, usual, after].join(" ");
     // An underscore stands for a space in the name of a column.
     let names = all.split_whitespace();
     names.map(|name| name.replace('_', " ")).collect()
@@ -204,15 +202,19 @@ fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     match columns {
         Columns::Usual => {}
         Columns::Namespace => cells.insert(0, at("/metadata/namespace")),
-        Columns::Wide => cells.extend([
-            at("/status/phase"),
-            at("/spec/component"),
-            at("/spec/ruleSet"),
-            at("/status/reason"),
-            at("/metadata/creationTimestamp"),
-            at("/status/completed"),
-            at("/status/message"),
-        ]),
+        Columns::Wide => {
+            cells.splice(0..0, [at("/metadata/name"), at("/spec/subject/kind")]);
+            cells.insert(5, percent(operation));
+            cells.extend([
+                at("/status/phase"),
+                at("/spec/component"),
+                at("/spec/ruleSet"),
+                at("/status/reason"),
+                at("/metadata/creationTimestamp"),
+                at("/status/completed"),
+                at("/status/message"),
+            ]);
+        }
         Columns::Labels => {
             let labels = labels.as_object().into_iter().flatten();
             let pairs = labels.map(|(key, value)| format!("{key}={}", text(value, "")));
@@ -226,19 +228,24 @@ fn cells(operation: &Value, columns: Columns) -> Vec<String> {
     cells
 }
 
-/// Returns the cells of an operation in the default columns, without AGE.
+/// Returns the progress of an operation as the tables show it.
+fn percent(operation: &Value) -> String {
+    format!("{}%", operation["status"]["progress"])
+}
+
+/// Returns the cells of an operation on a VirtualMachine in the default columns, without AGE.
 pub fn row(operation: &Value) -> Vec<String> {
-    let progress = &operation["status"]["progress"];
-    let cells = [
-        text(operation, "/metadata/name"),
-        text(operation, "/spec/subject/kind"),
-        text(operation, "/spec/subject/name"),
-        text(operation, "/spec/operation"),
-        text(operation, "/status/state"),
-        &format!("{progress}%"),
-        text(operation, "/status/message"),
-    ];
-    cells.map(str::to_owned).to_vec()
+    assert_eq!(operation["spec"]["subject"]["kind"], "VirtualMachine");
+    vec![
+        format!("VM/{}", text(operation, "/spec/subject/name")),
+        text(operation, "/spec/operation").to_owned(),
+        format!(
+            "{} {}",
+            text(operation, "/status/state"),
+            percent(operation)
+        ),
+        text(operation, "/status/message").to_owned(),
+    ]
 }
 
 /// Parses a table. Returns its header, and its rows without the cells of the column AGE. Returns an

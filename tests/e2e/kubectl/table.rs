@@ -130,9 +130,20 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // Commands that list several resources. kubectl prints the resource in front of each name.
+    // Commands that list several resources. kubectl prints the resource in front of each name, also
+    // in the wide table of operations.
     (
         "get ifos,configmaps -n $ns",
+        Words(&[
+            "MESSAGE",
+            "VM/a ",
+            "VM/c ",
+            "DATA",
+            "configmap/kube-root-ca.crt",
+        ]),
+    ),
+    (
+        "get ifos,configmaps -n $ns -o wide",
         Words(&[
             "MESSAGE",
             "inflightoperation.live.ifo.kubevirt.io/$a ",
