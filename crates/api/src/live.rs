@@ -142,7 +142,8 @@ pub enum StartTimeSource {
     Restored,
 }
 
-/// The usual duration of an operation. The time for which an operation is `Blocked`, `Failing` or
+/// The usual duration of an operation. If fewer than five earlier runs are known, it is the limit
+/// that the rule sets with `expectedDuration`. The time for which an operation is `Blocked`, `Failing` or
 /// `Settling` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -170,7 +171,7 @@ pub struct Expected {
 /// The source of the usual duration of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ExpectedSource {
-    /// The `expectedDuration` of the rule.
+    /// The `expectedDuration` of the rule, which is a limit. The operation usually takes less time.
     Rule,
     /// Earlier successful runs.
     History,

@@ -6,7 +6,7 @@ use super::operations::subject;
 use super::{Cell, Column, Resource, name_column, text, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::watch_event_cache::LineCache;
-use ifo_api::live::Expected;
+use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::{LIVE_GROUP, VERSION, duration, record};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -58,7 +58,8 @@ static RECORD_COLUMNS: &[Column] = &[
         "Usual",
         0,
         Cell::Function(usual),
-        "Usual duration of the operation, as it was known at the end.",
+        "Usual duration of the operation, as it was known at the end. If too few earlier runs were \
+         known, it is the limit of the rule, such as `limit 10m`.",
     ),
     text(
         "Component",
@@ -110,9 +111,18 @@ fn usual(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
         expected: Option<Expected>,
     }
     let record: Option<Record> = serde_json::from_slice(&texts.json).ok();
-    let seconds = record.and_then(|record| Some(record.status.expected?.typical_seconds));
-    let text = seconds.map(|seconds| duration::human(i64::try_from(seconds).unwrap_or(i64::MAX)));
-    write_text(text.as_deref(), out);
+    let expected = record.and_then(|record| record.status.expected);
+    write_text(expected.map(usual_text).as_deref(), out);
+}
+
+/// Formats the usual duration, such as `2m5s`, or the limit of the rule, such as `limit 10m`.
+fn usual_text(expected: Expected) -> String {
+    let seconds = i64::try_from(expected.typical_seconds).unwrap_or(i64::MAX);
+    let typical = duration::human(seconds);
+    match expected.source {
+        ExpectedSource::Rule => format!("limit {typical}"),
+        ExpectedSource::History => typical,
+    }
 }
 
 /// Returns the description of `operationrecords` in the group `live.ifo.kubevirt.io`. `reader` is
@@ -151,5 +161,24 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         schema: || schemars::schema_for!(record::OperationRecord),
         reader,
         lines: Arc::new(LineCache::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_rule_is_distinguished_from_the_usual_duration() {
+        let text = |source| {
+            usual_text(Expected {
+                typical_seconds: 125,
+                p95_seconds: None,
+                runs: None,
+                source,
+            })
+        };
+        assert_eq!(text(ExpectedSource::History), "2m5s");
+        assert_eq!(text(ExpectedSource::Rule), "limit 2m5s");
     }
 }

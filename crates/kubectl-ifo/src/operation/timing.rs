@@ -49,15 +49,21 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the usual duration, such as `2m5s`. Empty if it is unknown.
+    /// Formats the usual duration, such as `2m5s`. If too few earlier runs are known, formats the
+    /// limit of the rule, such as `limit 10m`. Empty if neither is known.
     pub(crate) fn usual_duration(&self) -> String {
-        self.expected
-            .map(|it| seconds_text(it.typical_seconds))
-            .unwrap_or_default()
+        let Some(expected) = self.expected else {
+            return String::new();
+        };
+        let typical = seconds_text(expected.typical_seconds);
+        match expected.source {
+            ExpectedSource::Rule => format!("limit {typical}"),
+            ExpectedSource::History => typical,
+        }
     }
 
-    /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`. Empty if it is
-    /// unknown.
+    /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or
+    /// `limit 10m (from the rule)`. Empty if it is unknown.
     pub(crate) fn usual_duration_and_source(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -77,7 +83,7 @@ impl ListedOperation {
                 parts.join(", ")
             }
         };
-        let typical = seconds_text(expected.typical_seconds);
+        let typical = self.usual_duration();
         match source.as_str() {
             "" => typical,
             source => format!("{typical} ({source})"),
@@ -163,8 +169,8 @@ mod tests {
             "2m5s (37 runs, 95% within 4m)"
         );
         let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Rule"}}));
-        assert_eq!(it.usual_duration_and_source(), "10m (from the rule)");
-        assert_eq!(it.usual_duration(), "10m");
+        assert_eq!(it.usual_duration_and_source(), "limit 10m (from the rule)");
+        assert_eq!(it.usual_duration(), "limit 10m");
         // A source of a later release is not known. The operation is still shown.
         let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Oracle"}}));
         assert_eq!(it.usual_duration_and_source(), "");

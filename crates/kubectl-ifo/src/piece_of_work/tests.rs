@@ -239,9 +239,9 @@ fn markers_and_the_usual_duration_come_from_any_member() {
     }];
     let line = only_line(&operations);
     assert_eq!(line.marked_state(), "Progressing (stalled)");
-    assert_eq!(line.usual_duration(), "5m");
+    assert_eq!(line.usual_duration(), "limit 5m");
     operations[3].expected = Some(expected(200));
-    assert_eq!(only_line(&operations).usual_duration(), "3m20s");
+    assert_eq!(only_line(&operations).usual_duration(), "limit 3m20s");
 }
 
 #[test]

@@ -393,16 +393,22 @@ impl TimingInput<'_> {
         })
     }
 
-    /// Returns the usual duration for `status.expected`.
+    /// Returns the usual duration for `status.expected`: that of earlier runs. If there are too few
+    /// runs, it is the duration that the rule allows. An operation usually takes less time than its
+    /// rule allows, so the source `Rule` distinguishes the two.
     fn shown_expectation(&self) -> Option<Expected> {
-        if let Some(expected) = self.expected {
-            return Some(Expected {
-                typical_seconds: expected.as_secs(),
+        self.usual_expectation().or_else(|| {
+            Some(Expected {
+                typical_seconds: self.expected?.as_secs(),
                 p95_seconds: None,
                 runs: None,
                 source: ExpectedSource::Rule,
-            });
-        }
+            })
+        })
+    }
+
+    /// Returns the duration of earlier runs, if there are enough to show it.
+    fn usual_expectation(&self) -> Option<Expected> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
         let size = self.size.unwrap_or(1.0);
         Some(Expected {

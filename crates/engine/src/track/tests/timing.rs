@@ -94,6 +94,30 @@ fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
 }
 
 #[test]
+fn earlier_runs_decide_what_is_usual_and_the_rule_decides_what_is_overdue() {
+    let mut world = world_with_rule_set(
+        "rules:\n- {operation: Moving, expression: object.phase == 'Moving', expectedDuration: 30m}",
+    );
+    for _ in 0..25 {
+        world.run_for(100 * SECOND);
+    }
+    world.apply_object(moving(1));
+    let status = world.only_operation().status;
+    let expected = status.expected.unwrap();
+    assert_eq!(
+        (expected.runs, expected.source),
+        (Some(25), ExpectedSource::History)
+    );
+    assert!(
+        (98..=102).contains(&expected.typical_seconds),
+        "{expected:?}"
+    );
+    let (_, message) = suspicion(&world.only_operation(), "Overdue").unwrap();
+    assert_eq!(message, "The rule expects at most 30m.");
+    assert_eq!(world.seconds_until("Overdue", 3600), Some(1800));
+}
+
+#[test]
 fn the_expected_duration_can_be_computed_from_the_object() {
     let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', expectedDuration: \"duration(string(object.limit) + 's')\"}",
