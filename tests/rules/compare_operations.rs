@@ -121,6 +121,7 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
             "work" => json!(says.work.as_deref()),
             "nodes" => json!(says.nodes.iter().map(|it| &**it).collect::<Vec<_>>()),
             "expectedSeconds" => json!(says.expected.map(|it| it.as_secs())),
+            "stalledSeconds" => json!(says.stalled_after.map(|it| it.as_secs())),
             "size" => json!(says.size),
             other => return Err(format!("expect-status: {name}: unknown field {other}")),
         };

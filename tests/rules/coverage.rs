@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// expression for it.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
-const FIELDS: [Field; 9] = [
+const FIELDS: [Field; 10] = [
     ("message", |rule| rule.message.as_ref()),
     ("reason", |rule| rule.reason.as_ref()),
     ("state", |rule| rule.state.as_ref()),
@@ -21,6 +21,7 @@ const FIELDS: [Field; 9] = [
     ("instance", |rule| rule.instance.as_ref()),
     ("work", |rule| rule.work.as_ref()),
     ("expectedSeconds", |rule| rule.expected_duration.as_ref()),
+    ("stalledSeconds", |rule| rule.stalled_after.as_ref()),
     ("size", |rule| rule.size.as_ref()),
 ];
 

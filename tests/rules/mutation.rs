@@ -30,7 +30,7 @@ struct Site {
 }
 
 /// The fields of a rule whose expressions are mutated.
-const FIELDS: [&str; 9] = [
+const FIELDS: [&str; 10] = [
     "expression",
     "continueWhile",
     "state",
@@ -39,6 +39,7 @@ const FIELDS: [&str; 9] = [
     "progress",
     "work",
     "expectedDuration",
+    "stalledAfter",
     "size",
 ];
 
@@ -52,6 +53,7 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
         "progress" => rule.progress.as_mut(),
         "work" => rule.work.as_mut(),
         "expectedDuration" => rule.expected_duration.as_mut(),
+        "stalledAfter" => rule.stalled_after.as_mut(),
         "size" => rule.size.as_mut(),
         other => panic!("unknown field {other}"),
     }

@@ -321,10 +321,10 @@ pub struct Rule {
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// Time for which `progress` must not have risen before the operation counts as stalled: a
-    /// duration of at most 24 hours. The time for which the operation is `Blocked`, `Failing` or
+    /// duration of at most 24 hours, or a CEL expression that yields a duration. The time for which the operation is `Blocked`, `Failing` or
     /// `Settling` does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
     /// CEL expression that yields the amount of work, such as the size of a disk: a number or a
     /// quantity above 0. The durations of runs are then compared for each unit of this amount.
@@ -361,11 +361,17 @@ impl Rule {
         let given = optional
             .into_iter()
             .filter_map(|(field, source)| Some((field, source.as_deref()?)));
-        let expected = self.expected_duration.as_deref();
-        let expected = expected.filter(|text| duration::parse(text).is_none());
+        let durations = [
+            ("expectedDuration", &self.expected_duration),
+            ("stalledAfter", &self.stalled_after),
+        ];
+        let computed = durations.into_iter().filter_map(|(field, text)| {
+            let text = text.as_deref()?;
+            duration::parse(text).is_none().then_some((field, text))
+        });
         std::iter::once(("expression", &*self.expression))
             .chain(given)
-            .chain(expected.map(|source| ("expectedDuration", source)))
+            .chain(computed)
     }
 }
 

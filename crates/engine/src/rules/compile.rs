@@ -2,7 +2,7 @@
 
 use super::timing_hash;
 use super::validate::validate;
-use super::{Activity, CompiledRule, ExpectedDuration, ForEach, RuleDetails, RuleSet, Supersedes};
+use super::{Activity, CompiledRule, ForEach, RuleDetails, RuleDuration, RuleSet, Supersedes};
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
 use ifo_cel::{CompileError, Environment, Program, ResultKind};
@@ -177,14 +177,16 @@ impl Compiler {
             size: optional("size", rule.size.as_ref(), ResultKind::Amount, inner),
             work: optional("work", rule.work.as_ref(), ResultKind::String, inner),
         };
-        let expected = rule.expected_duration.as_ref().and_then(|source| {
+        let mut duration_of = |field: &str, source: &Option<String>| {
+            let source = source.as_ref()?;
             if let Some(fixed) = duration::parse(source) {
-                return Some(ExpectedDuration::Fixed(fixed));
+                return Some(RuleDuration::Fixed(fixed));
             }
-            let kind = ResultKind::Duration;
-            let program = optional("expectedDuration", Some(source), kind, inner);
-            program.map(ExpectedDuration::Computed)
-        });
+            let program = optional(field, Some(source), ResultKind::Duration, inner);
+            program.map(RuleDuration::Computed)
+        };
+        let expected = duration_of("expectedDuration", &rule.expected_duration);
+        let stalled_after = duration_of("stalledAfter", &rule.stalled_after);
         let continue_while = optional(
             "continueWhile",
             rule.continue_while.as_ref(),
@@ -230,7 +232,7 @@ impl Compiler {
                 .and_then(duration::parse)
                 .unwrap_or_default(),
             expected,
-            stalled_after: rule.stalled_after.as_deref().and_then(duration::parse),
+            stalled_after,
         })
     }
 

@@ -94,15 +94,15 @@ pub struct CompiledRule {
     /// shown.
     pub state_after: Duration,
     /// Duration after which the operation is overdue. None if the durations of earlier runs decide.
-    pub expected: Option<ExpectedDuration>,
+    pub expected: Option<RuleDuration>,
     /// Time for which the progress must not have risen before the operation is stalled. None if the
     /// operation is never stalled.
-    pub stalled_after: Option<Duration>,
+    pub stalled_after: Option<RuleDuration>,
 }
 
-/// The duration after which an operation is overdue.
+/// A duration that a rule gives: the one after which an operation is overdue or stalled.
 #[derive(Debug, PartialEq)]
-pub enum ExpectedDuration {
+pub enum RuleDuration {
     /// The same duration for all objects.
     Fixed(Duration),
     /// Expression that yields the duration for one object.
@@ -294,14 +294,15 @@ impl RuleSet {
     /// Adds the fields that the expressions of the rule set read.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
-            let expected = rule.expected.iter().filter_map(|expected| match expected {
-                ExpectedDuration::Fixed(_) => None,
-                ExpectedDuration::Computed(program) => Some(program),
+            let durations = rule.expected.iter().chain(&rule.stalled_after);
+            let durations = durations.filter_map(|duration| match duration {
+                RuleDuration::Fixed(_) => None,
+                RuleDuration::Computed(program) => Some(program),
             });
             let own = rule
                 .predicates()
                 .chain(rule.details.programs())
-                .chain(expected);
+                .chain(durations);
             for program in own.clone() {
                 projection.merge(program.projection());
             }

@@ -158,9 +158,20 @@ impl RuleSetCheck {
                 "rules[{name}].stalledAfter needs progress, which is missing"
             ));
         }
-        let expected = rule.expected_duration.as_deref().and_then(duration::parse);
-        if expected.is_some_and(|expected| expected.is_zero()) {
-            self.refuse(format!("rules[{name}].expectedDuration is zero"));
+        let stalled_after = rule.stalled_after.as_deref().and_then(duration::parse);
+        for (field, fixed) in [
+            (
+                "expectedDuration",
+                rule.expected_duration.as_deref().and_then(duration::parse),
+            ),
+            ("stalledAfter", stalled_after),
+        ] {
+            if fixed.is_some_and(|fixed| fixed.is_zero()) {
+                self.refuse(format!("rules[{name}].{field} is zero"));
+            }
+        }
+        if stalled_after.is_some_and(|wait| wait > Duration::from_secs(MAX_WAIT_SECONDS)) {
+            self.refuse(format!("rules[{name}].stalledAfter is more than 24h"));
         }
         self.count(
             &format!("rules[{name}].supersedes"),
@@ -178,7 +189,6 @@ impl RuleSetCheck {
             ("debounce", &rule.debounce),
             ("appearAfter", &rule.appear_after),
             ("stateAfter", &rule.state_after),
-            ("stalledAfter", &rule.stalled_after),
         ] {
             let Some(text) = text else { continue };
             match duration::parse(text) {

@@ -296,9 +296,8 @@ impl Operation {
             self.detected = status;
             self.detected_since = now;
         }
-        let detection = self.primary.clone();
-        let input = self.timing_input(&detection, change);
-        let conditions_changed = self.timing.update(input);
+        let input = self.timing_input(change);
+        let suspected = self.timing.update(input);
         let changed = flipped
             || conditions_changed
             || state != self.state
@@ -315,18 +314,13 @@ impl Operation {
 
     /// Begins to measure the times of the operation. The operation must have its first state.
     pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
-        let detection = self.primary.clone();
-        let input = self.timing_input(&detection, change);
+        let input = self.timing_input(change);
         self.timing.begin(input);
     }
 
-    /// Returns the values from which the times of the operation are updated. `detection` is the
-    /// detection whose values the operation shows.
-    fn timing_input<'d>(
-        &self,
-        detection: &'d Detection,
-        change: ChangeContext<'_>,
-    ) -> TimingInput<'d> {
+    /// Returns the values from which the times of the operation are updated.
+    fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
+        let detection = &self.primary;
         let kind = self.run_kind(change.namespace);
         TimingInput {
             state: self.shown_state(),
@@ -334,8 +328,8 @@ impl Operation {
             gap: change.gap,
             at: change.at,
             now: change.now,
-            rule: detection.rule(),
             expected: detection.says.expected,
+            stalled_after: detection.says.stalled_after,
             size: detection.says.size,
             usual: kind.and_then(|kind| change.baselines.usual(kind)),
         }

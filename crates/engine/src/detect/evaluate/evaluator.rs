@@ -3,13 +3,13 @@
 use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Nodes, RuleValues};
 use crate::Meter;
 use crate::rules::{
-    self, CompiledRule, EvaluationError, EvaluationFailure, ExpectedDuration, ForEach, Labels,
-    RuleSet,
+    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleDuration, RuleSet,
 };
 use ifo_api::labels;
 use ifo_cel::{EvaluationFault, EvaluationScope, ListElement, Program};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Maximum length of an operation's message, in characters. Longer messages are truncated. Every
 /// watch event contains the message, and a table shows only one line of the message.
@@ -238,18 +238,16 @@ impl<'s> ObjectEvaluator<'_, 's> {
             instance: self.evaluate_identity(current, "instance", details.instance.as_ref()),
             work: self.evaluate_identity(current, "work", details.work.as_ref()),
             nodes,
-            expected: match &current.rule.expected {
-                None => None,
-                Some(ExpectedDuration::Fixed(duration)) => Some(*duration),
-                Some(ExpectedDuration::Computed(program)) => self
-                    .evaluate_field(
-                        current,
-                        "expectedDuration",
-                        Some(program),
-                        Program::duration,
-                    )
-                    .filter(|expected| !expected.is_zero()),
-            },
+            expected: self.evaluate_duration(
+                current,
+                "expectedDuration",
+                current.rule.expected.as_ref(),
+            ),
+            stalled_after: self.evaluate_duration(
+                current,
+                "stalledAfter",
+                current.rule.stalled_after.as_ref(),
+            ),
             size: self
                 .evaluate_field(current, "size", details.size.as_ref(), Program::amount)
                 .filter(|size| *size > 0.0),
@@ -277,6 +275,21 @@ impl<'s> ObjectEvaluator<'_, 's> {
             state,
             message,
         });
+    }
+
+    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None for a duration of zero.
+    fn evaluate_duration(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        duration: Option<&RuleDuration>,
+    ) -> Option<Duration> {
+        match duration? {
+            RuleDuration::Fixed(duration) => Some(*duration),
+            RuleDuration::Computed(program) => self
+                .evaluate_field(current, field, Some(program), Program::duration)
+                .filter(|duration| !duration.is_zero()),
+        }
     }
 
     fn evaluate_progress(&mut self, current: CurrentRule<'_>) -> Option<u8> {

@@ -108,6 +108,9 @@ pub struct RuleValues {
     pub nodes: Nodes,
     /// Duration after which the operation is overdue, if the rule gives one.
     pub expected: Option<Duration>,
+    /// Time for which the progress must not have risen before the operation is stalled, if the rule
+    /// gives one.
+    pub stalled_after: Option<Duration>,
     /// Amount of work, above 0. The durations of runs are compared for each unit of this amount.
     pub size: Option<f64>,
 }

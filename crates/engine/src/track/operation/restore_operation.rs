@@ -325,8 +325,7 @@ impl Operation {
     pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
         (self.detected, self.detected_since) = (Detected::False, change.at);
         self.last_detected = change.at;
-        let detection = self.primary.clone();
-        let input = self.timing_input(&detection, change);
+        let input = self.timing_input(change);
         self.timing.update(input);
         self.timing.refresh(input);
     }
@@ -408,6 +407,7 @@ fn primary(object: &InFlightOperation) -> Detection {
             work: spec.work.as_deref().map(Into::into),
             nodes: status.nodes.iter().map(|it| it.as_str().into()).collect(),
             expected: None,
+            stalled_after: None,
             size: None,
         },
     }

@@ -9,7 +9,6 @@
 mod restore_timing;
 
 use crate::ClockReading;
-use crate::rules::CompiledRule;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
@@ -106,8 +105,8 @@ mod reason {
 
 /// The current values of an operation, from which its times are updated.
 #[derive(Clone, Copy, Debug)]
-pub struct TimingInput<'a> {
-    /// The state that clients see from now on.
+pub struct TimingInput {
+    /// The state that the operation shows from now on.
     pub state: State,
     /// The progress in percent.
     pub progress: Option<u8>,
@@ -117,10 +116,11 @@ pub struct TimingInput<'a> {
     pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
-    /// The rule that detects the operation.
-    pub rule: Option<&'a CompiledRule>,
     /// The duration after which the operation is overdue, if the rule gives one.
     pub expected: Option<Duration>,
+    /// The time for which the progress must not have risen before the operation is stalled, if the
+    /// rule gives one.
+    pub stalled_after: Option<Duration>,
     /// The amount of work, if the rule gives it.
     pub size: Option<f64>,
     /// The duration of earlier runs, for one unit of work.
@@ -164,7 +164,7 @@ impl OperationTiming {
 
     /// Begins the measurement with the first state of the operation. If the first state is not
     /// `Progressing`, no time has counted yet.
-    pub fn begin(&mut self, input: TimingInput<'_>) {
+    pub fn begin(&mut self, input: TimingInput) {
         self.state = input.state;
         if input.state != State::Progressing {
             self.counted = Duration::ZERO;
@@ -192,7 +192,7 @@ impl OperationTiming {
 
     /// Updates the times. Returns true if the status of a condition has changed. Then, and after
     /// each other visible change, the caller must call [`OperationTiming::refresh`].
-    pub fn update(&mut self, input: TimingInput<'_>) -> bool {
+    pub fn update(&mut self, input: TimingInput) -> bool {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
         let counts = input.state == State::Progressing && !input.gap;
@@ -211,9 +211,9 @@ impl OperationTiming {
         is_raised(before.0) != is_raised(after.0) || is_raised(before.1) != is_raised(after.1)
     }
 
-    /// Updates the values that depend on the progress. If the progress falls, this does not count
-    /// as a rise. Later rises are compared with the lower value.
-    fn update_progress(&mut self, input: TimingInput<'_>) {
+    /// Updates the values that depend on the progress. A falling progress is no rise, but later
+    /// rises count from the lower value.
+    fn update_progress(&mut self, input: TimingInput) {
         let Some(progress) = input.progress else {
             return;
         };
@@ -236,10 +236,9 @@ impl OperationTiming {
         }
     }
 
-    /// Decides whether the operation is overdue and whether it is stalled. A result is None if the
-    /// operation has no such condition. Sets the next time at which the operation can become
-    /// overdue or stalled.
-    fn judge(&mut self, input: TimingInput<'_>) -> (Option<bool>, Option<bool>) {
+    /// Returns whether each condition must be raised now, or None for a condition that has no
+    /// basis. Sets the time at which the operation must be judged again.
+    fn judge(&mut self, input: TimingInput) -> (Option<bool>, Option<bool>) {
         let counts = self.counting_since.is_some();
         let mut waits: Vec<Duration> = Vec::with_capacity(2);
         let mut exceeds = |limit: Duration, passed: Duration| {
@@ -260,14 +259,13 @@ impl OperationTiming {
     }
 
     /// Returns the rule's `stalledAfter` if the progress is known.
-    fn stall_limit(&self, input: TimingInput<'_>) -> Option<Duration> {
-        let after = input.rule.and_then(|rule| rule.stalled_after);
-        after.filter(|_| self.progress.is_some() && input.progress.is_some())
+    fn stall_limit(&self, input: TimingInput) -> Option<Duration> {
+        let is_known = self.progress.is_some() && input.progress.is_some();
+        input.stalled_after.filter(|_| is_known)
     }
 
-    /// Computes the values that clients see: the conditions `Overdue` and `Stalled`, the usual
-    /// duration, and the estimate of the end.
-    pub fn refresh(&mut self, input: TimingInput<'_>) {
+    /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
+    pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);
         let not_judged = || {
             let state = self.state.name();
@@ -327,9 +325,8 @@ impl OperationTiming {
     }
 
     /// Estimates the end from the recent rate of the progress, or from the duration of earlier
-    /// runs. Returns None while the time does not count. Also returns None if the operation already
-    /// takes longer than estimated.
-    fn estimate(&self, input: TimingInput<'_>) -> Option<Timestamp> {
+    /// runs. Returns None while the time does not count, and if the operation already takes longer.
+    fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
             let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
@@ -353,8 +350,8 @@ impl OperationTiming {
     }
 }
 
-impl TimingInput<'_> {
-    /// Returns the 95th percentile of earlier runs, if there are at least 20 of them.
+impl TimingInput {
+    /// Returns the 95th percentile of earlier runs, if there are enough to judge an operation.
     fn usual_p95(&self) -> Option<(Duration, u64)> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
         let p95 = seconds(usual.p95 * self.size.unwrap_or(1.0))?;

@@ -131,6 +131,30 @@ fn the_expected_duration_can_be_computed_from_the_object() {
 }
 
 #[test]
+fn the_time_without_progress_can_be_computed_from_the_object() {
+    let mut world = world_with_rule_set(
+        "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, stalledAfter: \"duration(string(object.limit) + 's')\"}",
+    );
+    let with_limit =
+        |done: u8, limit: u32| json!({"phase": "Moving", "done": done, "limit": limit});
+    world.apply_object(with_limit(1, 90));
+    assert_eq!(world.status_of("Overdue"), None);
+    world.advance(60 * SECOND);
+    // The limit counts from the last rise of the progress.
+    world.apply_object(with_limit(2, 90));
+    assert_eq!(world.seconds_until("Stalled", 200), Some(90));
+    let (_, message) = suspicion(&world.only_operation(), "Stalled").unwrap();
+    assert_eq!(message, "The progress has stayed at 2% for 90s or longer.");
+    // Another limit applies at once.
+    world.apply_object(with_limit(2, 120));
+    assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
+    assert_eq!(world.seconds_until("Stalled", 200), Some(30));
+    // Zero means no limit.
+    world.apply_object(with_limit(2, 0));
+    assert_eq!(world.status_of("Stalled"), None);
+}
+
+#[test]
 fn only_time_in_the_state_progressing_counts() {
     let mut fixture = world_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, expectedDuration: 10m}",
