@@ -30,7 +30,8 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 /// Time between two attempts to read the ConfigMap at the beginning of a term.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
-/// Time limit of one request. The last write delays the release of the leadership.
+/// Time limit of one request, and of the last write with its repetition. The last write delays the
+/// release of the leadership.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
@@ -100,7 +101,11 @@ impl BaselineStore {
     pub async fn run(mut self, ending: CancellationToken) {
         // Nothing is written before the ConfigMap has been read, because the write would replace
         // the runs that earlier leaders have learned.
-        while let Err(error) = self.load().await {
+        loop {
+            let loaded = self.load().await;
+            let result = if loaded.is_ok() { "success" } else { "error" };
+            self.metrics.baselines_read(result);
+            let Err(error) = loaded else { break };
             self.report("baselines could not be read", &error);
             if is_over(&ending, READ_RETRY).await {
                 return;
@@ -110,7 +115,11 @@ impl BaselineStore {
             let ends = is_over(&ending, WRITE_INTERVAL).await;
             let changed = self.baselines.encode_changed();
             if let Some(text) = changed.or_else(|| self.unwritten.take()) {
-                let written = self.write(&text).await;
+                let written = if ends {
+                    self.write_last(&text).await
+                } else {
+                    self.write(&text).await
+                };
                 let result = if written.is_ok() { "success" } else { "error" };
                 self.metrics.baselines_written(result);
                 if let Err(error) = written {
@@ -185,6 +194,22 @@ impl BaselineStore {
         Ok(())
     }
 
+    /// Writes the ConfigMap at the end of the term. If another client has changed the ConfigMap, the
+    /// next regular write would replace the change. No such write follows, so the write is repeated
+    /// once. This replica still leads, so it does not replace the runs of another leader.
+    async fn write_last(&mut self, text: &str) -> Result<(), StoreError> {
+        let write = async {
+            match self.write(text).await {
+                Err(StoreError::Changed) => self.write(text).await,
+                written => written,
+            }
+        };
+        match tokio::time::timeout(REQUEST_TIMEOUT, write).await {
+            Ok(written) => written,
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
     /// Logs an error unless the previous error was the same.
     fn report(&mut self, what: &str, error: &StoreError) {
         let text = error.to_string();
@@ -208,3 +233,6 @@ async fn with_time_limit<T>(
         Err(_) => Err(StoreError::TimedOut),
     }
 }
+
+#[cfg(test)]
+mod tests;

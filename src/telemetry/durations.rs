@@ -18,6 +18,7 @@ metrics! {
             "ifo_operation_expected_seconds",
             "Usual duration of an operation in all namespaces, on the leader";
         baselines: Gauge = "ifo_baselines", "Operations whose durations are known, on the leader";
+        reads: CounterFamily = "ifo_baselines_reads", "Reads of the ConfigMap of baselines";
         writes: CounterFamily = "ifo_baselines_writes", "Writes of the ConfigMap of baselines";
         rejected: Counter =
             "ifo_baselines_rejected", "Times that the ConfigMap had no baselines of this release";
@@ -32,6 +33,12 @@ impl DurationMetrics {
 }
 
 impl Metrics {
+    /// Counts a read of the baselines with this result: `success` or `error`.
+    pub fn baselines_read(&self, result: &'static str) {
+        let labels = vec![("result", result.to_owned())];
+        self.durations.reads.get_or_create(&labels).inc();
+    }
+
     /// Counts a write of the baselines with this result: `success` or `error`.
     pub fn baselines_written(&self, result: &'static str) {
         let labels = vec![("result", result.to_owned())];

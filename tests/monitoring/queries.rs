@@ -27,6 +27,7 @@ const WITHOUT_VALUES: [(&str, &str); 14] = [
     ),
     ("ifo_lease_renew_seconds", "the demo has no Lease"),
     ("ifo_ca_bundle_current", "the demo has no APIService"),
+    ("ifo_baselines_reads_total", "the demo has no ConfigMap"),
     ("ifo_baselines_writes_total", "the demo has no ConfigMap"),
     ("ifo_persistence_queue_length", NOT_PERSISTENT),
     ("ifo_persistence_oldest_pending_seconds", NOT_PERSISTENT),

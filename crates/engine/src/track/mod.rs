@@ -17,7 +17,9 @@ mod tests;
 mod tracker;
 mod tracker_state;
 
-pub use baselines::{Baselines, BaselinesError, MAX_ENCODED_BYTES, SharedBaselines, UsualDuration};
+pub use baselines::{
+    Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
+};
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
 pub use tracker::{Retention, Tracker, TrackerSettings};

@@ -1,0 +1,160 @@
+use super::*;
+use crate::auth::testing::Cluster;
+use http::Method;
+use ifo_engine::track::RunKind;
+use jiff::Timestamp;
+
+const PATH: &str = "/api/v1/namespaces/ours/configmaps/ifo-apiserver-baselines";
+
+/// Time after which the store has done all that it does without waiting.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// A store in a simulated cluster, during one leadership term.
+struct Term {
+    cluster: Cluster,
+    baselines: SharedBaselines,
+    metrics: Arc<Metrics>,
+    ending: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+    /// The queue of the tracker. The sender is kept, because the store has only a weak reference.
+    _tracker: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
+}
+
+impl Term {
+    fn begin(cluster: &Cluster) -> Self {
+        let baselines = SharedBaselines::default();
+        let metrics = Arc::new(Metrics::new());
+        let tracker = mpsc::channel(4);
+        let store = BaselineStore::new(
+            cluster.client(),
+            "ours",
+            baselines.clone(),
+            tracker.0.downgrade(),
+            metrics.clone(),
+        );
+        let ending = CancellationToken::new();
+        Self {
+            cluster: cluster.clone(),
+            baselines,
+            metrics,
+            running: tokio::spawn(store.run(ending.clone())),
+            ending,
+            _tracker: tracker,
+        }
+    }
+
+    fn learn(&self, operation: &str) {
+        let kind = RunKind {
+            rule_set: &Arc::from("rules"),
+            operation: &Arc::from(operation),
+            timing_hash: "hash",
+            namespace: None,
+        };
+        let now = Timestamp::UNIX_EPOCH;
+        self.baselines.learn(kind, Duration::from_mins(1), 1.0, now);
+    }
+
+    /// Returns the stored text.
+    fn stored(&self) -> String {
+        let object = self.cluster.get(PATH).expect("the ConfigMap exists");
+        let text = object["data"][DATA_KEY].as_str();
+        text.unwrap_or_default().to_owned()
+    }
+
+    fn count(&self, metric: &str, result: &str) -> u64 {
+        let name = format!("{metric}{{result=\"{result}\"}} ");
+        let text = self.metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(&*name));
+        line.map_or(0, |value| value.parse().expect("a counter is a number"))
+    }
+
+    /// Ends the term in an orderly way. Returns the stored text, and the numbers of successful and
+    /// failed writes.
+    async fn end(mut self) -> (String, [u64; 2]) {
+        self.ending.cancel();
+        let running = &mut self.running;
+        running.await.expect("the store must not panic");
+        let writes = |result| self.count("ifo_baselines_writes_total", result);
+        (self.stored(), ["success", "error"].map(writes))
+    }
+}
+
+fn cluster_with_config_map() -> Cluster {
+    let cluster = Cluster::new();
+    cluster.put(PATH, json!({"metadata": {}}));
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_write_is_repeated_if_another_client_has_changed_the_config_map() {
+    let cluster = cluster_with_config_map();
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    term.learn("Moving");
+    cluster.put(PATH, json!({"metadata": {}, "data": {"other": "text"}}));
+    let (stored, counts) = term.end().await;
+    assert!(stored.contains("Moving"), "{stored}");
+    assert_eq!(counts, [1, 0]);
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_write_is_repeated_only_once_and_within_its_time_limit() {
+    let cluster = cluster_with_config_map();
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    term.learn("Moving");
+    for _ in 0..3 {
+        cluster.refuse(Method::PATCH, CONFIG_MAP, 409);
+    }
+    let (stored, counts) = term.end().await;
+    assert_eq!((stored.as_str(), counts), ("", [0, 1]));
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 2);
+
+    // A repetition that is not answered does not extend the limit.
+    let cluster = cluster_with_config_map();
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    term.learn("Moving");
+    cluster.refuse(Method::PATCH, CONFIG_MAP, 409);
+    cluster.hang(Method::PATCH, CONFIG_MAP);
+    let began = tokio::time::Instant::now();
+    let (_, counts) = term.end().await;
+    assert_eq!(counts, [0, 1]);
+    // The clock of this test is simulated, so the time does not depend on the machine.
+    assert_eq!(began.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_regular_write_replaces_a_change_of_another_client_five_minutes_later() {
+    let cluster = cluster_with_config_map();
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    term.learn("Moving");
+    cluster.put(PATH, json!({"metadata": {}, "data": {"other": "text"}}));
+    tokio::time::sleep(WRITE_INTERVAL).await;
+    assert_eq!(term.stored(), "");
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 1);
+    tokio::time::sleep(WRITE_INTERVAL).await;
+    assert!(term.stored().contains("Moving"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_reads_are_counted_and_nothing_is_written_until_a_read_succeeds() {
+    let cluster = cluster_with_config_map();
+    for _ in 0..2 {
+        cluster.refuse(Method::GET, CONFIG_MAP, 500);
+    }
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    term.learn("Moving");
+    let reads = |result| term.count("ifo_baselines_reads_total", result);
+    assert_eq!((reads("success"), reads("error")), (0, 1));
+    tokio::time::sleep(READ_RETRY).await;
+    assert_eq!((reads("success"), reads("error")), (0, 2));
+    tokio::time::sleep(READ_RETRY).await;
+    assert_eq!((reads("success"), reads("error")), (1, 2));
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+    let (stored, _) = term.end().await;
+    assert!(stored.contains("Moving"), "{stored}");
+}
