@@ -318,6 +318,18 @@ impl Operation {
         self.timing.begin(input);
     }
 
+    /// Updates the shown times if the operation shows no duration of earlier runs, although there are
+    /// enough runs. Returns true if the times have changed.
+    pub fn show_usual_duration(&mut self, change: ChangeContext<'_>) -> bool {
+        let input = self.timing_input(change);
+        let shows_usual = self.timing.needs_usual_duration(input);
+        if shows_usual {
+            self.timing.update(input);
+            self.timing.refresh(input);
+        }
+        shows_usual
+    }
+
     /// Returns the values from which the times of the operation are updated.
     fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
         let detection = &self.primary;

@@ -161,6 +161,21 @@ impl TrackedSubject {
         self.update(step);
     }
 
+    /// Writes the operations that show no usual duration although earlier runs give one. A new leader
+    /// calls this after it has read the stored runs. An operation that shows the usual duration of
+    /// the previous leader is not written, because a new number is not a visible change.
+    pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
+        if self.is_unevaluated {
+            return;
+        }
+        for (_, operation) in &mut self.operations {
+            let change = step.change(self.view.subject.namespace.as_ref());
+            if operation.show_usual_duration(change) {
+                step.shared.show(operation, &self.view);
+            }
+        }
+    }
+
     /// Completes the operations whose debounce period is over. Does nothing while the watch is
     /// interrupted, or before a restored subject has been evaluated.
     fn complete_settled(&mut self, step: &mut SubjectStep<'_>) {

@@ -264,6 +264,13 @@ impl OperationTiming {
         input.stalled_after.filter(|_| is_known)
     }
 
+    /// Returns true if the operation does not show the duration of earlier runs, although there are
+    /// enough of them.
+    pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
+        let is_usual = |it: &Expected| it.source == ExpectedSource::History;
+        !self.expected.as_ref().is_some_and(is_usual) && input.usual_expectation().is_some()
+    }
+
     /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
     pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);

@@ -571,6 +571,41 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
 }
 
 #[test]
+fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
+    let mut before = world_with_rule_set(RULE);
+    for _ in 0..20 {
+        before.run_for(100 * SECOND);
+    }
+    before.apply_object(moving(1));
+    before.advance(50 * SECOND);
+    let encoded = before.tracker.shared.baselines.encode();
+    let typical = |world: &World| {
+        let expected = world.only_operation().status.expected;
+        expected.map(|it| it.typical_seconds)
+    };
+    let shown = typical(&before);
+    assert!(shown.is_some());
+    for is_changed in [true, false] {
+        let mut world = before.taken_over(10 * SECOND);
+        world.set_rule_set(RULE);
+        world.send_event(FeedEvent::Reset);
+        // A visible change before the baselines are read removes the usual duration.
+        world.apply_object(moving(if is_changed { 2 } else { 1 }));
+        world.send_event(FeedEvent::Synced { missing: None });
+        assert_eq!(typical(&world).is_none(), is_changed);
+        world.take_changes();
+        let stored = Baselines::decode(&encoded).unwrap();
+        world.tracker.shared.baselines.merge(stored);
+        world.send(Message::BaselinesLoaded);
+        world.advance(SECOND);
+        assert_eq!(typical(&world), shown);
+        assert!(world.status_of("Overdue").is_some());
+        // An operation that already shows its usual duration causes no event.
+        assert_eq!(world.take_changes().len(), usize::from(is_changed));
+    }
+}
+
+#[test]
 fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
     let mut fixture = world_with(settings_with_records(1));
     // The run takes 0.2 s, but a new second begins meanwhile. The shown times have whole seconds.
