@@ -2,8 +2,8 @@
 //! that the server learns from completed runs (baselines), and the nodes that operations touch.
 
 use crate::harness::{
-    RULE_SET, TestCluster, VM, alone, columns, condition, event_types, eventually, is_in_gap,
-    migrating, ok_if, shared, text,
+    RULE_SET, VM, VMI, TestCluster, alone, columns, condition, event_types, eventually, is_in_gap,
+    migrating, shared, so, text,
 };
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -720,5 +720,70 @@ fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
             let document: Value = serde_json::from_str(&replaced).expect("the server stores JSON");
             assert_eq!(document["format"], 1, "{replaced}");
         }
+    });
+}
+
+#[test]
+fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
+    shared(async |world| {
+        let namespace = world.namespace("overdue-shipped").await;
+        let shipped = world.kustomize("rules/kubevirt").await;
+        let mut rules = shipped
+            .into_iter()
+            .find(|it| it["metadata"]["name"] == "vmi-rules")
+            .expect("the rule set is shipped");
+        rules["metadata"]["name"] = json!(namespace);
+        rules["spec"]["namespaces"] = json!([namespace]);
+        let ready = world.ready_rule_set(&rules).await;
+        // With 1 GiB of memory, KubeVirt allows two units of 150 s.
+        let migrating = |name: &str, start: Timestamp| {
+            json!({
+                "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": name},
+                "spec": {"domain": {"memory": {"guest": "1Gi"}}},
+                "status": {
+                    "phase": "Running", "migrationMethod": "LiveMigration", "nodeName": "node01",
+                    "memory": {"guestCurrent": "1Gi"},
+                    "migrationState": {
+                        "migrationUid": format!("uid-of-{name}"), "startTimestamp": start.to_string(),
+                        "sourceNode": "node01", "targetNode": "node02",
+                        "migrationConfiguration": {"completionTimeoutPerGiB": 150},
+                    },
+                },
+            })
+        };
+        let now = time(&ready, "/metadata/creationTimestamp");
+        let long_ago = now - SignedDuration::from_hours(2);
+        // The second migration has 22 hours left, so the speed of the machine does not matter.
+        let mut slow = migrating("allowed", long_ago);
+        slow["status"]["migrationState"]["migrationConfiguration"] =
+            json!({"completionTimeoutPerGiB": 12 * 3600});
+        for machine in [migrating("hangs", long_ago), slow] {
+            world.create(&VMI, Some(namespace), &machine).await;
+        }
+        let overdue = wait_for_operation(world, namespace, "hangs", "it is overdue", |it| {
+            has(it, "Overdue", "True")
+        })
+        .await;
+        let shown = condition(&overdue, "Overdue");
+        assert_eq!(
+            shown["message"],
+            "Longer than the 5m that the rule expects."
+        );
+        let allowed = wait_for_operation(world, namespace, "allowed", "it has a limit", |it| {
+            has(it, "Overdue", "False")
+        })
+        .await;
+        assert_eq!(
+            condition(&allowed, "Overdue")["message"],
+            "The rule expects at most 24h."
+        );
+        let args = ["--field-selector=status.conditions.Overdue=True"];
+        wait_until_selected(world, "ifos", namespace, &args, &["hangs"]).await;
+        let end = json!({"status": {"migrationState": {"endTimestamp": now.to_string()}}});
+        let path = format!("{}/hangs", VMI.path(Some(namespace)));
+        world.admin.merge(&path, &end).await.ok();
+        world
+            .until_operations(namespace, &[("allowed", "LiveMigrating")])
+            .await;
     });
 }
