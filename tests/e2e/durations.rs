@@ -2,8 +2,8 @@
 //! that the server learns from completed runs (baselines), and the nodes that operations touch.
 
 use crate::harness::{
-    RULE_SET, VM, VMI, TestCluster, alone, columns, condition, event_types, eventually, is_in_gap,
-    migrating, shared, so, text,
+    RULE_SET, TestCluster, VM, VMI, alone, columns, condition, event_types, eventually, is_in_gap,
+    migrating, ok_if, shared, text,
 };
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -96,7 +96,7 @@ async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &s
         // The columns are Subject, Operation, State and others.
         let subject = format!("VM/{subject}");
         let row = rows.find(|row| row.first() == Some(&&*subject));
-        so(row.and_then(|row| row.get(2).copied()) == Some(want), table)
+        ok_if(row.and_then(|row| row.get(2).copied()) == Some(want), table)
     })
     .await;
 }
@@ -284,7 +284,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         kubectl_wait(cluster, namespace, both, "Overdue").await;
         eventually("kubectl marks both operations", async || {
             let wide = ["get", "ifos", "-n", namespace, "-o", "wide"];
-            let table = world.kubectl(&wide).await?;
+            let table = cluster.kubectl(&wide).await?;
             let row = |name: &str| table.lines().find(|line| line.starts_with(name));
             let cell = |name: &str| row(name).and_then(|row| columns(row).get(4).copied());
             let cells = [both, name].map(cell);
@@ -292,7 +292,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
                 "Progressing 10% (overdue, stalled)",
                 "Progressing 10% (stalled)",
             ];
-            so(cells == want.map(Some), table)
+            ok_if(cells == want.map(Some), table)
         })
         .await;
         let stalled = ["--field-selector=status.conditions.Stalled=True"];
@@ -725,16 +725,16 @@ fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
 
 #[test]
 fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
-    shared(async |world| {
-        let namespace = world.namespace("overdue-shipped").await;
-        let shipped = world.kustomize("rules/kubevirt").await;
+    shared(async |cluster| {
+        let namespace = cluster.namespace("overdue-shipped").await;
+        let shipped = cluster.kustomize("rules/kubevirt").await;
         let mut rules = shipped
             .into_iter()
             .find(|it| it["metadata"]["name"] == "vmi-rules")
             .expect("the rule set is shipped");
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
-        let ready = world.ready_rule_set(&rules).await;
+        let ready = cluster.ready_rule_set(&rules).await;
         // With 1 GiB of memory, KubeVirt allows two units of 150 s.
         let migrating = |name: &str, start: Timestamp| {
             json!({
@@ -758,9 +758,9 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         slow["status"]["migrationState"]["migrationConfiguration"] =
             json!({"completionTimeoutPerGiB": 12 * 3600});
         for machine in [migrating("hangs", long_ago), slow] {
-            world.create(&VMI, Some(namespace), &machine).await;
+            cluster.create(&VMI, Some(namespace), &machine).await;
         }
-        let overdue = wait_for_operation(world, namespace, "hangs", "it is overdue", |it| {
+        let overdue = wait_for_operation(cluster, namespace, "hangs", "it is overdue", |it| {
             has(it, "Overdue", "True")
         })
         .await;
@@ -769,7 +769,7 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
             shown["message"],
             "Longer than the 5m that the rule expects."
         );
-        let allowed = wait_for_operation(world, namespace, "allowed", "it has a limit", |it| {
+        let allowed = wait_for_operation(cluster, namespace, "allowed", "it has a limit", |it| {
             has(it, "Overdue", "False")
         })
         .await;
@@ -778,11 +778,11 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
             "The rule expects at most 24h."
         );
         let args = ["--field-selector=status.conditions.Overdue=True"];
-        wait_until_selected(world, "ifos", namespace, &args, &["hangs"]).await;
+        wait_until_selected(cluster, "ifos", namespace, &args, &["hangs"]).await;
         let end = json!({"status": {"migrationState": {"endTimestamp": now.to_string()}}});
         let path = format!("{}/hangs", VMI.path(Some(namespace)));
-        world.admin.merge(&path, &end).await.ok();
-        world
+        cluster.admin.merge(&path, &end).await.ok();
+        cluster
             .until_operations(namespace, &[("allowed", "LiveMigrating")])
             .await;
     });

@@ -228,9 +228,9 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
             subjects.into_iter().eq([Some("VM/a"), Some("VM/b")]),
             "{lines:?}"
         );
-        world.set_status(namespace, "b", "Running").await;
-        world.machine(namespace, "c", "Migrating").await;
-        server.start_again(&world.kubeconfig).await;
+        cluster.set_status(namespace, "b", "Running").await;
+        cluster.machine(namespace, "c", "Migrating").await;
+        server.start_again(&cluster.kubeconfig).await;
         drop(server);
         cluster.served().await;
 

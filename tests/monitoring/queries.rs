@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The metrics that have no values in the demo, each with the reason. A query that uses such a
 /// metric must return no values. All other queries of the dashboard must return values.
-const WITHOUT_VALUES: [(&str, &str); 14] = [
+const WITHOUT_VALUES: [(&str, &str); 15] = [
     ("ifo_feed_relists_total", RECORDED),
     ("ifo_evaluation_failures_total", "no shipped rule fails"),
     (

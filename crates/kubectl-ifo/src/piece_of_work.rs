@@ -37,10 +37,10 @@ pub(super) struct PieceOfWork {
 
 impl PieceOfWork {
     /// Creates a piece from its members, the root first.
-    pub(super) fn new(members: Vec<&ListedOperation>) -> Self {
+    pub(super) fn new(members: &[&ListedOperation]) -> Self {
         Self {
-            line: line_of(&members),
-            members: match members.as_slice() {
+            line: line_of(members),
+            members: match members {
                 [_] => Vec::new(),
                 members => members.iter().map(|it| (*it).clone()).collect(),
             },
@@ -58,7 +58,10 @@ pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork>
     let all: Vec<&ListedOperation> = operations.iter().collect();
     let grouped = group_by_work(&all).into_iter();
     grouped
-        .map(|numbers| PieceOfWork::new(numbers.iter().map(|it| all[*it]).collect()))
+        .map(|numbers| {
+            let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();
+            PieceOfWork::new(&members)
+        })
         .collect()
 }
 

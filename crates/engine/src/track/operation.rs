@@ -297,7 +297,7 @@ impl Operation {
             self.detected_since = now;
         }
         let input = self.timing_input(change);
-        let suspected = self.timing.update(input);
+        let conditions_changed = self.timing.update(input);
         let changed = flipped
             || conditions_changed
             || state != self.state

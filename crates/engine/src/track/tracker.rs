@@ -104,10 +104,14 @@ impl Tracker {
                 self.shared.namespace_created_again(&name, created);
             }
             Message::Resume(state) => self.resume(*state, now),
-            Message::Booked(bookless) => self.all_booked(&bookless, now),
+            Message::AllRuleSetsRead(without_book) => self.all_rule_sets_read(&without_book, now),
             Message::BaselinesLoaded => {
-                self.shared.must_judge_again = true;
-                self.step_each(now, |it| !it.has_no_target(), Tracked::show_usual_durations);
+                self.shared.must_refresh_all = true;
+                self.step_each(
+                    now,
+                    |it| !it.has_no_target(),
+                    TrackedSubject::show_usual_durations,
+                );
             }
             // The caller answers this message after it has written the changes to the index.
             Message::Flush(_) => {}

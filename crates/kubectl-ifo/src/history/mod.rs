@@ -15,10 +15,10 @@ use super::from_files::FileLabelSelector;
 use super::kinds::Kinds;
 use super::list::{WorkArgs, objects};
 use super::operation::ListedOperation;
-use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
-use super::problem::Problem;
 use super::operation_source::{OperationSource, Served};
+use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
 use super::piece_of_work::PieceOfWork;
+use super::problem::Problem;
 use super::{columns, piece_of_work};
 use crate::clock;
 use ifo_api::duration;
@@ -191,9 +191,8 @@ fn rows(
     for numbers in piece_of_work::group_by_work(&all) {
         let is_completed = |number: &usize| *number < completed.len();
         if numbers.iter().all(is_completed) {
-            pieces.push(PieceOfWork::new(
-                numbers.iter().map(|it| all[*it]).collect(),
-            ));
+            let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();
+            pieces.push(PieceOfWork::new(&members));
         } else if numbers.iter().any(is_completed) {
             unfinished += 1;
         }

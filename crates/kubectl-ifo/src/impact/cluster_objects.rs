@@ -284,7 +284,7 @@ impl NodeReader<'_> {
     /// (`--from`) do not show which resources the cluster serves.
     async fn is_without_kubevirt(&self, problem: &Problem) -> bool {
         match problem {
-            _ if self.server.offline.is_some() => false,
+            _ if self.server.from_files.is_some() => false,
             Problem::NotFound(_) => true,
             Problem::Forbidden { .. } => {
                 let discovery =

@@ -131,7 +131,7 @@ impl WatchedRows {
         let mut rows = Self::default();
         let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
             .iter()
-            .partition(|it| it.work.as_deref().is_some_and(work::is_open));
+            .partition(|it| it.work.as_deref().is_some_and(piece_of_work::is_open));
         // Operations with an open key join pieces of other operations, so they come last.
         for operation in others.into_iter().chain(open) {
             if let Some(key) = rows.piece_of(operation) {
@@ -180,7 +180,7 @@ impl WatchedRows {
     /// An operation with an open key stays in the piece that it has joined.
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
         let key = operation.work.as_ref()?;
-        if !work::is_open(key) {
+        if !piece_of_work::is_open(key) {
             return Some(key.clone());
         }
         if let Some(joined) = self.joined.get(&operation.key()) {
@@ -190,8 +190,8 @@ impl WatchedRows {
             .pieces
             .range(key.clone()..)
             .take_while(|(it, _)| it.starts_with(key))
-            .map(|(key, piece)| (key, work::TimeInFlight::of(piece.members.values())));
-        let joined = work::nearest_piece(operation, candidates)?.clone();
+            .map(|(key, piece)| (key, piece_of_work::TimeInFlight::of(piece.members.values())));
+        let joined = piece_of_work::nearest_piece(operation, candidates)?.clone();
         self.joined.insert(operation.key(), joined.clone());
         Some(joined)
     }

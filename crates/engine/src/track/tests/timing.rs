@@ -579,7 +579,7 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
     before.apply_object(moving(1));
     before.advance(50 * SECOND);
     let encoded = before.tracker.shared.baselines.encode();
-    let typical = |world: &World| {
+    let typical = |world: &TrackerFixture| {
         let expected = world.only_operation().status.expected;
         expected.map(|it| it.typical_seconds)
     };

@@ -1,10 +1,10 @@
 //! Replays a recording of four successive live migrations of one virtual machine with the shipped
 //! rules. The plugin must show one line for each migration, while it runs and in the history.
 
-use super::super::input::Input;
+use super::super::input_files::Input;
 use super::*;
 use crate::operation::ListedOperation;
-use crate::work;
+use crate::piece_of_work;
 use ifo_api::{Key, record};
 use std::collections::BTreeSet;
 
@@ -49,7 +49,7 @@ fn is_of_migration(operation: &ListedOperation) -> bool {
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();
-    let grouped = work::group_by_work(&operations).into_iter();
+    let grouped = piece_of_work::group_by_work(&operations).into_iter();
     let subjects = |numbers: Vec<usize>| {
         let numbers = numbers.into_iter();
         numbers.map(|it| operations[it].subject_name()).collect()
