@@ -2,8 +2,6 @@
 # The image contains one file: the static binary of the server. It needs no base image, because the
 # server reads the certificates of the cluster from its ServiceAccount, and writes no files.
 FROM rust:1.95-slim-bookworm AS build
-# OpenSSL is built from source, which needs Perl and make.
-RUN apt-get update && apt-get install -y --no-install-recommends make perl && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

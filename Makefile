@@ -1,7 +1,7 @@
 # `make demo` runs the demo, and `make test` runs all tests. Both download their dependencies.
 
-# If the headers of OpenSSL are installed, the server is linked with the system's OpenSSL. Otherwise
-# OpenSSL is built from source.
+# Only tests use OpenSSL. If its headers are installed, tests are linked with the system's OpenSSL.
+# Otherwise OpenSSL is built from source.
 FEATURES := $(shell pkg-config --exists openssl 2>/dev/null || echo --features vendored-openssl)
 CARGO ?= cargo
 IMAGE ?= ghcr.io/kubevirt/ifo-apiserver:latest
@@ -16,10 +16,10 @@ help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 build: ## Build both binaries (release)
-	$(CARGO) build --locked --release $(FEATURES) --bins
+	$(CARGO) build --locked --release --bins
 
 demo: ## Run the demo: no cluster needed
-	$(CARGO) run --locked --profile demo $(FEATURES) --package ifo --bin ifo-apiserver -- demo
+	$(CARGO) run --locked --profile demo --package ifo --bin ifo-apiserver -- demo
 
 test: ## Run all tests, end-to-end ones on a real kube-apiserver included
 	$(CARGO) test --locked $(FEATURES)

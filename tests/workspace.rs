@@ -137,12 +137,18 @@ fn server_and_plugin_do_not_link_each_others_libraries() {
         (
             "ifo",
             "axum",
-            &["ratatui", "crossterm", "clap_complete", "kubectl-ifo"][..],
+            &[
+                "ratatui",
+                "crossterm",
+                "clap_complete",
+                "kubectl-ifo",
+                "openssl",
+            ][..],
         ),
         (
             "kubectl-ifo",
             "ratatui",
-            &["axum", "openssl", "dashmap", "prometheus-client", "ifo"],
+            &["axum", "x509-parser", "dashmap", "prometheus-client", "ifo"],
         ),
     ] {
         let linked = workspace.linked(package);

@@ -128,7 +128,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     };
     let cluster = DemoAccess {
         server: format!("https://{address}"),
-        ca: authority.bundle()?,
+        ca: authority.bundle(),
         users: tokens.map(|(token, user)| KubeconfigUser {
             context: user.name,
             namespace: user.namespace,

@@ -2,18 +2,18 @@
 //! certificate.
 
 use super::User;
-use openssl::asn1::{Asn1StringRef, Asn1Time};
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, Public};
-use openssl::x509::{X509, X509NameRef};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, crypto::CryptoProvider};
 use sha2::{Digest as _, Sha256};
-use std::cmp::Ordering;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use x509_parser::asn1_rs::{Any, Tag, oid};
+use x509_parser::objects::{oid_registry, oid2abbrev};
+use x509_parser::oid_registry::Oid;
+use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 /// Key of the extra attribute of a user that contains the hash of the client certificate. The
 /// kube-apiserver uses the same key.
@@ -22,7 +22,7 @@ const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 /// OID of the attribute in the subject that contains the UID of the user. Kubernetes defines this
 /// OID. The kube-apiserver reads the attribute since 1.33 (feature
 /// `AllowParsingUserUIDFromCertAuth`).
-const UID_OID: &str = "1.3.6.1.4.1.57683.2";
+const UID_OID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// Maximum number of CAs in a bundle. Clusters have one or two CAs, and a few more during a
 /// rotation. A bundle with more CAs is invalid, because each CA can add a signature check to each
@@ -32,8 +32,15 @@ const MAX_AUTHORITIES: usize = 256;
 /// The CAs whose client certificates are accepted.
 #[derive(Clone)]
 pub(super) struct Authorities {
-    known: Vec<(CertificateDer<'static>, X509)>,
+    known: Vec<KnownAuthority>,
     provider: Arc<CryptoProvider>,
+}
+
+#[derive(Clone)]
+struct KnownAuthority {
+    der: CertificateDer<'static>,
+    /// The times at which the certificate is valid, in seconds since 1970.
+    validity: RangeInclusive<i64>,
 }
 
 impl std::fmt::Debug for Authorities {
@@ -53,12 +60,14 @@ impl Authorities {
             }
             let nth = known.len() + 1;
             let der = der.map_err(|error| format!("certificate {nth}: {error}"))?;
-            let parsed =
-                X509::from_der(&der).map_err(|error| format!("certificate {nth}: {error}"))?;
+            let (_, parsed) = X509Certificate::from_der(&der)
+                .map_err(|error| format!("certificate {nth}: {error}"))?;
+            let validity = parsed.validity();
+            let validity = validity.not_before.timestamp()..=validity.not_after.timestamp();
             RootCertStore::empty()
                 .add(der.clone())
                 .map_err(|error| format!("certificate {nth}: {error}"))?;
-            known.push((der, parsed));
+            known.push(KnownAuthority { der, validity });
         }
         if known.is_empty() {
             return Err("no certificate in it".to_owned());
@@ -76,9 +85,11 @@ impl Authorities {
             return false;
         };
         let mut roots = RootCertStore::empty();
-        for (der, parsed) in &self.known {
+        let now = UnixTime::now();
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        for KnownAuthority { der, validity } in &self.known {
             // webpki does not check the validity period of a trust anchor, but Go does.
-            if in_force(parsed) {
+            if validity.contains(&seconds) {
                 // `add` cannot fail here, because `from_pem` has already added this certificate to
                 // a store.
                 let _ = roots.add(der.clone());
@@ -88,23 +99,30 @@ impl Authorities {
             .build()
             .is_ok_and(|verifier| {
                 verifier
-                    .verify_client_cert(leaf, intermediates, UnixTime::now())
+                    .verify_client_cert(leaf, intermediates, now)
                     .is_ok()
             })
     }
-}
 
-impl Authorities {
     /// Returns the names of CAs in `others`. The result contains a CA if a server that trusts the
     /// CAs in `self` also accepts the certificates of this CA. There are two cases:
     ///
     /// - A CA in `self` has the same name and key.
     /// - A CA in `self` has issued the certificate of this CA.
     pub(super) fn covering(&self, others: &Self) -> Vec<String> {
-        let covered = |other: &X509| self.known.iter().any(|(_, own)| covers(own, other));
-        let others = others.known.iter().map(|(_, other)| other);
-        let covered = others.filter(|other| covered(other));
-        covered.map(|other| name(other.subject_name())).collect()
+        let (own, others) = (self.parsed(), others.parsed());
+        let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
+        let covered = others.iter().filter(is_covered);
+        covered.map(|other| name(other.subject())).collect()
+    }
+
+    fn parsed(&self) -> Vec<X509Certificate<'_>> {
+        // `from_pem` has already parsed each certificate, so none is left out.
+        let parsed = self
+            .known
+            .iter()
+            .filter_map(|it| X509Certificate::from_der(&it.der).ok());
+        parsed.map(|(_, certificate)| certificate).collect()
     }
 }
 
@@ -112,31 +130,24 @@ impl Authorities {
 /// has issued. For example, `authority` may have issued the certificate of `other`. The certificate
 /// of a CA is public, so any client can send the certificate of `other` as an intermediate
 /// certificate.
-fn covers(authority: &X509, other: &X509) -> bool {
-    let is_named = |name: &X509NameRef| {
-        let equal = name.try_cmp(authority.subject_name());
-        equal.is_ok_and(Ordering::is_eq)
-    };
-    let has_its_key = |key: &PKey<Public>| other.public_key().is_ok_and(|it| it.public_eq(key));
-    let key = || authority.public_key().ok();
-    (is_named(other.subject_name()) && key().is_some_and(|key| has_its_key(&key)))
-        || (is_named(other.issuer_name())
-            && key().is_some_and(|key| other.verify(&key).unwrap_or(false)))
+fn covers(authority: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
+    // webpki also compares the bytes of names.
+    let is_named = |name: &X509Name<'_>| name.as_raw() == authority.subject().as_raw();
+    let key = authority.public_key();
+    (is_named(other.subject()) && other.public_key().subject_public_key == key.subject_public_key)
+        || (is_named(other.issuer()) && other.verify_signature(Some(key)).is_ok())
 }
 
 /// Formats a name as `CN=kubernetes, O=example`.
-fn name(name: &X509NameRef) -> String {
-    let entries = name.entries().map(|entry| {
-        let attribute = entry.object().nid().short_name().unwrap_or("?");
-        format!("{attribute}={}", text(entry.data()).unwrap_or_default())
+fn name(name: &X509Name<'_>) -> String {
+    let attributes = name.iter_attributes().map(|attribute| {
+        let kind = oid2abbrev(attribute.attr_type(), oid_registry()).unwrap_or("?");
+        format!(
+            "{kind}={}",
+            text(attribute.attr_value()).unwrap_or_default()
+        )
     });
-    entries.collect::<Vec<_>>().join(", ")
-}
-
-fn in_force(certificate: &X509) -> bool {
-    Asn1Time::days_from_now(0).is_ok_and(|now| {
-        certificate.not_before() <= now.as_ref() && certificate.not_after() >= now.as_ref()
-    })
+    attributes.collect::<Vec<_>>().join(", ")
 }
 
 /// The values in a client certificate from which its user is derived.
@@ -152,23 +163,21 @@ impl CertificateSubject {
     /// Parses `leaf`. Returns `None` if `leaf` is not a certificate, or if a name in it cannot be
     /// decoded.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
-        let certificate = X509::from_der(leaf).ok()?;
-        let name = certificate.subject_name();
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+        let name = certificate.subject();
         let mut subject = Self::default();
         // If there are several common names, the last common name is the user, as in Go's
         // crypto/x509. So the kube-apiserver and this server derive the same user.
-        if let Some(entry) = name.entries_by_nid(Nid::COMMONNAME).last() {
-            subject.common_name = text(entry.data())?;
+        if let Some(attribute) = name.iter_common_name().last() {
+            subject.common_name = text(attribute.attr_value())?;
         }
-        for entry in name.entries_by_nid(Nid::ORGANIZATIONNAME) {
-            subject.organizations.push(text(entry.data())?);
+        for attribute in name.iter_organization() {
+            subject.organizations.push(text(attribute.attr_value())?);
         }
-        for entry in name.entries() {
-            if entry.object().to_string() == UID_OID {
-                let uid = text(entry.data())?;
-                if uid.is_empty() || subject.uid.replace(uid).is_some() {
-                    return None;
-                }
+        for attribute in name.iter_by_oid(&UID_OID) {
+            let uid = text(attribute.attr_value())?;
+            if uid.is_empty() || subject.uid.replace(uid).is_some() {
+                return None;
             }
         }
         for byte in Sha256::digest(leaf) {
@@ -192,8 +201,31 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string of any type. Returns `None` if the string contains NUL, because some
-/// libraries would read only the part before NUL.
-fn text(value: &Asn1StringRef) -> Option<String> {
-    value.to_string().ok().filter(|text| !text.contains('\0'))
+/// Decodes an ASN.1 string of a type that occurs in names. Returns `None` if the string contains NUL,
+/// because some libraries would read only the part before NUL.
+fn text(value: &Any<'_>) -> Option<String> {
+    let bytes = value.data;
+    let text = match value.tag() {
+        Tag::Utf8String => String::from_utf8(bytes.to_vec()).ok()?,
+        // As OpenSSL and Go do, the characters of a TeletexString (T.61) are read as those of ISO
+        // 8859-1.
+        Tag::NumericString | Tag::PrintableString | Tag::T61String | Tag::Ia5String => {
+            bytes.iter().copied().map(char::from).collect()
+        }
+        Tag::BmpString => characters(bytes, |unit: [u8; 2]| u16::from_be_bytes(unit).into())?,
+        Tag::UniversalString => characters(bytes, u32::from_be_bytes)?,
+        _ => return None,
+    };
+    (!text.contains('\0')).then_some(text)
+}
+
+/// Decodes a string whose characters have a fixed length. Returns `None` if a character is
+/// incomplete or does not exist.
+fn characters<const LENGTH: usize>(
+    bytes: &[u8],
+    code_point: impl Fn([u8; LENGTH]) -> u32,
+) -> Option<String> {
+    let (units, rest) = bytes.as_chunks();
+    let characters = units.iter().map(|unit| char::from_u32(code_point(*unit)));
+    rest.is_empty().then(|| characters.collect())?
 }

@@ -81,7 +81,7 @@ pub async fn load_authority(
         // The written object has the resourceVersion of the Secret that was read. So the write
         // fails if the Secret has changed since the read.
         let secret = Secret {
-            data: Some(secret_data(&next)?),
+            data: Some(secret_data(&next)),
             ..secret
         };
         match (api.replace(name, &params, &secret).await, stored) {
@@ -139,12 +139,12 @@ fn read(secret: &Secret) -> Result<Option<Authority>, String> {
         .map_err(|error| error.to_string())
 }
 
-fn secret_data(authority: &Authority) -> Result<BTreeMap<String, ByteString>, CertsError> {
-    Ok(BTreeMap::from([
+fn secret_data(authority: &Authority) -> BTreeMap<String, ByteString> {
+    BTreeMap::from([
         (
             CERTIFICATE.to_owned(),
-            ByteString(authority.bundle()?.into_bytes()),
+            ByteString(authority.bundle().into_bytes()),
         ),
-        (KEY.to_owned(), ByteString(authority.key_pem()?)),
-    ]))
+        (KEY.to_owned(), ByteString(authority.key_pem())),
+    ])
 }

@@ -17,6 +17,7 @@
 
 mod ca_bundle;
 mod ca_secret;
+mod certificate;
 mod own_ca;
 mod own_certificate;
 mod serving_certificate;
@@ -34,13 +35,14 @@ pub use tls_settings::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;
 use std::time::Duration;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
-    /// OpenSSL returned an error.
+    /// A key or a certificate cannot be created.
     #[error("cannot make a certificate: {0}")]
-    OpenSsl(#[from] openssl::error::ErrorStack),
+    Create(String),
     /// A certificate was requested without a DNS name and without an IP address.
     #[error("a serving certificate needs a DNS name or an IP address")]
     NoName,
@@ -109,10 +111,12 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 /// absent. If a check never ended, certificates would not be renewed.
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Converts an ASN.1 time to seconds since 1970.
-fn unix_time(time: &openssl::asn1::Asn1TimeRef) -> Result<i64, openssl::error::ErrorStack> {
-    let since = openssl::asn1::Asn1Time::from_unix(0)?.diff(time)?;
-    Ok(i64::from(since.days) * 86_400 + i64::from(since.secs))
+/// Parses a certificate.
+fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
+    let parsed = X509Certificate::from_der(der);
+    parsed
+        .map(|(_, certificate)| certificate)
+        .map_err(|error| error.to_string())
 }
 
 /// Returns the current time in seconds since 1970.

@@ -1,26 +1,25 @@
 //! The server's own self-signed CA, which issues serving certificates. Before the CA expires, this
-//! module creates a new CA, its successor. The module does no I/O itself, but OpenSSL reads random
+//! module creates a new CA, its successor. The module does no I/O itself, but ring reads random
 //! numbers.
 
-use super::{CertsError, now, unix_time};
-use openssl::asn1::{Asn1Integer, Asn1Time};
-use openssl::bn::{BigNum, MsbOption};
-use openssl::ec::{EcGroup, EcKey};
-use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::{PKey, PKeyRef, Private};
-use openssl::stack::Stack;
-use openssl::x509::extension::{
-    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
-    SubjectKeyIdentifier,
-};
-use openssl::x509::store::X509StoreBuilder;
-use openssl::x509::verify::X509VerifyFlags;
-use openssl::x509::{
-    X509, X509Builder, X509Name, X509NameBuilder, X509StoreContext, X509StoreContextRef,
-};
+use super::certificate::{CertificateFields, Extension, common_name};
+use super::{CertsError, now, parse};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::sign::SigningKey;
+use sha2::{Digest as _, Sha256};
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::{X509Certificate, X509Version};
 
 const DAY: i64 = 86_400;
 
@@ -49,20 +48,90 @@ const BACKDATE_SECONDS: i64 = 300;
 const MAX_PREVIOUS: usize = 64;
 
 /// A CA with its key, and the previous CAs whose certificates clients must still accept.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Authority {
-    certificate: X509,
-    key: PKey<Private>,
+    certificate: CaCertificate,
+    key: Arc<PrivateKey>,
     /// Certificates of the previous CAs that have not expired.
-    previous: Vec<X509>,
+    previous: Vec<CaCertificate>,
 }
 
-impl std::fmt::Debug for Authority {
+/// The certificate of a CA, with the values in it that are needed later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CaCertificate {
+    der: CertificateDer<'static>,
+    /// The name of the CA, as DER.
+    subject: Vec<u8>,
+    key_id: Option<Vec<u8>>,
+    /// In seconds since 1970.
+    not_after: i64,
+}
+
+impl CaCertificate {
+    fn read(der: CertificateDer<'static>) -> Result<Self, String> {
+        let parsed = parse(&der)?;
+        let key_id =
+            parsed
+                .iter_extensions()
+                .find_map(|extension| match extension.parsed_extension() {
+                    ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+                    _ => None,
+                });
+        Ok(Self {
+            subject: parsed.subject().as_raw().to_vec(),
+            key_id,
+            not_after: parsed.validity().not_after.timestamp(),
+            der,
+        })
+    }
+
+    fn has_expired(&self) -> bool {
+        self.not_after <= now()
+    }
+}
+
+/// A private key.
+struct PrivateKey {
+    der: PrivateKeyDer<'static>,
+    signing: Arc<dyn SigningKey>,
+}
+
+impl std::fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority")
-            .field("subject", &self.certificate.subject_name())
-            .field("former", &self.previous.len())
-            .finish_non_exhaustive()
+        f.debug_struct("PrivateKey").finish_non_exhaustive()
+    }
+}
+
+impl PrivateKey {
+    /// Creates an ECDSA P-256 key.
+    fn create() -> Result<Self, CertsError> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random)
+            .map_err(|error| CertsError::Create(error.to_string()))?;
+        let key = PrivatePkcs8KeyDer::from(key.as_ref().to_vec());
+        Self::read(key.into()).map_err(|error| CertsError::Create(error.to_string()))
+    }
+
+    fn read(der: PrivateKeyDer<'static>) -> Result<Self, rustls::Error> {
+        let signing = any_supported_type(&der)?;
+        Ok(Self { der, signing })
+    }
+
+    /// Returns the public key as DER (`SubjectPublicKeyInfo`).
+    fn public_key(&self) -> Result<Vec<u8>, CertsError> {
+        let key = self.signing.public_key();
+        let key = key.ok_or_else(|| CertsError::Create("the key has no public key".to_owned()))?;
+        Ok(key.to_vec())
+    }
+
+    /// Returns the key as PEM. Secret.
+    fn pem(&self) -> Vec<u8> {
+        let label = match self.der {
+            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+            _ => "PRIVATE KEY",
+        };
+        pem(label, self.der.secret_der()).into_bytes()
     }
 }
 
@@ -86,27 +155,27 @@ impl Authority {
 
     /// Creates a CA that expires at `not_after`, in seconds since 1970.
     pub(super) fn create_until(not_after: i64) -> Result<Self, CertsError> {
-        let key = new_key()?;
+        let key = PrivateKey::create()?;
         // The name contains the time, so that a person who reads the bundle can distinguish two
         // CAs.
-        let name = format!("ifo-apiserver-ca@{}", now());
-        let (mut builder, name) = builder(&name, &key, not_after)?;
-        builder.set_issuer_name(&name)?;
-        builder.append_extension(BasicConstraints::new().critical().ca().pathlen(0).build()?)?;
-        builder.append_extension(
-            KeyUsage::new()
-                .critical()
-                .digital_signature()
-                .key_cert_sign()
-                .crl_sign()
-                .build()?,
-        )?;
-        let id = SubjectKeyIdentifier::new().build(&builder.x509v3_context(None, None))?;
-        builder.append_extension(id)?;
-        builder.sign(&key, MessageDigest::sha256())?;
+        let name = common_name(&format!("ifo-apiserver-ca@{}", now()));
+        let public_key = key.public_key()?;
+        let certificate = CertificateFields {
+            subject: &name,
+            issuer: &name,
+            public_key: &public_key,
+            not_before: now() - BACKDATE_SECONDS,
+            not_after,
+            extensions: vec![
+                Extension::ca_of_leaves(),
+                Extension::ca_key_usage(),
+                Extension::subject_key(&key_id(&public_key)),
+            ],
+        };
+        let certificate = certificate.sign(&*key.signing)?;
         Ok(Self {
-            certificate: builder.build(),
-            key,
+            certificate: CaCertificate::read(certificate).map_err(CertsError::Create)?,
+            key: Arc::new(key),
             previous: Vec::new(),
         })
     }
@@ -117,55 +186,66 @@ impl Authority {
     /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
     /// The caller checks this with [`Self::is_near_end`].
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
-        let bad = |why: &str| CertsError::BadAuthority(why.to_owned());
-        let mut read = X509::stack_from_pem(certificates)
-            .map_err(|_| bad("the certificate is not PEM"))?
-            .into_iter();
-        let certificate = read.next().ok_or_else(|| bad("there is no certificate"))?;
-        let key =
-            PKey::private_key_from_pem(key).map_err(|_| bad("the key is not PEM of a key"))?;
-        if !certificate.public_key()?.public_eq(&key) {
-            return Err(bad("the key is not that of the first certificate"));
+        let bad = |why: String| CertsError::BadAuthority(why);
+        let mut read = Vec::new();
+        for der in CertificateDer::pem_slice_iter(certificates).take(1 + MAX_PREVIOUS) {
+            let der = der.map_err(|error| bad(format!("the certificate is not PEM: {error}")))?;
+            let one = CaCertificate::read(der);
+            read.push(one.map_err(|error| bad(format!("the certificate is not valid: {error}")))?);
         }
-        let now = now();
-        let previous = read
-            .take(MAX_PREVIOUS)
-            .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
-            .collect();
+        let mut read = read.into_iter();
+        let no_certificate = || bad("there is no certificate".to_owned());
+        let certificate = read.next().ok_or_else(no_certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| bad(format!("the key is not PEM of a key: {error}")))?;
+        let key = PrivateKey::read(key)
+            .map_err(|error| bad(format!("the key is not usable: {error}")))?;
+        let parsed = parse(&certificate.der).map_err(bad)?;
+        if parsed.public_key().raw != key.public_key()? {
+            let why = "the key is not that of the first certificate";
+            return Err(bad(why.to_owned()));
+        }
+        if !may_issue(&parsed) {
+            return Err(bad("the certificate is not that of a CA".to_owned()));
+        }
         let authority = Self {
-            certificate,
-            key,
-            previous,
+            key: Arc::new(key),
+            previous: read.filter(|one| !one.has_expired()).collect(),
+            certificate: certificate.clone(),
         };
-        if !authority.is_valid_ca()? {
-            return Err(bad("the certificate is not that of a CA"));
-        }
+        authority.verify_trial().map_err(|error| {
+            bad(format!(
+                "clients do not accept certificates that it issues: {error}"
+            ))
+        })?;
         Ok(authority)
     }
 
-    /// Returns true if clients can verify certificates that this CA issues. The expiry of the CA is
-    /// not checked.
-    fn is_valid_ca(&self) -> Result<bool, CertsError> {
-        let trial = self.sign_leaf(&["trial.invalid".to_owned()], &[])?.0;
-        let mut store = X509StoreBuilder::new()?;
-        store.add_cert(self.certificate.clone())?;
-        store.set_flags(X509VerifyFlags::NO_CHECK_TIME | X509VerifyFlags::PARTIAL_CHAIN)?;
-        let (store, none) = (store.build(), Stack::new()?);
-        Ok(X509StoreContext::new()?.init(
-            &store,
-            &trial,
-            &none,
-            X509StoreContextRef::verify_cert,
-        )?)
+    /// Issues a certificate, and verifies it as clients do. The expiry of the CA is not checked.
+    fn verify_trial(&self) -> Result<(), String> {
+        let name = "trial.invalid";
+        let names = [name.to_owned()];
+        let leaf = self.sign_leaf(&names, &[], (now(), now() + SERVING_LIFETIME));
+        let (leaf, _) = leaf.map_err(|error| error.to_string())?;
+        let mut roots = RootCertStore::empty();
+        let added = roots.add(self.certificate.der.clone());
+        added.map_err(|error| error.to_string())?;
+        let provider = Arc::new(default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(name).map_err(|error| error.to_string())?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(now().unsigned_abs()));
+        let verified = verifier.verify_server_cert(&leaf, &[], &name, &[], time);
+        verified.map(drop).map_err(|error| error.to_string())
     }
 
     /// Creates the next CA. The bundle of the next CA also contains this CA and the previous CAs.
     pub(super) fn create_successor(&self) -> Result<Self, CertsError> {
         let mut next = Self::create()?;
-        let now = now();
         next.previous = std::iter::once(&self.certificate)
             .chain(&self.previous)
-            .filter(|one| unix_time(one.not_after()).is_ok_and(|end| end > now))
+            .filter(|one| !one.has_expired())
             .cloned()
             .collect();
         Ok(next)
@@ -173,27 +253,24 @@ impl Authority {
 
     /// Returns true if the CA expires in less than two years, so that a successor is needed.
     pub fn is_near_end(&self) -> bool {
-        unix_time(self.certificate.not_after()).is_ok_and(|end| end - now() < CA_RENEW_BEFORE)
+        self.certificate.not_after - now() < CA_RENEW_BEFORE
     }
 
     /// Returns true if the CA has expired. No certificate that it has issued is valid any more.
     pub(super) fn has_expired(&self) -> bool {
-        unix_time(self.certificate.not_after()).is_ok_and(|end| end <= now())
+        self.certificate.has_expired()
     }
 
     /// Returns the bundle as PEM: the certificate of this CA, followed by the certificates of the
     /// previous CAs.
-    pub fn bundle(&self) -> Result<String, CertsError> {
-        let mut bundle = Vec::new();
-        for one in std::iter::once(&self.certificate).chain(&self.previous) {
-            bundle.extend(one.to_pem()?);
-        }
-        String::from_utf8(bundle).map_err(|error| CertsError::BadAuthority(error.to_string()))
+    pub fn bundle(&self) -> String {
+        let all = std::iter::once(&self.certificate).chain(&self.previous);
+        all.map(|one| pem("CERTIFICATE", &one.der)).collect()
     }
 
     /// Returns the bundle of this CA, plus the certificate of `other`. The server publishes this
     /// bundle while it still presents a certificate that `other` has issued.
-    pub(super) fn bundle_with(&self, other: &Self) -> Result<String, CertsError> {
+    pub(super) fn bundle_with(&self, other: &Self) -> String {
         let mut both = self.clone();
         if !self.is(other) && !self.previous.contains(&other.certificate) {
             both.previous.push(other.certificate.clone());
@@ -206,9 +283,10 @@ impl Authority {
         self.certificate == other.certificate
     }
 
-    /// Returns the private key as PEM (PKCS #8). Secret.
-    pub fn key_pem(&self) -> Result<Vec<u8>, CertsError> {
-        Ok(self.key.private_key_to_pem_pkcs8()?)
+    /// Returns the private key as PEM. It has the form in which it was read. The key of a CA that
+    /// the server has created is PKCS #8. Secret.
+    pub fn key_pem(&self) -> Vec<u8> {
+        self.key.pem()
     }
 
     /// Issues a serving certificate for these names, with a new key. The certificate is valid for
@@ -218,11 +296,12 @@ impl Authority {
         dns_names: &[String],
         ips: &[IpAddr],
     ) -> Result<IssuedCertificate, CertsError> {
-        let (leaf, key) = self.sign_leaf(dns_names, ips)?;
-        let (start, end) = (unix_time(leaf.not_before())?, unix_time(leaf.not_after())?);
+        let start = now() - BACKDATE_SECONDS;
+        let end = self.certificate.not_after.min(now() + SERVING_LIFETIME);
+        let (leaf, key) = self.sign_leaf(dns_names, ips, (start, end))?;
         Ok(IssuedCertificate {
-            chain: leaf.to_pem()?,
-            key: key.private_key_to_pem_pkcs8()?,
+            chain: pem("CERTIFICATE", &leaf).into_bytes(),
+            key: key.pem(),
             renew_at: start + (end - start) / 3 * 2,
         })
     }
@@ -231,71 +310,65 @@ impl Authority {
         &self,
         dns_names: &[String],
         ips: &[IpAddr],
-    ) -> Result<(X509, PKey<Private>), CertsError> {
+        (not_before, not_after): (i64, i64),
+    ) -> Result<(CertificateDer<'static>, PrivateKey), CertsError> {
         if dns_names.is_empty() && ips.is_empty() {
             return Err(CertsError::NoName);
         }
-        let key = new_key()?;
-        let end = unix_time(self.certificate.not_after())?.min(now() + SERVING_LIFETIME);
-        // The common name is fixed, because its length is limited to 64 characters. Clients verify
-        // only the alternative names.
-        let (mut builder, _) = builder("ifo-apiserver", &key, end)?;
-        builder.set_issuer_name(self.certificate.subject_name())?;
-        let mut names = SubjectAlternativeName::new();
-        for name in dns_names {
-            names.dns(name);
+        let key = PrivateKey::create()?;
+        let public_key = key.public_key()?;
+        let mut extensions = vec![
+            Extension::leaf(),
+            Extension::leaf_key_usage(),
+            Extension::server(),
+            Extension::names(dns_names, ips),
+            Extension::subject_key(&key_id(&public_key)),
+        ];
+        // A CA that other software has created may have no key identifier.
+        if let Some(id) = &self.certificate.key_id {
+            extensions.push(Extension::authority_key(id));
         }
-        for ip in ips {
-            names.ip(&ip.to_string());
-        }
-        builder.append_extension(BasicConstraints::new().critical().build()?)?;
-        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
-        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
-        let extensions = {
-            let context = builder.x509v3_context(Some(&self.certificate), None);
-            let mut extensions = vec![
-                names.build(&context)?,
-                SubjectKeyIdentifier::new().build(&context)?,
-            ];
-            // A CA that other software has created may have no key identifier.
-            if self.certificate.subject_key_id().is_some() {
-                extensions.push(AuthorityKeyIdentifier::new().keyid(true).build(&context)?);
-            }
-            extensions
+        let leaf = CertificateFields {
+            // The common name is fixed, because its length is limited to 64 characters. Clients
+            // verify only the alternative names.
+            subject: &common_name("ifo-apiserver"),
+            issuer: &self.certificate.subject,
+            public_key: &public_key,
+            not_before,
+            not_after,
+            extensions,
         };
-        for extension in extensions {
-            builder.append_extension(extension)?;
-        }
-        builder.sign(&self.key, MessageDigest::sha256())?;
-        Ok((builder.build(), key))
+        Ok((leaf.sign(&*self.key.signing)?, key))
     }
 }
 
-fn new_key() -> Result<PKey<Private>, ErrorStack> {
-    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-    PKey::from_ec_key(EcKey::generate(&curve)?)
+/// Returns true if the certificate is that of a CA that may issue certificates.
+fn may_issue(certificate: &X509Certificate<'_>) -> bool {
+    let (Ok(constraints), Ok(usage)) = (certificate.basic_constraints(), certificate.key_usage())
+    else {
+        return false;
+    };
+    let is_ca = match constraints {
+        Some(constraints) => constraints.value.ca,
+        None => usage.is_some() || is_self_issued_v1(certificate),
+    };
+    is_ca && usage.is_none_or(|usage| usage.value.key_cert_sign())
 }
 
-/// Sets the fields that all certificates have: version, serial number, subject, key and lifetime.
-fn builder(
-    common_name: &str,
-    key: &PKeyRef<Private>,
-    not_after: i64,
-) -> Result<(X509Builder, X509Name), ErrorStack> {
-    let mut name = X509NameBuilder::new()?;
-    name.append_entry_by_nid(Nid::COMMONNAME, common_name)?;
-    let name = name.build();
-    let mut builder = X509Builder::new()?;
-    // The field is the version minus one, so 2 means v3.
-    builder.set_version(2)?;
-    // The serial number is random, positive and has at most 20 octets (RFC 5280, 4.1.2.2).
-    let mut serial = BigNum::new()?;
-    serial.rand(159, MsbOption::MAYBE_ZERO, false)?;
-    let serial: Asn1Integer = serial.to_asn1_integer()?;
-    builder.set_serial_number(&serial)?;
-    builder.set_subject_name(&name)?;
-    builder.set_pubkey(key)?;
-    builder.set_not_before(Asn1Time::from_unix(now() - BACKDATE_SECONDS)?.as_ref())?;
-    builder.set_not_after(Asn1Time::from_unix(not_after)?.as_ref())?;
-    Ok((builder, name))
+/// Returns true for a certificate of version 1, which has no extensions, if it is its own issuer.
+fn is_self_issued_v1(certificate: &X509Certificate<'_>) -> bool {
+    certificate.version() == X509Version::V1
+        && certificate.issuer().as_raw() == certificate.subject().as_raw()
+}
+
+/// Returns the identifier of a public key: the first 160 bits of its hash, which have the length of a
+/// SHA-1 hash.
+fn key_id(public_key: &[u8]) -> Vec<u8> {
+    Sha256::digest(public_key)[..20].to_vec()
+}
+
+/// Encodes as PEM, with the same line ends as OpenSSL.
+fn pem(label: &str, der: &[u8]) -> String {
+    let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new(label, der), config)
 }

@@ -46,7 +46,7 @@ impl OwnCertificate {
             .await
             .map_err(|_| CertsError::Late)??;
         let certified = authority.issue(&dns_names, &ips)?;
-        let bundle = watch::Sender::new(authority.bundle()?.into());
+        let bundle = watch::Sender::new(authority.bundle().into());
         Ok(Self {
             client,
             namespace: namespace.to_owned(),
@@ -91,7 +91,7 @@ impl OwnCertificate {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs until the server presents a certificate of the new
                 // CA.
-                self.publish(found.bundle_with(&self.authority)?);
+                self.publish(found.bundle_with(&self.authority));
                 tokio::time::sleep(HANDOVER_DELAY).await;
                 self.authority = found;
                 renew = true;
@@ -106,7 +106,7 @@ impl OwnCertificate {
             self.certified = certified;
             tracing::info!("serving certificate renewed");
         }
-        self.publish(self.authority.bundle()?);
+        self.publish(self.authority.bundle());
         Ok(())
     }
 

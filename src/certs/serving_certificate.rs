@@ -1,10 +1,9 @@
 //! The certificate that the server presents in TLS handshakes. It can be replaced while the server
 //! runs, for example when its files change.
 
-use super::{CertsError, TlsSettings, now, unix_time};
+use super::{CertsError, TlsSettings, now, parse};
 use crate::telemetry::Metrics;
 use arc_swap::ArcSwap;
-use openssl::x509::X509;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -164,8 +163,8 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = chain
         .first()
         .ok_or_else(|| bad("certificate", &"there is none"))?;
-    let leaf = X509::from_der(leaf).map_err(|error| bad("certificate", &error))?;
-    let expires = unix_time(leaf.not_after())?;
+    let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
+    let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {
         // The server also presents an expired certificate, because the client's error then contains
         // the reason.

@@ -103,7 +103,7 @@ impl RunningServer {
         let url = format!("https://localhost:{}", port.trim());
         let mut config = Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![
-            openssl::x509::X509::from_pem(authority.bundle().unwrap().as_bytes())
+            openssl::x509::X509::from_pem(authority.bundle().as_bytes())
                 .unwrap()
                 .to_der()
                 .unwrap(),

@@ -9,7 +9,7 @@ use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::extension::{BasicConstraints, ExtendedKeyUsage, KeyUsage};
-use openssl::x509::{X509, X509Builder, X509NameBuilder};
+use openssl::x509::{X509, X509Builder, X509NameBuilder, X509NameRef};
 use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
@@ -38,9 +38,7 @@ impl CertificateAndKey {
     }
 
     fn sign(template: Template<'_>, issuer: Option<&Self>) -> Self {
-        let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-        let key = PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap();
-        Self::sign_key(template, key, issuer)
+        Self::sign_key(template, new_key(), issuer)
     }
 
     fn sign_key(template: Template<'_>, key: PKey<Private>, issuer: Option<&Self>) -> Self {
@@ -48,7 +46,15 @@ impl CertificateAndKey {
         for (field, value) in template.subject {
             name.append_entry_by_text(field, value).unwrap();
         }
-        let name = name.build();
+        Self::sign_named(template, &name.build(), key, issuer)
+    }
+
+    fn sign_named(
+        template: Template<'_>,
+        name: &X509NameRef,
+        key: PKey<Private>,
+        issuer: Option<&Self>,
+    ) -> Self {
         let mut builder = X509Builder::new().unwrap();
         builder.set_version(2).unwrap();
         let mut serial = BigNum::new().unwrap();
@@ -56,9 +62,9 @@ impl CertificateAndKey {
         builder
             .set_serial_number(&serial.to_asn1_integer().unwrap())
             .unwrap();
-        builder.set_subject_name(&name).unwrap();
+        builder.set_subject_name(name).unwrap();
         builder
-            .set_issuer_name(issuer.map_or(&name, |ca| ca.certificate.subject_name()))
+            .set_issuer_name(issuer.map_or(name, |ca| ca.certificate.subject_name()))
             .unwrap();
         builder.set_pubkey(&key).unwrap();
         let now = crate::clock::now().as_second();
@@ -104,6 +110,11 @@ struct Template<'a> {
     server: bool,
 }
 
+fn new_key() -> PKey<Private> {
+    let curve = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap()
+}
+
 /// A validity period from one hour ago until one hour from now.
 const DEFAULT_VALIDITY: (i64, i64) = (-3600, 3600);
 
@@ -115,6 +126,11 @@ pub(crate) fn ca(name: &str) -> CertificateAndKey {
 /// Creates a self-signed CA that is valid for this period, in seconds from now.
 pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
     CertificateAndKey::sign(ca_template(&[("CN", name)], validity), None)
+}
+
+/// Creates a self-signed CA with this name and key.
+pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> Pair {
+    Pair::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
 }
 
 /// Issues the certificate of a CA again, with the same key.
@@ -139,6 +155,17 @@ impl CertificateAndKey {
     /// Issues a client certificate for a subject such as `&[("CN", "jane"), ("O", "dev")]`.
     pub(crate) fn client(&self, subject: &[(&str, &str)]) -> Self {
         self.client_living(subject, DEFAULT_VALIDITY)
+    }
+
+    /// Issues a client certificate for a subject that OpenSSL has built.
+    pub(crate) fn client_named(&self, name: &X509NameRef) -> Self {
+        let template = Template {
+            subject: &[],
+            validity: DEFAULT_VALIDITY,
+            ca: false,
+            server: false,
+        };
+        Self::sign_named(template, name, new_key(), Some(self))
     }
 
     /// Issues a client certificate that is valid for this period, in seconds from now.

@@ -4,7 +4,7 @@
 mod certificate_and_key;
 mod fake_apiserver;
 
-pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_again, ca_living};
+pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_again, ca_living, ca_with};
 pub(crate) use fake_apiserver::Cluster;
 
 use std::time::Duration;

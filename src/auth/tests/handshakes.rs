@@ -51,7 +51,7 @@ async fn handshake(chain: &[&CertificateAndKey], version: SslVersion) -> Handsha
     connector.set_max_proto_version(Some(version)).unwrap();
     connector.set_alpn_protos(b"\x02h2\x08http/1.1").unwrap();
     connector.set_verify(SslVerifyMode::PEER);
-    let known = X509::from_pem(authority.bundle().unwrap().as_bytes()).unwrap();
+    let known = X509::from_pem(authority.bundle().as_bytes()).unwrap();
     connector.cert_store_mut().add_cert(known).unwrap();
     if let Some((leaf, rest)) = chain.split_first() {
         connector.set_certificate(&leaf.certificate).unwrap();
@@ -152,8 +152,7 @@ fn a_stolen_certificate_without_its_key_fails_the_handshake() {
             let mut server = ServerConnection::new(Arc::new(config)).unwrap();
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(
-                CertificateDer::pem_slice_iter(authority.bundle().unwrap().as_bytes())
-                    .map(Result::unwrap),
+                CertificateDer::pem_slice_iter(authority.bundle().as_bytes()).map(Result::unwrap),
             );
             let key = PrivateKeyDer::from_pem_slice(&key.key_pem()).unwrap();
             let key = provider.key_provider.load_private_key(key).unwrap();

@@ -1,18 +1,29 @@
 //! Tests our own CA and the certificates that it issues.
 
 use super::super::own_ca::Authority;
-use super::super::{CertsError, now, unix_time};
+use super::super::{CertsError, now};
 use crate::auth::testing;
+use openssl::asn1::{Asn1Time, Asn1TimeRef};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
+use openssl::rsa::Rsa;
 use openssl::stack::Stack;
 use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::verify::X509VerifyParam;
-use openssl::x509::{X509, X509PurposeId, X509Ref, X509StoreContext};
+use openssl::x509::{X509, X509NameBuilder, X509PurposeId, X509Ref, X509StoreContext};
 use std::net::IpAddr;
 
 const YEAR: i64 = 365 * 86_400;
 
 fn bundle(authority: &Authority) -> Vec<X509> {
-    X509::stack_from_pem(authority.bundle().unwrap().as_bytes()).unwrap()
+    X509::stack_from_pem(authority.bundle().as_bytes()).unwrap()
+}
+
+/// Returns a time in seconds since 1970.
+fn unix_time(time: &Asn1TimeRef) -> i64 {
+    let since = Asn1Time::from_unix(0).unwrap().diff(time).unwrap();
+    i64::from(since.days) * 86_400 + i64::from(since.secs)
 }
 
 /// Returns true if a client with the CAs `roots` accepts `leaf` for the server name `name`.
@@ -40,9 +51,9 @@ fn accepts(roots: &[X509], leaf: &X509Ref, name: &str) -> bool {
 fn a_new_ca_lives_ten_years_and_may_only_sign_leaves() {
     let authority = Authority::create().unwrap();
     let certificate = &bundle(&authority)[0];
-    let end = unix_time(certificate.not_after()).unwrap();
+    let end = unix_time(certificate.not_after());
     assert!((end - now() - 10 * YEAR).abs() < 100);
-    let start = unix_time(certificate.not_before()).unwrap();
+    let start = unix_time(certificate.not_before());
     assert!((now() - start - 300).abs() < 100);
     assert_eq!(certificate.pathlen(), Some(0));
     assert_eq!(certificate.version(), 2);
@@ -76,7 +87,7 @@ fn a_serving_certificate_lives_a_year_and_is_renewed_after_two_thirds() {
     let authority = Authority::create().unwrap();
     let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
     let leaf = X509::from_pem(&issued.chain).unwrap();
-    let end = unix_time(leaf.not_after()).unwrap();
+    let end = unix_time(leaf.not_after());
     assert!((end - now() - YEAR).abs() < 100);
     assert!((issued.renew_at - now() - YEAR / 3 * 2).abs() < 400);
     let id = |leaf: &X509Ref| leaf.authority_key_id().unwrap().as_slice().to_vec();
@@ -99,7 +110,7 @@ fn a_certificate_does_not_outlive_its_ca() {
     assert!(authority.is_near_end());
     let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
     let leaf = X509::from_pem(&issued.chain).unwrap();
-    assert!(unix_time(leaf.not_after()).unwrap() <= now() + 1000);
+    assert!(unix_time(leaf.not_after()) <= now() + 1000);
 }
 
 #[test]
@@ -115,11 +126,7 @@ fn long_dns_names_work_and_an_empty_list_is_an_error() {
 #[test]
 fn a_ca_survives_a_round_trip_through_pem() {
     let authority = Authority::create().unwrap();
-    let read = Authority::from_pem(
-        authority.bundle().unwrap().as_bytes(),
-        &authority.key_pem().unwrap(),
-    )
-    .unwrap();
+    let read = Authority::from_pem(authority.bundle().as_bytes(), &authority.key_pem()).unwrap();
     assert!(read.is(&authority));
     let issued = read.issue(&["a".to_owned()], &[]).unwrap();
     let leaf = X509::from_pem(&issued.chain).unwrap();
@@ -149,8 +156,8 @@ fn a_certificate_that_is_no_ca_is_rejected() {
     let ca = testing::ca("other");
     let leaf = ca.client(&[("CN", "leaf")]);
     let good = Authority::create().unwrap();
-    let good_pem = good.bundle().unwrap().into_bytes();
-    let good_key = good.key_pem().unwrap();
+    let good_pem = good.bundle().into_bytes();
+    let good_key = good.key_pem();
     let cases = [
         (b"".to_vec(), good_key.clone(), "no certificate"),
         (good_pem.clone(), b"".to_vec(), "key is not PEM"),
@@ -162,4 +169,122 @@ fn a_certificate_that_is_no_ca_is_rejected() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     assert!(Authority::from_pem(ca.pem().as_bytes(), &ca.key_pem()).is_ok());
+}
+
+fn elliptic(curve: Nid) -> PKey<Private> {
+    let curve = EcGroup::from_curve_name(curve).unwrap();
+    PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap()
+}
+
+/// Returns the name `CN=strange`, with an attribute twice and with a rare attribute.
+fn strange_name() -> openssl::x509::X509Name {
+    let mut name = X509NameBuilder::new().unwrap();
+    for (attribute, value) in [
+        ("OU", "one"),
+        ("OU", "two"),
+        ("2.999.3", "example"),
+        ("CN", "strange"),
+    ] {
+        name.append_entry_by_text(attribute, value).unwrap();
+    }
+    name.build()
+}
+
+#[test]
+fn a_ca_of_openssl_is_read_with_each_kind_of_key() {
+    let p256 = elliptic(Nid::X9_62_PRIME256V1);
+    let sec1 = p256.ec_key().unwrap().private_key_to_pem().unwrap();
+    let rsa = PKey::from_rsa(Rsa::generate(2048).unwrap()).unwrap();
+    let pkcs1 = rsa.rsa().unwrap().private_key_to_pem().unwrap();
+    let pkcs8 = |key: &PKey<Private>| key.private_key_to_pem_pkcs8().unwrap();
+    let p384 = elliptic(Nid::SECP384R1);
+    for (key, pem) in [
+        (&p256, pkcs8(&p256)),
+        (&p256, sec1),
+        (&p384, pkcs8(&p384)),
+        (&rsa, pkcs8(&rsa)),
+        (&rsa, pkcs1),
+    ] {
+        let ca = testing::ca_with(&strange_name(), key.clone());
+        let authority = Authority::from_pem(ca.pem().as_bytes(), &pem).unwrap();
+        assert_eq!(authority.bundle(), ca.pem());
+        assert_eq!(authority.key_pem(), pem);
+        let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
+        let leaf = X509::from_pem(&issued.chain).unwrap();
+        assert!(accepts(&bundle(&authority), &leaf, "a"));
+        let subject = ca.certificate.subject_name().to_der().unwrap();
+        assert_eq!(leaf.issuer_name().to_der().unwrap(), subject);
+        // The CA has no key identifier.
+        assert!(leaf.authority_key_id().is_none());
+    }
+    let p521 = testing::ca_with(&strange_name(), elliptic(Nid::SECP521R1));
+    let error = Authority::from_pem(p521.pem().as_bytes(), &p521.key_pem()).unwrap_err();
+    assert!(
+        error.to_string().contains("the key is not usable"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_extensions_are_those_of_the_previous_releases() {
+    let authority = Authority::create().unwrap();
+    let issued = authority.issue(&["a".to_owned()], &[]).unwrap();
+    let leaf = X509::from_pem(&issued.chain).unwrap();
+    let text = |certificate: &X509Ref| {
+        let text = String::from_utf8(certificate.to_text().unwrap()).unwrap();
+        let (_, extensions) = text.split_once("X509v3 extensions:").unwrap();
+        let lines = extensions.lines().map(str::trim);
+        let lines = lines.take_while(|line| !line.starts_with("Signature Algorithm"));
+        lines.map(|line| line.to_owned() + "\n").collect::<String>()
+    };
+    let ca = text(&bundle(&authority)[0]);
+    for expected in [
+        "X509v3 Basic Constraints: critical\nCA:TRUE, pathlen:0\n",
+        "X509v3 Key Usage: critical\nDigital Signature, Certificate Sign, CRL Sign\n",
+    ] {
+        assert!(ca.contains(expected), "{ca}");
+    }
+    let leaf = text(&leaf);
+    for expected in [
+        "X509v3 Basic Constraints: critical\nCA:FALSE\n",
+        "X509v3 Key Usage: critical\nDigital Signature\n",
+        "X509v3 Extended Key Usage:\nTLS Web Server Authentication\n",
+        "X509v3 Subject Alternative Name:\nDNS:a\n",
+    ] {
+        assert!(leaf.contains(expected), "{leaf}");
+    }
+}
+
+#[test]
+fn a_year_after_2049_is_written_in_four_digits() {
+    let end = 2_600_000_000;
+    let authority = Authority::create_until(end).unwrap();
+    assert_eq!(unix_time(bundle(&authority)[0].not_after()), end);
+    assert!(!authority.is_near_end());
+}
+
+#[test]
+fn a_damaged_ca_is_an_error_without_a_panic() {
+    let key = elliptic(Nid::X9_62_PRIME256V1);
+    let ca = testing::ca_with(&strange_name(), key);
+    let der = ca.der();
+    for at in 0..der.len() {
+        for mask in [0x01, 0x20, 0x80, 0xff] {
+            let mut damaged = der.to_vec();
+            damaged[at] ^= mask;
+            let pem = pem::encode(&pem::Pem::new("CERTIFICATE", damaged));
+            if let Ok(damaged) = Authority::from_pem(pem.as_bytes(), &ca.key_pem()) {
+                damaged.issue(&["a".to_owned()], &[]).unwrap();
+            }
+        }
+    }
+    let key = ca.key.private_key_to_der().unwrap();
+    for at in 0..key.len() {
+        let mut damaged = key.clone();
+        damaged[at] ^= 0xff;
+        for label in ["PRIVATE KEY", "EC PRIVATE KEY", "RSA PRIVATE KEY"] {
+            let pem = pem::encode(&pem::Pem::new(label, damaged.clone()));
+            let _ = Authority::from_pem(ca.pem().as_bytes(), pem.as_bytes());
+        }
+    }
 }

@@ -53,7 +53,7 @@ async fn a_changed_ca_secret_is_adopted_without_failed_clients() {
         swapped |= leaf != first;
     }
     assert!(swapped);
-    assert_eq!(**bundle.borrow(), *other.bundle().unwrap());
+    assert_eq!(**bundle.borrow(), *other.bundle());
     keeping.abort();
 }
 
