@@ -201,8 +201,8 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string of a type that occurs in names. Returns `None` if the string contains NUL,
-/// because some libraries would read only the part before NUL.
+/// Decodes an ASN.1 string of a type that occurs in names. Returns `None` if the string contains
+/// NUL, because some libraries would read only the part before NUL.
 fn text(value: &Any<'_>) -> Option<String> {
     let bytes = value.data;
     let text = match value.tag() {

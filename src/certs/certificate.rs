@@ -1,7 +1,7 @@
 //! Writes certificates (X.509 version 3, RFC 5280) as DER, and signs them.
 //!
-//! The crate `rcgen` also writes certificates. It is not used, because it does not work with every CA
-//! that the previous releases accepted:
+//! The crate `rcgen` also writes certificates. It is not used, because it does not work with every
+//! CA that the previous releases accepted:
 //!
 //! - It encodes the name of the CA again, and loses attributes that occur twice. The name must have
 //!   the same bytes as in the certificate of the CA, because clients compare the bytes.

@@ -361,7 +361,7 @@ fn is_self_issued_v1(certificate: &X509Certificate<'_>) -> bool {
         && certificate.issuer().as_raw() == certificate.subject().as_raw()
 }
 
-/// Returns the identifier of a public key: the first 160 bits of its hash, which have the length of a
+/// Returns the identifier of a public key: the first 160 bits of its hash. It has the length of a
 /// SHA-1 hash.
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     Sha256::digest(public_key)[..20].to_vec()

@@ -22,6 +22,13 @@ pub use scene::{SceneError, Scenes};
 
 use std::path::Path;
 
+/// Returns the text of a file that the build script has compressed.
+fn decompress(file: &[u8]) -> String {
+    let text = lz4_flex::block::decompress_size_prepended(file);
+    let text = text.expect("the build script has compressed the file");
+    String::from_utf8(text).expect("the build script has compressed a text")
+}
+
 /// Returns the introduction that the demo prints, with commands to try.
 ///
 /// `kubeconfig` is the file that [`kubeconfig::write`] has written. `viewer` is the context of the

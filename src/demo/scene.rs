@@ -11,6 +11,7 @@
 //! before the first round, and keep their UIDs. Before each round, they return to their initial
 //! state.
 
+use super::decompress;
 use super::object_store::{ObjectId, ObjectStore};
 use crate::clock;
 use futures::future::join_all;
@@ -30,14 +31,17 @@ const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 /// the operations of one round complete before the next round begins.
 const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 
-/// Lists scenes, each with the text of its file.
+/// Lists scenes, each with the compressed text of its file.
 macro_rules! scenes {
     ($($name:literal)*) => {
-        &[$(($name, include_str!(concat!("scenes/", $name, ".jsonl")))),*]
+        &[$((
+            $name,
+            include_bytes!(concat!(env!("OUT_DIR"), "/src/demo/scenes/", $name, ".jsonl.lz4")),
+        )),*]
     };
 }
 
-const FILES: &[(&str, &str)] = scenes![
+const FILES: &[(&str, &[u8])] = scenes![
     "cluster-upgrade"
     "drain"
     "hotplug"
@@ -118,7 +122,7 @@ impl Scenes {
     pub fn open(own: &str) -> Result<Self, SceneError> {
         let scenes: Vec<Scene> = FILES
             .iter()
-            .map(|(name, text)| Scene::parse(name, text))
+            .map(|(name, file)| Scene::parse(name, &decompress(file)))
             .collect::<Result<_, _>>()?;
         let store = ObjectStore::default();
         for scene in &scenes {

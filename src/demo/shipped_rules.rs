@@ -1,16 +1,20 @@
 //! The rule sets in `rules/`, which are part of the binary. The demo starts with them.
 
+use super::decompress;
 use ifo_api::ruleset::OperationRuleSet;
 
-/// Lists files in `rules/`, each with its text.
+/// Lists files in `rules/`, each with its compressed text.
 macro_rules! files {
     ($($file:literal)*) => {
-        &[$(($file, include_str!(concat!("../../rules/", $file)))),*]
+        &[$((
+            $file,
+            include_bytes!(concat!(env!("OUT_DIR"), "/rules/", $file, ".lz4")),
+        )),*]
     };
 }
 
 /// The files that `kubectl apply -k rules` installs.
-const SHIPPED: &[(&str, &str)] = files![
+const SHIPPED: &[(&str, &[u8])] = files![
     "argocd/applications.yaml"
     "cert-manager/certificates.yaml"
     "cluster-api/clusters.yaml"
@@ -78,7 +82,7 @@ const SHIPPED: &[(&str, &str)] = files![
 pub fn shipped() -> Vec<OperationRuleSet> {
     SHIPPED
         .iter()
-        .filter_map(|(file, text)| match serde_saphyr::from_str(text) {
+        .filter_map(|(file, text)| match parse(&decompress(text)) {
             Ok(rule_set) => Some(rule_set),
             Err(error) => {
                 tracing::error!(file, %error, "a shipped rule set cannot be read");
@@ -86,6 +90,14 @@ pub fn shipped() -> Vec<OperationRuleSet> {
             }
         })
         .collect()
+}
+
+/// Parses a rule set. First the YAML becomes JSON, because a YAML parser for the type of rule sets
+/// would add 300 KB to the binary. A JSON parser for this type is needed anyway.
+fn parse(text: &str) -> Result<OperationRuleSet, String> {
+    let value: serde_json::Value =
+        serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
