@@ -129,8 +129,8 @@ pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
 }
 
 /// Creates a self-signed CA with this name and key.
-pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> Pair {
-    Pair::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
+pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> CertificateAndKey {
+    CertificateAndKey::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
 }
 
 /// Issues the certificate of a CA again, with the same key.
