@@ -464,6 +464,11 @@ impl Function {
             .or_else(|| constant_format(name).map(Self::ConstantFormat))
     }
 
+    /// Returns the names of all functions, without the functions such as `format.uri`.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        FUNCTIONS.iter().map(|(name, _)| *name)
+    }
+
     /// Returns the name of the function for error texts. The result is empty for a function of the
     /// language itself, because errors of these functions do not contain the name.
     pub(super) fn name(self) -> &'static str {

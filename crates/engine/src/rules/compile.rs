@@ -16,11 +16,13 @@ const MAX_SELECTOR: usize = 4096;
 /// The reason why a rule set cannot be used. The texts are for the author of the rule set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// An expression does not compile.
-    #[error("{field}: {error}")]
+    /// An expression does not compile. The text has the hint of the compiler, if there is one.
+    #[error("{field}: {error}{}", error.hint.iter().map(|hint| format!(" (hint: {hint})")).collect::<String>())]
     Expression {
         /// Field of the expression, such as `rules[Migrating].expression`.
         field: String,
+        /// The text of the expression.
+        source_text: String,
         /// Message of the compiler, with line and column.
         error: CompileError,
     },
@@ -28,6 +30,19 @@ pub enum RuleSetError {
     /// not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
+}
+
+impl RuleSetError {
+    /// Returns the line of the expression with the error, and a line with a caret below the
+    /// position. Returns None for an error that is not in an expression.
+    pub fn excerpt(&self) -> Option<String> {
+        match self {
+            Self::Expression {
+                source_text, error, ..
+            } => Some(error.excerpt(source_text)),
+            Self::Spec(_) => None,
+        }
+    }
 }
 
 /// Compiles a rule set. Returns all errors, not only the first.
@@ -110,7 +125,11 @@ impl Compiler {
         match ifo_cel::compile(source, kind, environment) {
             Ok(program) => Some(program),
             Err(error) => {
-                self.invalid.push(RuleSetError::Expression { field, error });
+                self.invalid.push(RuleSetError::Expression {
+                    field,
+                    source_text: source.to_owned(),
+                    error,
+                });
                 None
             }
         }
@@ -251,10 +270,12 @@ impl Compiler {
                 let (line, column) = expression_start(program.source());
                 self.invalid.push(RuleSetError::Expression {
                     field: format!("rules[{operation}].{field}"),
+                    source_text: program.source().to_owned(),
                     error: CompileError {
                         message: format!("{text:?} is not {fault}"),
                         line,
                         column,
+                        hint: None,
                     },
                 });
             }

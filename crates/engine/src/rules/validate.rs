@@ -92,7 +92,19 @@ impl RuleSetCheck {
         }
         for (field, value) in [("version", &target.version), ("resource", &target.resource)] {
             if !is_dns_label(value) || value.starts_with(|c: char| c.is_ascii_digit()) {
-                self.refuse(format!("target: {value:?} is not a {field}"));
+                let hint = match field {
+                    "resource" if value.starts_with(|c: char| c.is_ascii_uppercase()) => {
+                        format!(
+                            " (hint: write the plural of the kind in lower case, such as {:?})",
+                            format!("{}s", value.to_lowercase())
+                        )
+                    }
+                    "version" if value.contains('/') => {
+                        " (hint: the group is a field of its own)".to_owned()
+                    }
+                    _ => String::new(),
+                };
+                self.refuse(format!("target: {value:?} is not a {field}{hint}"));
             }
         }
     }

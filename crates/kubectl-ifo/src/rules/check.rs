@@ -69,6 +69,9 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         is_correct = false;
         complain("error", problem);
     }
+    for warning in rule_sets::unknown_superseded(&loaded) {
+        complain("warning", warning);
+    }
     for rule_set in &loaded {
         let location = format!("{}: {}", rule_set.source, rule_set.name);
         let target = rule_set.target();

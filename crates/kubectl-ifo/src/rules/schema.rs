@@ -32,7 +32,7 @@ impl Schemas {
         for path in paths {
             if path.is_dir() {
                 let mut input = Input::read(std::slice::from_ref(path));
-                faults.append(&mut input.faults);
+                faults.extend(input.faults.drain(..).map(|fault| fault.text));
                 input
                     .objects
                     .iter()
