@@ -373,6 +373,35 @@ mod tests {
     }
 
     #[test]
+    fn errors_say_what_to_do() {
+        let target = |target: &str| {
+            spec(&format!(
+                "component: c\ntarget: {{{target}}}\nrules:\n- {{operation: Moving, expression: 'true'}}\n"
+            ))
+        };
+        let cases = [
+            (
+                target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
+                "target: \"VirtualMachine\" is not a resource (hint: write the plural of the kind in lower case: virtualmachines)",
+            ),
+            (
+                target("group: '', version: apps/v1, resource: deployments"),
+                "target: \"apps/v1\" is not a version (hint: write group: apps and version: v1)",
+            ),
+            (
+                rule("{operation: Moving, expression: 'true', state: Blocked}"),
+                "rules[Moving].state: 1:1: undeclared reference to 'Blocked' (in container '') (hint: a string needs quotes inside the YAML quotes: \"'Blocked'\")",
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(problems(&spec), [expected]);
+        }
+        let spec = rule("{operation: Moving, expression: object.a = 1}");
+        let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
+        assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
+    }
+
+    #[test]
     fn the_start_of_an_expression_is_after_white_space_and_comments() {
         assert_eq!(expression_start("'x'"), (1, 1));
         assert_eq!(expression_start("  'x'"), (1, 3));
