@@ -25,13 +25,9 @@ pub struct TypedValue {
 /// Returns the error for a value that is not of the required kind.
 pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     let (wanted, found) = (wanted.name(), value.type_name());
-    EvaluationFault::Error(FixedText::joined(&[
-        "expected type '",
-        wanted,
-        "' but found '",
-        found,
-        "'",
-    ]))
+    EvaluationFault::Error(Box::new(
+        FixedText::joined(&["expected type '", wanted, "' but found '", found, "'"]).into(),
+    ))
 }
 
 /// Converts a value to whole percent from 0 to 100, rounded down. Returns None for text without a
@@ -51,7 +47,7 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     };
     if !number.is_finite() {
         let infinite = FixedText::of("progress is not a finite number");
-        return Err(EvaluationFault::Error(infinite));
+        return Err(EvaluationFault::Error(Box::new(infinite.into())));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to 100.
     Ok(Some(number.clamp(0.0, 100.0) as u8))
@@ -84,7 +80,9 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
     instant
         .and_then(super::time::Instant::timestamp)
         .map(Some)
-        .ok_or_else(|| EvaluationFault::Error(FixedText::of("not a time in RFC 3339")))
+        .ok_or_else(|| {
+            EvaluationFault::Error(Box::new(FixedText::of("not a time in RFC 3339").into()))
+        })
 }
 
 /// Converts a duration. A negative duration becomes zero.
@@ -112,7 +110,7 @@ pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
         return Ok(number);
     }
     let infinite = FixedText::of("the amount is not a finite number");
-    Err(EvaluationFault::Error(infinite))
+    Err(EvaluationFault::Error(Box::new(infinite.into())))
 }
 
 /// Converts a list of strings. Each element costs one step.

@@ -14,6 +14,7 @@ use super::check::Ty;
 use super::hints::hint;
 use super::op::Op;
 use super::projection::NeededPart;
+use super::spans::{Spans, line_and_column};
 use super::to_ops::{NodeError, lower};
 use super::{CompileError, Environment, Projection, ResultKind};
 
@@ -40,6 +41,10 @@ static COMPILE_LOCK: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub source: String,
+    /// The places of the ops in `source`.
+    pub spans: Spans,
+    /// The position of an error of the whole expression.
+    pub root_at: usize,
     pub op: Op,
     pub ty: Ty,
     /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
@@ -103,7 +108,7 @@ pub(super) fn compile_on_this_thread(
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
     let (root, info) = parse(source)?;
-    let mut lowered = lower(&root, environment);
+    let mut lowered = lower(&root, &info, environment);
     if !kind.takes(&lowered.ty) {
         let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
         lowered.mistyped.push(NodeError {
@@ -129,6 +134,8 @@ pub(super) fn compile_on_this_thread(
     let (projection, item) = environment.projection(&lowered.op, NeededPart::whole());
     Ok(Compiled {
         source: source.to_owned(),
+        spans: lowered.spans,
+        root_at: offset_of(root.id, &info),
         op: lowered.op,
         ty: lowered.ty,
         weight: lowered.weight,
@@ -168,18 +175,20 @@ fn too_deep() -> CompileError {
 
 /// Adds the line and column of the node to its error.
 pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
-    let offset = info
-        .offset_for(error.node)
-        .and_then(|(start, _)| usize::try_from(start).ok())
-        .unwrap_or_default();
-    let before = info.source.get(..offset).unwrap_or_default();
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    let (line, column) = line_and_column(&info.source, offset_of(error.node, info));
     CompileError {
         message: error.message,
-        line: before.matches('\n').count() + 1,
-        column: before[line_start..].chars().count() + 1,
+        line,
+        column,
         hint: None,
     }
+}
+
+/// Returns the byte at which an error of the node is reported.
+fn offset_of(node: u64, info: &SourceInfo) -> usize {
+    let span = info.offset_for(node);
+    span.and_then(|(start, _)| usize::try_from(start).ok())
+        .unwrap_or_default()
 }
 
 fn first_syntax_error(errors: &ParseErrors) -> CompileError {

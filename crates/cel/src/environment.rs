@@ -113,6 +113,11 @@ impl Environment {
         self.variables.get(slot).map(|(_, program)| program)
     }
 
+    /// Returns the name of the variable with the index `slot`.
+    pub(super) fn name_at(&self, slot: usize) -> Option<&str> {
+        self.variables.get(slot).map(|(name, _)| &**name)
+    }
+
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
     /// read. See [`Projection::of`].
     pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {

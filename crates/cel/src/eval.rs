@@ -3,8 +3,10 @@
 //! An error ends the evaluation, with one exception: `&&` and `||` ignore an error of one operand
 //! if the other operand decides the result. An exhausted budget is never ignored.
 
-use super::EvaluationScope;
+use std::rc::Rc;
+
 use super::convert::{arithmetic, convert};
+use super::failure::{FailureText, FixedText};
 use super::lists;
 use super::op::{
     Comprehension, ComprehensionKind, Const, Function, Library, Op, OptionalTransform, Order,
@@ -15,7 +17,9 @@ use super::pattern::{Pattern, cached_pattern, find, find_all};
 use super::quantity;
 use super::strings;
 use super::time::duration_part;
+use super::trace::{Observer, locate};
 use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
+use super::{EvaluationScope, Program};
 use super::{addresses, formats, versions};
 
 /// Number of bytes that are compared or searched in one step of the budget.
@@ -30,26 +34,36 @@ pub(super) const MATCH_BYTES_PER_STEP: usize = 64;
 const PATTERN_COMPILE_STEPS: u64 = 5_000;
 
 /// The state of one evaluation. `'e` is the lifetime of the op tree.
-pub(super) struct Context<'e, 's, 'a> {
+pub(super) struct Context<'e, 's, 'a, O> {
     scope: &'s mut EvaluationScope<'a>,
     /// The values of the variables of the comprehensions around the current op.
     vars: Vec<V<'e>>,
+    observer: O,
 }
 
-type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+/// The result of the evaluation of an op.
+pub(super) type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
-impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
-    pub(super) fn new(scope: &'s mut EvaluationScope<'a>) -> Self {
+impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
+    pub(super) fn new(scope: &'s mut EvaluationScope<'a>, observer: O) -> Self {
         Self {
             scope,
             vars: Vec::new(),
+            observer,
         }
+    }
+
+    pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
+        let mut outcome = self.dispatch(op);
+        self.observer.evaluated(op, &mut outcome);
+        outcome
     }
 
     // This function is recursive, and the deepest tree must be evaluated on a stack of 2 MiB. So
     // most arms call a function that is not inlined, which keeps the stack frame of this function
     // small.
-    pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
+    #[inline(always)]
+    fn dispatch(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
             Op::Object => Ok(V::of(self.scope.doc.root())),
@@ -116,8 +130,16 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             return Err(Fault::error("no such attribute"));
         };
         let before = std::mem::take(&mut self.scope.read_now);
+        let steps = self.scope.budget.left;
         let outcome = charge(self.scope.budget, program.0.weight)
-            .and_then(|()| Context::new(self.scope).eval(&program.0.op));
+            .and_then(|()| Context::new(self.scope, ()).eval(&program.0.op));
+        let outcome = match outcome {
+            Err(Fault::Error(text)) => {
+                let failure = locate_in_variable(self.scope, slot, program, text, steps);
+                Err(Fault::Located(failure))
+            }
+            outcome => outcome,
+        };
         let read_now = std::mem::replace(&mut self.scope.read_now, before);
         self.scope.cache_result(slot, outcome, read_now);
         self.scope
@@ -777,6 +799,25 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
         lists::sort_by_keys(range, &keys, self.scope.budget)
     }
+}
+
+/// Returns the error of a variable with its place in the variable's expression. The budget had
+/// `steps` steps before the evaluation.
+#[cold]
+#[inline(never)]
+fn locate_in_variable<'a>(
+    scope: &mut EvaluationScope<'a>,
+    slot: usize,
+    program: &'a Program,
+    text: FixedText,
+    steps: u64,
+) -> Rc<FailureText> {
+    let taken = steps - scope.budget.left;
+    let mut failure = locate(&program.0, text, taken, scope);
+    if let Some(place) = &mut failure.place {
+        place.variable = scope.variable_name(slot).map(Into::into);
+    }
+    Rc::new(failure)
 }
 
 /// Adds an entry to a map literal. As in cel-go, a later entry replaces an earlier entry with the

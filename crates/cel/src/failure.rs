@@ -14,10 +14,60 @@ pub enum EvaluationFault {
     Missing(MissingKey),
     /// Another error, such as a wrong type, an overflow or a failed conversion.
     #[error("{0}")]
-    Error(FixedText),
+    Error(Box<FailureText>),
     /// The budget is exhausted.
     #[error("evaluation cost limit exceeded")]
     Budget,
+}
+
+/// The text of an error. It has the place in the expression, the operator or function, and the types
+/// of its operands, but no values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureText {
+    /// What failed, such as `no such overload`.
+    pub text: FixedText,
+    /// The operator or function with the types of its operands, such as `string + int`. None if the
+    /// text has the types.
+    pub operation: Option<FixedText>,
+    /// The place in the expression. None if it is unknown.
+    pub place: Option<ExpressionPlace>,
+}
+
+/// A place in the text of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpressionPlace {
+    /// The name of the variable whose expression is meant. None for the evaluated expression itself.
+    pub variable: Option<Box<str>>,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+}
+
+impl From<FixedText> for FailureText {
+    fn from(text: FixedText) -> Self {
+        Self {
+            text,
+            operation: None,
+            place: None,
+        }
+    }
+}
+
+impl fmt::Display for FailureText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.place {
+            if let Some(variable) = &place.variable {
+                write!(f, "variables.{variable}: ")?;
+            }
+            write!(f, "{}:{}: ", place.line, place.column)?;
+        }
+        write!(f, "{}", self.text)?;
+        match &self.operation {
+            Some(operation) => write!(f, ": {operation}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The missing key or index, if it is a name or a literal in the expression. A computed key can be
@@ -72,6 +122,11 @@ impl FixedText {
     /// Returns the concatenation of `words`.
     pub(super) fn joined(words: &[&'static str]) -> Self {
         Self(Words::Several(words.into()))
+    }
+
+    /// Returns true for a text that contains no names of types.
+    pub(super) fn is_fixed(&self) -> bool {
+        matches!(self.0, Words::One(_))
     }
 
     /// Adds `prefix` before the text.

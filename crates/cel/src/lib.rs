@@ -34,6 +34,7 @@ mod convert;
 mod decimal;
 mod environment;
 mod eval;
+mod explanation;
 mod failure;
 mod format;
 mod format_check;
@@ -58,9 +59,11 @@ mod re2;
 mod result_kind;
 mod scope;
 mod semantic_version;
+mod spans;
 mod strings;
 mod time;
 mod to_ops;
+mod trace;
 mod url;
 mod value;
 mod versions;
@@ -80,7 +83,8 @@ use jiff::Timestamp;
 
 pub use self::answer::TypedValue;
 pub use self::environment::{DeclareError, Environment};
-pub use self::failure::{EvaluationFault, FixedText, MissingKey};
+pub use self::explanation::{DecidingClause, Explanation};
+pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
 pub use self::json_document::{Doc, DocError, Node};
 pub use self::json_fault::JsonFault;
 pub use self::named_fields::{
@@ -95,7 +99,8 @@ use self::compile::Compiled;
 use self::eval::Context;
 use self::op::{Const, Op};
 use self::projection::NeededPart;
-use self::value::{V, charge, steps};
+use self::spans::line_and_column;
+use self::value::{Fault, V, charge, steps};
 
 /// A compiled expression. A clone shares the expression and is cheap.
 #[derive(Clone, Debug)]
@@ -176,7 +181,7 @@ impl Program {
     pub fn test(&self, scope: &mut EvaluationScope<'_>) -> Result<bool, EvaluationFault> {
         match self.run(scope)? {
             V::Bool(value) => Ok(value),
-            other => Err(unexpected(ResultKind::Bool, &other)),
+            other => Err(self.at_root(unexpected(ResultKind::Bool, &other))),
         }
     }
 
@@ -187,7 +192,7 @@ impl Program {
     pub fn text(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
         match self.run(scope)? {
             V::Str(text) => Ok(text.to_string()),
-            other => Err(unexpected(ResultKind::String, &other)),
+            other => Err(self.at_root(unexpected(ResultKind::String, &other))),
         }
     }
 
@@ -198,7 +203,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
     pub fn progress(&self, scope: &mut EvaluationScope<'_>) -> Result<Option<u8>, EvaluationFault> {
-        answer::progress(&self.run(scope)?)
+        answer::progress(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Time`] program. Returns None for null and for empty text.
@@ -209,7 +214,7 @@ impl Program {
         &self,
         scope: &mut EvaluationScope<'_>,
     ) -> Result<Option<Timestamp>, EvaluationFault> {
-        answer::time(&self.run(scope)?)
+        answer::time(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Duration`] program. A negative duration becomes zero.
@@ -217,7 +222,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`].
     pub fn duration(&self, scope: &mut EvaluationScope<'_>) -> Result<Duration, EvaluationFault> {
-        answer::duration(&self.run(scope)?)
+        answer::duration(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted as
@@ -226,7 +231,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
     pub fn amount(&self, scope: &mut EvaluationScope<'_>) -> Result<f64, EvaluationFault> {
-        answer::amount(&self.run(scope)?)
+        answer::amount(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Strings`] program. Each element costs one step.
@@ -235,7 +240,7 @@ impl Program {
     /// The errors of [`Self::test`], and in addition an element that is not a string.
     pub fn strings(&self, scope: &mut EvaluationScope<'_>) -> Result<Vec<String>, EvaluationFault> {
         let list = self.run(scope)?;
-        answer::strings(&list, scope.budget)
+        answer::strings(&list, scope.budget).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Key`] program. An integer is formatted as text.
@@ -243,7 +248,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`].
     pub fn key(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
-        answer::key(&self.run(scope)?)
+        answer::key(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::List`] program. Returns the elements, each of which costs one
@@ -257,7 +262,7 @@ impl Program {
     ) -> Result<Vec<ListElement<'a>>, EvaluationFault> {
         let list = self.run(scope)?;
         if !list.is_list() {
-            return Err(unexpected(ResultKind::List, &list));
+            return Err(self.at_root(unexpected(ResultKind::List, &list)));
         }
         charge(scope.budget, steps(list.len(), 1))?;
         let elements = (0..list.len()).filter_map(|index| list.element(index));
@@ -280,8 +285,32 @@ impl Program {
         &'e self,
         scope: &mut EvaluationScope<'a>,
     ) -> Result<V<'e>, EvaluationFault> {
+        let steps = scope.budget.left;
         charge(scope.budget, self.0.weight)?;
-        Ok(Context::new(scope).eval(&self.0.op)?)
+        match Context::new(scope, ()).eval(&self.0.op) {
+            Err(Fault::Error(text)) => {
+                let taken = steps - scope.budget.left;
+                let failure = trace::locate(&self.0, text, taken, scope);
+                Err(EvaluationFault::Error(Box::new(failure)))
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Adds the position of the whole expression to an error of its result.
+    fn at_root(&self, fault: EvaluationFault) -> EvaluationFault {
+        let EvaluationFault::Error(mut failure) = fault else {
+            return fault;
+        };
+        if failure.place.is_none() {
+            let (line, column) = line_and_column(&self.0.source, self.0.root_at);
+            failure.place = Some(ExpressionPlace {
+                variable: None,
+                line,
+                column,
+            });
+        }
+        EvaluationFault::Error(failure)
     }
 }
 

@@ -464,6 +464,13 @@ impl Function {
             .or_else(|| constant_format(name).map(Self::ConstantFormat))
     }
 
+    /// Returns the name of the function, for error texts with the types of its arguments.
+    pub(super) fn full_name(self) -> &'static str {
+        let mut functions = FUNCTIONS.iter();
+        let found = functions.find(|(_, function)| *function == self);
+        found.map_or("format", |(name, _)| name)
+    }
+
     /// Returns the names of all functions, without the functions such as `format.uri`.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         FUNCTIONS.iter().map(|(name, _)| *name)

@@ -67,6 +67,11 @@ impl<'a> EvaluationScope<'a> {
         self.environment?.at(slot)
     }
 
+    /// Returns the name of the variable with the index `slot`.
+    pub(super) fn variable_name(&self, slot: usize) -> Option<&'a str> {
+        self.environment?.name_at(slot)
+    }
+
     /// Returns the result of a variable that was read before.
     pub(super) fn cached_result(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
         let cached = self.results.get(slot)?.as_ref()?;

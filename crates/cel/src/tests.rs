@@ -10,6 +10,8 @@ use super::*;
 
 mod errors_contain_no_values;
 mod evaluation;
+mod explanations;
+mod failure_places;
 mod hostile_expressions;
 mod kubernetes;
 mod variables;
@@ -51,10 +53,17 @@ fn evaluate<'a>(
     doc: &'a Doc<'a>,
     budget: &'a mut Budget,
 ) -> Result<String, EvaluationFault> {
+    let steps = budget.left;
     charge(budget, compiled.weight)?;
     let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, budget);
-    let value = Context::new(&mut scope).eval(&compiled.op)?;
-    Ok(format_value(&value))
+    match Context::new(&mut scope, ()).eval(&compiled.op) {
+        Err(Fault::Error(text)) => {
+            let taken = steps - scope.budget.left;
+            let failure = trace::locate(compiled, text, taken, &mut scope);
+            Err(EvaluationFault::Error(Box::new(failure)))
+        }
+        outcome => Ok(format_value(&outcome?)),
+    }
 }
 
 /// Formats a value as in the golden file.

@@ -4,7 +4,7 @@
 
 use cel::IdedExpr;
 use cel::common::ast::{
-    CallExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, operators,
+    CallExpr, EntryExpr, Expr, ListExpr, LiteralValue, MapExpr, SelectExpr, SourceInfo, operators,
 };
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use super::op::{
     PatternSearch,
 };
 use super::pattern::Pattern;
+use super::spans::{Span, Spans};
 use super::{Budget, Environment};
 
 /// Number of ops that are evaluated in one step of the budget. With this number, a step takes at
@@ -36,6 +37,8 @@ pub(super) struct NodeError {
 /// The op tree of an expression, with its properties and errors.
 pub(super) struct Lowered {
     pub op: Op,
+    /// The places of the ops in the text.
+    pub spans: Spans,
     pub ty: Ty,
     /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
     /// `exists` are counted in addition.
@@ -56,9 +59,12 @@ pub(super) struct Lowered {
 }
 
 /// Converts the syntax tree below `root`. The op tree is only valid if there are no errors.
-pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
+pub(super) fn lower(root: &IdedExpr, info: &SourceInfo, environment: &Environment) -> Lowered {
     let mut lowering = Lowering {
         environment,
+        info,
+        spans: Spans::default(),
+        extent: None,
         vars: Vec::new(),
         ops: 0,
         level: 0,
@@ -74,6 +80,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
     let (op, ty) = lowering.expr(root);
     Lowered {
         op,
+        spans: lowering.spans,
         ty,
         depth: lowering.depth,
         reads_now: lowering.reads_now,
@@ -93,6 +100,10 @@ fn weight(ops: u64) -> u64 {
 /// The state of the conversion.
 pub(super) struct Lowering<'v> {
     environment: &'v Environment,
+    info: &'v SourceInfo,
+    spans: Spans,
+    /// The span of the nodes that were converted since the beginning of the current node.
+    extent: Option<Span>,
     /// The comprehension variables in scope, with their types. An op refers to a variable by its
     /// index in this list.
     vars: Vec<(String, Ty)>,
@@ -143,12 +154,31 @@ impl Lowering<'_> {
         self.ops += 1;
         self.level += 1;
         self.depth = self.depth.max(self.level);
+        let outer = self.extent.take();
         let lowered = self.node(node);
         self.level -= 1;
+        let mut span = self.token_of(node.id);
+        if let Some(operands) = self.extent {
+            span = span.with(operands);
+        }
+        self.spans.add(&lowered.0, span);
+        self.extent = Some(outer.map_or(span, |outer| outer.with(span)));
         if self.enclosing_formats > 0 {
             self.types.insert(node.id, lowered.1.clone());
         }
         lowered
+    }
+
+    /// Returns the span of the token of a node, such as an operator.
+    fn token_of(&self, node: u64) -> Span {
+        let (start, stop) = self.info.offset_for(node).unwrap_or_default();
+        let byte = |offset: u32| usize::try_from(offset).unwrap_or_default();
+        // The parser returns the position of the last byte of a token.
+        Span {
+            at: byte(start),
+            start: byte(start),
+            end: byte(stop) + 1,
+        }
     }
 
     fn node(&mut self, node: &IdedExpr) -> (Op, Ty) {
@@ -202,6 +232,7 @@ impl Lowering<'_> {
             return (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty)));
         }
         if self.is_variables(&select.operand) {
+            self.extent = Some(self.token_of(select.operand.id));
             return self.variable(node.id, &select.field);
         }
         let (operand, field, is_optional) = self.field_of(node.id, &select.operand);
@@ -220,6 +251,7 @@ impl Lowering<'_> {
             return self.misused(field.id, "unsupported optional field selection");
         };
         if self.is_variables(operand) {
+            self.extent = Some(self.token_of(operand.id));
             let (variable, ty) = self.variable(node, field.inner());
             return (optional_of(variable), Ty::optional(ty));
         }
@@ -413,6 +445,7 @@ impl Lowering<'_> {
             return self.misused(argument.id, "invalid argument to has() macro");
         };
         if self.is_variables(&select.operand) {
+            self.extent = Some(self.token_of(select.operand.id));
             let (variable, _) = self.variable(node, &select.field);
             return (
                 Op::Call(Function::HasValue, vec![optional_of(variable)]),

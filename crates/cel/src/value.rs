@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::failure::{FixedText, MissingKey};
+use super::failure::{FailureText, FixedText, MissingKey};
 use super::ip_address::{Cidr, Ip};
 use super::json_document::{DocItem, Node};
 use super::named_format::NamedFormat;
@@ -90,6 +90,8 @@ pub(super) enum Fault<'e> {
     /// A key or index that the expression computes does not exist.
     MissingComputed,
     Error(FixedText),
+    /// An error with its place in the expression.
+    Located(Rc<FailureText>),
     /// The budget is exhausted.
     Budget,
 }
@@ -115,7 +117,8 @@ impl From<Fault<'_>> for EvaluationFault {
             Fault::MissingField(name) => Self::Missing(MissingKey::spelled(name)),
             Fault::MissingLiteral(key) => Self::Missing(MissingKey::literal(key)),
             Fault::MissingComputed => Self::Missing(MissingKey::default()),
-            Fault::Error(message) => Self::Error(message),
+            Fault::Error(message) => Self::Error(Box::new(message.into())),
+            Fault::Located(failure) => Self::Error(Box::new((*failure).clone())),
             Fault::Budget => Self::Budget,
         }
     }

@@ -273,7 +273,7 @@ fn the_digits_of_quantities_are_limited() {
         match (evaluate(&program, &doc, &mut full_budget()), expected) {
             (Ok(value), Ok(expected)) => assert_eq!(value, expected, "{source}"),
             (Err(EvaluationFault::Error(message)), Err(())) => {
-                let message = message.to_string();
+                let message = message.text.to_string();
                 assert_eq!(message, "quantity has more than 1024 digits");
             }
             (outcome, _) => panic!("{source}: {outcome:?}"),

@@ -581,9 +581,20 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
             let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
             let expected = original.run(&mut scope).map(|value| format_value(&value));
             let found = evaluate_with_item(program, &environment, &items, json.as_bytes());
+            let (found, expected) = (without_place(found), without_place(expected));
             assert_eq!(found, expected, "{}", program.source());
             compared += 1;
         }
     }
     assert!(compared > 5_000, "only {compared} results were compared");
+}
+
+/// Removes the place from a failure, because equivalent expressions fail at different places.
+fn without_place(outcome: Result<String, EvaluationFault>) -> Result<String, EvaluationFault> {
+    outcome.map_err(|fault| match fault {
+        EvaluationFault::Error(failure) => {
+            EvaluationFault::Error(Box::new(failure.text.clone().into()))
+        }
+        other => other,
+    })
 }

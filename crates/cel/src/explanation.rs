@@ -1,0 +1,268 @@
+//! Explains the result of an expression: the clauses that decided it, with the values of their
+//! operands. In contrast to failures, explanations contain values of the object. So only a user who
+//! may read the object may see them.
+
+use super::answer::{self, TypedValue};
+use super::eval::{Context, Outcome};
+use super::op::{Function, Op};
+use super::spans::{address, line_and_column, text_of};
+use super::trace::OutcomeRecorder;
+use super::value::{V, charge};
+use super::{EvaluationFault, EvaluationScope, Program};
+
+/// Maximum nesting of variables that are explained. The expression of a deeper variable is left out.
+const MAX_VARIABLE_DEPTH: usize = 8;
+
+/// The result of an expression, and the clauses that decided it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// The result of the expression.
+    pub result: Result<TypedValue, EvaluationFault>,
+    /// The clauses that decided the result. If an `&&` is false, this is its first clause that is
+    /// false. If it is true, these are all its clauses.
+    pub clauses: Vec<DecidingClause>,
+}
+
+/// A part of an expression that decided its result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecidingClause {
+    /// The variable whose expression contains the clause. None for the explained expression.
+    pub variable: Option<String>,
+    /// The text of the clause, in one line.
+    pub text: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// The value of the clause.
+    pub result: Result<TypedValue, EvaluationFault>,
+    /// The text and the value of each operand that is not a literal.
+    pub operands: Vec<(String, Result<TypedValue, EvaluationFault>)>,
+}
+
+impl Program {
+    /// Evaluates the expression, and returns the clauses that decided its result. An explanation
+    /// contains values of the object.
+    pub fn explain<'a>(&'a self, scope: &mut EvaluationScope<'a>) -> Explanation {
+        let result = self.value(scope);
+        let mut clauses = Vec::new();
+        explain_program(self, None, 0, scope, &mut clauses);
+        Explanation { result, clauses }
+    }
+}
+
+fn explain_program<'a>(
+    program: &'a Program,
+    variable: Option<&str>,
+    depth: usize,
+    scope: &mut EvaluationScope<'a>,
+    clauses: &mut Vec<DecidingClause>,
+) {
+    let mut recorder = OutcomeRecorder::new(&program.0);
+    if charge(scope.budget, program.0.weight).is_ok() {
+        // The result is already known, so only the recorded outcomes are needed.
+        let _ = Context::new(scope, &mut recorder).eval(&program.0.op);
+    }
+    let mut explainer = Explainer {
+        program,
+        variable,
+        depth,
+        recorder,
+        scope,
+        clauses,
+    };
+    explainer.decide(&program.0.op);
+}
+
+struct Explainer<'s, 'a, 'c> {
+    program: &'a Program,
+    variable: Option<&'c str>,
+    depth: usize,
+    recorder: OutcomeRecorder<'a>,
+    scope: &'s mut EvaluationScope<'a>,
+    clauses: &'s mut Vec<DecidingClause>,
+}
+
+impl<'a> Explainer<'_, 'a, '_> {
+    fn outcome(&self, op: &Op) -> Option<&Outcome<'a>> {
+        self.recorder.outcomes.get(&address(op))
+    }
+
+    fn is(&self, op: &Op, wanted: bool) -> bool {
+        matches!(self.outcome(op), Some(Ok(V::Bool(value))) if *value == wanted)
+    }
+
+    /// Adds the clauses that decided the outcome of `op`.
+    fn decide(&mut self, op: &'a Op) {
+        match op {
+            Op::And(terms) => self.decide_terms(op, terms, false),
+            Op::Or(terms) => self.decide_terms(op, terms, true),
+            Op::Not(operand) if !matches!(**operand, Op::Path(..) | Op::Has(..)) => {
+                self.decide(operand);
+            }
+            Op::Cond(parts) => {
+                let branch = match self.outcome(&parts.0) {
+                    Some(Ok(V::Bool(true))) => Some(&parts.1),
+                    Some(Ok(V::Bool(false))) => Some(&parts.2),
+                    _ => None,
+                };
+                self.decide(&parts.0);
+                if let Some(branch) = branch.filter(|branch| !matches!(branch, Op::Const(_))) {
+                    self.decide(branch);
+                }
+            }
+            Op::Variable(slot) => {
+                self.add_clause(op);
+                self.decide_variable(*slot);
+            }
+            op => self.add_clause(op),
+        }
+    }
+
+    /// Adds the clauses of `&&` or `||`. A term with the value `decides` decides alone.
+    fn decide_terms(&mut self, op: &'a Op, terms: &'a [Op], decides: bool) {
+        if let Some(term) = terms.iter().find(|term| self.is(term, decides)) {
+            return self.decide(term);
+        }
+        let is_failed = matches!(self.outcome(op), Some(Err(_)));
+        for term in terms {
+            // A failure decides if no other term does.
+            let failed = matches!(self.outcome(term), Some(Err(_)));
+            if is_failed && !failed {
+                continue;
+            }
+            self.decide(term);
+            if is_failed {
+                break;
+            }
+        }
+    }
+
+    /// Adds the clauses that decided the value of a variable, if it is a bool or has failed.
+    fn decide_variable(&mut self, slot: usize) {
+        let Some(program) = self.scope.variable(slot) else {
+            return;
+        };
+        let is_simple = matches!(program.0.op, Op::Const(_) | Op::Object | Op::Path(..));
+        let name = self.scope.variable_name(slot).unwrap_or_default();
+        let decided = matches!(
+            self.scope.cached_result(slot),
+            Some(Ok(V::Bool(_)) | Err(_)) | None
+        );
+        if is_simple || !decided || self.depth == MAX_VARIABLE_DEPTH {
+            return;
+        }
+        explain_program(
+            program,
+            Some(name),
+            self.depth + 1,
+            self.scope,
+            self.clauses,
+        );
+    }
+
+    fn add_clause(&mut self, op: &'a Op) {
+        let Some(outcome) = self.outcome(op).cloned() else {
+            return;
+        };
+        let compiled = &self.program.0;
+        let at = compiled.spans.of(op).map_or(compiled.root_at, |it| it.at);
+        let start = compiled.spans.of(op).map_or(at, |span| span.start);
+        let (line, column) = line_and_column(&compiled.source, start);
+        let text = self
+            .text(op)
+            .unwrap_or_else(|| compiled.source.trim().to_owned());
+        let mut operands = Vec::new();
+        self.add_operands(op, &mut operands);
+        operands.retain(|(own, _)| *own != text);
+        let clause = DecidingClause {
+            variable: self.variable.map(str::to_owned),
+            text,
+            line,
+            column,
+            result: self.typed(outcome),
+            operands,
+        };
+        if !self.clauses.contains(&clause) {
+            self.clauses.push(clause);
+        }
+    }
+
+    /// Adds the operands of a clause: the values that it reads, and the results of functions.
+    fn add_operands(
+        &mut self,
+        op: &'a Op,
+        operands: &mut Vec<(String, Result<TypedValue, EvaluationFault>)>,
+    ) {
+        for operand in operands_of(op) {
+            let is_shown = !matches!(operand, Op::Const(_) | Op::Object | Op::Var(_));
+            let outcome = self.outcome(operand).cloned();
+            if let (true, Some(text), Some(outcome)) = (is_shown, self.text(operand), outcome)
+                && operands.iter().all(|(own, _)| *own != text)
+            {
+                let typed = self.typed(outcome);
+                operands.push((text, typed));
+            }
+            // The parts of a path are parts of its value.
+            if !matches!(operand, Op::Path(..)) {
+                self.add_operands(operand, operands);
+            }
+        }
+    }
+
+    /// Returns the text of an op. None if it is unknown.
+    fn text(&self, op: &Op) -> Option<String> {
+        Some(match op {
+            Op::Now => "now".to_owned(),
+            Op::Item => "item".to_owned(),
+            Op::Object => "object".to_owned(),
+            Op::Variable(slot) => format!("variables.{}", self.scope.variable_name(*slot)?),
+            op => text_of(&self.program.0.source, self.program.0.spans.of(op)?),
+        })
+    }
+
+    fn typed(&mut self, outcome: Outcome<'a>) -> Result<TypedValue, EvaluationFault> {
+        let value = outcome?;
+        Ok(TypedValue {
+            type_name: value.type_name().to_owned(),
+            value: answer::json(&value, self.scope.budget).map_err(EvaluationFault::from)?,
+        })
+    }
+}
+
+/// Returns the operands of an op. The body of a comprehension has several values, so it is left out.
+fn operands_of(op: &Op) -> Vec<&Op> {
+    match op {
+        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => Vec::new(),
+        Op::Path(operand, _)
+        | Op::OptionalPath(operand, _)
+        | Op::Has(operand, _)
+        | Op::Not(operand)
+        | Op::Neg(operand)
+        | Op::InSet(operand, _)
+        | Op::Matches(operand, _) => vec![operand],
+        Op::Index(pair)
+        | Op::OptionalIndex(pair)
+        | Op::Equal(pair, _)
+        | Op::Order(pair, _)
+        | Op::Arith(pair, _)
+        | Op::In(pair)
+        | Op::Otherwise(pair, _) => vec![&pair.0, &pair.1],
+        Op::Cond(parts) => vec![&parts.0, &parts.1, &parts.2],
+        // The optional in `has(variables.x)` is not a part of the text.
+        Op::Call(Function::OptionalOf | Function::HasValue, _) => Vec::new(),
+        Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => ops.iter().collect(),
+        Op::OptionalList(ops) => ops.iter().map(|(op, _)| op).collect(),
+        Op::Map(entries) => entries
+            .iter()
+            .flat_map(|(key, value)| [key, value])
+            .collect(),
+        Op::OptionalMap(entries) => {
+            let entries = entries.iter();
+            entries.flat_map(|(key, value, _)| [key, value]).collect()
+        }
+        Op::Find(search) => vec![&search.text],
+        Op::Fold(fold) => vec![&fold.range],
+        Op::OptionalTransform(transform) => vec![&transform.target],
+    }
+}

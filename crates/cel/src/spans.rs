@@ -1,0 +1,154 @@
+//! The places of ops in the text of the expression. They are needed only after a failure and for
+//! explanations. So the op tree does not contain them, and they cost nothing during an evaluation.
+
+use std::collections::HashMap;
+
+use super::op::Op;
+
+/// The place of an op in the text, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The position that an error at the op has, such as the position of an operator.
+    pub at: usize,
+    /// The first byte of the op and its operands.
+    pub start: usize,
+    /// The end of the last token of the op and its operands.
+    pub end: usize,
+}
+
+impl Span {
+    /// Returns the smallest span that contains both spans. The position is that of `self`.
+    pub(super) fn with(self, other: Self) -> Self {
+        Self {
+            at: self.at,
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+}
+
+/// The spans of the ops of one tree. The key is the address of the op's operands on the heap, which
+/// stays the same when the op is moved. An op without operands has no span.
+#[derive(Debug, Default)]
+pub(super) struct Spans(HashMap<usize, Span>);
+
+impl Spans {
+    pub(super) fn add(&mut self, op: &Op, span: Span) {
+        if let Some(address) = operands_address(op) {
+            // The operands of an op that was dropped can have had the same address, so the last span
+            // is the right one.
+            self.0.insert(address, span);
+        }
+    }
+
+    pub(super) fn of(&self, op: &Op) -> Option<Span> {
+        self.0.get(&operands_address(op)?).copied()
+    }
+}
+
+/// Returns the address of the op itself. It identifies the op while the tree is not changed.
+pub(super) fn address(op: &Op) -> usize {
+    std::ptr::from_ref(op).addr()
+}
+
+fn operands_address(op: &Op) -> Option<usize> {
+    fn of<T>(operands: &T) -> Option<usize> {
+        Some(std::ptr::from_ref(operands).addr())
+    }
+    fn of_list<T>(operands: &[T]) -> Option<usize> {
+        operands.first().and_then(of)
+    }
+    match op {
+        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => None,
+        Op::Path(operand, _)
+        | Op::OptionalPath(operand, _)
+        | Op::Has(operand, _)
+        | Op::Not(operand)
+        | Op::Neg(operand)
+        | Op::InSet(operand, _)
+        | Op::Matches(operand, _) => of(&**operand),
+        Op::Index(pair)
+        | Op::OptionalIndex(pair)
+        | Op::Equal(pair, _)
+        | Op::Order(pair, _)
+        | Op::Arith(pair, _)
+        | Op::In(pair)
+        | Op::Otherwise(pair, _) => of(&**pair),
+        Op::Cond(parts) => of(&**parts),
+        Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => of_list(ops),
+        Op::OptionalList(ops) => of_list(ops),
+        Op::Map(entries) => of_list(entries),
+        Op::OptionalMap(entries) => of_list(entries),
+        Op::Find(search) => of(&**search),
+        Op::Fold(fold) => of(&**fold),
+        Op::OptionalTransform(transform) => of(&**transform),
+    }
+}
+
+/// Returns line and column, from 1, of the byte `offset` of `source`.
+pub(super) fn line_and_column(source: &str, offset: usize) -> (usize, usize) {
+    let before = source.get(..offset).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}
+
+/// Returns the text of a span in one line. The tokens of a span do not include its last closing
+/// parenthesis, nor the name of a function before its parenthesis, so they are added here.
+pub(super) fn text_of(source: &str, span: Span) -> String {
+    let is_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let (mut start, mut end) = (span.start, span.end.min(source.len()));
+    if source
+        .get(start..)
+        .is_some_and(|text| text.starts_with('('))
+    {
+        let before = source.get(..start).unwrap_or_default();
+        start = before.trim_end_matches(|c| is_name(c) || c == '.').len();
+    }
+    // The last token can be the dot before a name.
+    let skip = |end: usize, is_part: &dyn Fn(char) -> bool| {
+        let rest = source.get(end..).unwrap_or_default();
+        end + rest.len() - rest.trim_start_matches(is_part).len()
+    };
+    let is_dot = |end: usize| {
+        let text = source.get(start..end).unwrap_or_default();
+        text.ends_with(['.', '?'])
+    };
+    if is_dot(end) {
+        end = skip(end, &|c| c.is_whitespace() || c == '?');
+    }
+    end = skip(end, &is_name);
+    if source.get(end..).is_some_and(|rest| rest.starts_with('(')) {
+        end += 1;
+    }
+    end = end.max(balanced_end(source, start, end));
+    let text = source.get(start..end).unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the end of the text that begins at `start`, so that each parenthesis that is opened before
+/// `end` is closed.
+fn balanced_end(source: &str, start: usize, end: usize) -> usize {
+    let mut open = 0_i32;
+    let mut quote = None;
+    let mut is_escaped = false;
+    for (at, c) in source.get(start..).unwrap_or_default().char_indices() {
+        let at = start + at;
+        if at >= end && open <= 0 && quote.is_none() {
+            return at.max(end);
+        }
+        match (quote, c) {
+            (Some(_), _) if is_escaped => is_escaped = false,
+            (Some(_), '\\') => is_escaped = true,
+            (Some(own), c) if own == c => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(' | '[' | '{') => open += 1,
+            (None, ')' | ']' | '}') => open -= 1,
+            (None, _) => {}
+        }
+    }
+    source.len()
+}

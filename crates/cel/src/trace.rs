@@ -1,0 +1,242 @@
+//! Observes an evaluation. [`FailureLocator`] finds the op that failed, and [`OutcomeRecorder`] keeps
+//! the outcomes of all ops for an explanation. The normal evaluation has the observer `()`, which
+//! costs nothing.
+//!
+//! After a failure, [`locate`] repeats the evaluation with a [`FailureLocator`]. Failures are rare,
+//! so this is cheaper than to keep the position of each op during every evaluation.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::EvaluationScope;
+use super::compile::Compiled;
+use super::eval::{Context, Outcome};
+use super::failure::{ExpressionPlace, FailureText, FixedText};
+use super::op::{Arith, Comprehension, ComprehensionKind, Op, Order};
+use super::overloads::overloads;
+use super::spans::{Spans, address, line_and_column};
+use super::value::Fault;
+
+/// Receives the outcome of each op.
+pub(super) trait Observer<'e> {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>);
+}
+
+impl<'e> Observer<'e> for () {
+    #[inline(always)]
+    fn evaluated(&mut self, _: &'e Op, _: &mut Outcome<'e>) {}
+}
+
+/// Keeps the last outcome of each op, by the address of the op. Failures have their places.
+pub(super) struct OutcomeRecorder<'e> {
+    locator: FailureLocator<'e>,
+    pub outcomes: HashMap<usize, Outcome<'e>>,
+}
+
+impl<'e> OutcomeRecorder<'e> {
+    pub(super) fn new(compiled: &'e Compiled) -> Self {
+        Self {
+            locator: FailureLocator::new(compiled),
+            outcomes: HashMap::new(),
+        }
+    }
+}
+
+impl<'e> Observer<'e> for OutcomeRecorder<'e> {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+        self.locator.evaluated(op, outcome);
+        self.outcomes.insert(address(op), outcome.clone());
+    }
+}
+
+/// Adds the place and the operand types to an error.
+struct FailureLocator<'e> {
+    source: &'e str,
+    spans: &'e Spans,
+    /// The type of the last value of each op, by the address of the op.
+    types: HashMap<usize, &'static str>,
+}
+
+impl<'e> Observer<'e> for FailureLocator<'e> {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+        match outcome {
+            Ok(value) => {
+                self.types.insert(address(op), value.type_name());
+            }
+            Err(Fault::Error(text)) => {
+                let place = self.spans.of(op).map(|span| {
+                    let (line, column) = line_and_column(self.source, span.at);
+                    ExpressionPlace {
+                        variable: None,
+                        line,
+                        column,
+                    }
+                });
+                // Other errors contain the types already.
+                let operation = text.is_fixed().then(|| self.operation(op)).flatten();
+                *outcome = Err(Fault::Located(Rc::new(FailureText {
+                    text: text.clone(),
+                    operation,
+                    place,
+                })));
+            }
+            // The error comes from an operand, or it needs no place.
+            Err(_) => {}
+        }
+    }
+}
+
+impl<'e> FailureLocator<'e> {
+    fn new(compiled: &'e Compiled) -> Self {
+        Self {
+            source: &compiled.source,
+            spans: &compiled.spans,
+            types: HashMap::new(),
+        }
+    }
+
+    fn type_of(&self, op: &Op) -> &'static str {
+        self.types.get(&address(op)).copied().unwrap_or("dyn")
+    }
+
+    /// Returns the operator or function with the types of its operands, such as `string + int`.
+    fn operation(&self, op: &'e Op) -> Option<FixedText> {
+        let infix = |pair: &(Op, Op), operator| {
+            FixedText::joined(&[self.type_of(&pair.0), operator, self.type_of(&pair.1)])
+        };
+        let term = |terms: &[Op], operator| {
+            let mut types = terms.iter().map(|term| self.type_of(term));
+            let wrong = types.find(|ty| !matches!(*ty, "bool" | "dyn"))?;
+            Some(FixedText::joined(&[operator, " with the type ", wrong]))
+        };
+        Some(match op {
+            Op::Not(operand) => FixedText::joined(&["!", self.type_of(operand)]),
+            Op::Neg(operand) => FixedText::joined(&["-", self.type_of(operand)]),
+            Op::And(terms) => term(terms, "&&")?,
+            Op::Or(terms) => term(terms, "||")?,
+            Op::Cond(parts) => FixedText::joined(&[self.type_of(&parts.0), " ? … : …"]),
+            Op::Equal(pair, true) => infix(pair, " == "),
+            Op::Equal(pair, false) => infix(pair, " != "),
+            Op::Order(pair, order) => infix(
+                pair,
+                match order {
+                    Order::Less => " < ",
+                    Order::LessEqual => " <= ",
+                    Order::Greater => " > ",
+                    Order::GreaterEqual => " >= ",
+                },
+            ),
+            Op::Arith(pair, operator) => infix(
+                pair,
+                match operator {
+                    Arith::Add => " + ",
+                    Arith::Sub => " - ",
+                    Arith::Mul => " * ",
+                    Arith::Div => " / ",
+                    Arith::Mod => " % ",
+                },
+            ),
+            Op::In(pair) => infix(pair, " in "),
+            Op::InSet(operand, _) => FixedText::joined(&[self.type_of(operand), " in list"]),
+            Op::Index(pair) | Op::OptionalIndex(pair) => {
+                FixedText::joined(&[self.type_of(&pair.0), "[", self.type_of(&pair.1), "]"])
+            }
+            Op::Matches(operand, _) => {
+                FixedText::joined(&[self.type_of(operand), ".matches(string)"])
+            }
+            Op::Find(search) => {
+                let name = if search.all { ".findAll" } else { ".find" };
+                FixedText::joined(&[self.type_of(&search.text), name, "(string)"])
+            }
+            Op::Call(function, args) => self.call(function.full_name(), args),
+            Op::Fold(fold) => self.fold(fold)?,
+            Op::OptionalTransform(transform) => FixedText::joined(&[
+                self.type_of(&transform.target),
+                if transform.flat {
+                    ".optFlatMap(…)"
+                } else {
+                    ".optMap(…)"
+                },
+            ]),
+            _ => return None,
+        })
+    }
+
+    fn call(&self, name: &'static str, args: &[Op]) -> FixedText {
+        // `size` has both forms. The form without a receiver is usual.
+        let is_member = name != "size" && overloads(name).iter().any(|overload| overload.member);
+        let (receiver, args) = match args {
+            [receiver, args @ ..] if is_member => (Some(receiver), args),
+            args => (None, args),
+        };
+        let mut words = Vec::new();
+        if let Some(receiver) = receiver {
+            words.extend([self.type_of(receiver), "."]);
+        }
+        words.extend([name, "("]);
+        for (index, arg) in args.iter().enumerate() {
+            if index > 0 {
+                words.push(", ");
+            }
+            words.push(self.type_of(arg));
+        }
+        words.push(")");
+        FixedText::joined(&words)
+    }
+
+    fn fold(&self, fold: &Comprehension) -> Option<FixedText> {
+        let name = match fold.kind {
+            ComprehensionKind::All => "all",
+            ComprehensionKind::Exists => "exists",
+            ComprehensionKind::ExistsOne => "exists_one",
+            ComprehensionKind::Filter => "filter",
+            ComprehensionKind::Map => "map",
+            ComprehensionKind::TransformMap => "transformMap",
+            ComprehensionKind::TransformMapEntry => "transformMapEntry",
+            ComprehensionKind::SortBy => return None,
+        };
+        let last = fold.test.as_ref().unwrap_or(&fold.body);
+        Some(FixedText::joined(&[
+            name,
+            "(…) with a condition of the type ",
+            self.type_of(last),
+        ]))
+    }
+}
+
+/// Repeats an evaluation that failed with the error `text`, and returns the error with its place. The
+/// repetition takes at most `steps` steps, as many as the evaluation that failed. If the budget has
+/// fewer steps left, the error is returned without a place.
+#[cold]
+pub(super) fn locate<'e, 'a: 'e>(
+    compiled: &'e Compiled,
+    text: FixedText,
+    steps: u64,
+    scope: &mut EvaluationScope<'a>,
+) -> FailureText {
+    let left = scope.budget.left;
+    let without_place = FailureText {
+        text,
+        operation: None,
+        place: None,
+    };
+    if left < steps {
+        return without_place;
+    }
+    scope.budget.left = steps;
+    let mut locator = FailureLocator::new(compiled);
+    let outcome = Context::new(scope, &mut locator).eval(&compiled.op);
+    let taken = steps - scope.budget.left;
+    scope.budget.left = left - taken;
+    match outcome {
+        Err(Fault::Located(located)) => (*located).clone(),
+        _ => without_place,
+    }
+}
+
+impl<'e, O: Observer<'e>> Observer<'e> for &mut O {
+    #[inline(always)]
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+        (**self).evaluated(op, outcome);
+    }
+}
