@@ -3,7 +3,11 @@
 //! `dyn`, because there is no schema.
 
 use std::fmt;
+use std::sync::Arc;
 
+use cel::common::ast::operators;
+
+use super::named_fields::PathStep;
 use super::overloads::{P, overloads};
 
 /// A static type of CEL.
@@ -34,13 +38,16 @@ pub(super) enum Ty {
     List(Box<Ty>),
     Map(Box<Ty>, Box<Ty>),
     Optional(Box<Ty>),
+    /// The type of an object or map of the schema, which is at this path. It matches every type, like
+    /// `dyn`, but the types of its fields are known.
+    Schema(Arc<[PathStep]>),
 }
 
 impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Error => "!error!",
-            Self::Free | Self::Dyn => "dyn",
+            Self::Free | Self::Dyn | Self::Schema(_) => "dyn",
             Self::Null => "null",
             Self::Bool => "bool",
             Self::Int => "int",
@@ -122,7 +129,7 @@ impl Ty {
 
     /// Returns true if the type matches every type.
     pub(super) fn is_dynamic(&self) -> bool {
-        matches!(self, Self::Error | Self::Free | Self::Dyn)
+        matches!(self, Self::Error | Self::Free | Self::Dyn | Self::Schema(_))
     }
 
     /// Returns true if a value of this type can be used where `other` is expected.
@@ -143,12 +150,43 @@ impl Ty {
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
-            (_, Self::Dyn | Self::Error) | (Self::Free, _) => false,
+            (Self::Schema(a), Self::Schema(b)) => a == b,
+            (_, Self::Dyn | Self::Error | Self::Schema(_)) | (Self::Free | Self::Schema(_), _) => {
+                false
+            }
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.covers(other_key) && value.covers(other_value)
             }
             (a, b) => a == b,
+        }
+    }
+
+    /// Returns true if the common type of both types is `dyn`, because a value can have one of several
+    /// types of the schema.
+    fn loses_schema_with(&self, other: &Self) -> bool {
+        (self.has_schema() || other.has_schema()) && !self.covers(other)
+    }
+
+    fn has_schema(&self) -> bool {
+        match self {
+            Self::Schema(_) => true,
+            Self::List(of) | Self::Optional(of) | Self::Type(of) => of.has_schema(),
+            Self::Map(key, value) => key.has_schema() || value.has_schema(),
+            _ => false,
+        }
+    }
+
+    /// Returns a type that all types have with which this type can be compared: numbers with other
+    /// numbers, and null with everything.
+    fn lenient(&self) -> Self {
+        match self {
+            Self::Int | Self::Uint | Self::Double => Self::Double,
+            Self::Null => Self::Dyn,
+            Self::List(of) => Self::list(of.lenient()),
+            Self::Optional(of) => Self::optional(of.lenient()),
+            Self::Map(key, value) => Self::map(key.lenient(), value.lenient()),
+            other => other.clone(),
         }
     }
 
@@ -160,6 +198,8 @@ impl Ty {
             own if own.fits(other) => {
                 if other.covers(&own) {
                     other.clone()
+                } else if own.loses_schema_with(other) {
+                    Self::Dyn
                 } else {
                     own
                 }
@@ -167,6 +207,22 @@ impl Ty {
             _ => Self::Dyn,
         }
     }
+}
+
+/// Returns the result type of a call whose types come from a schema. Calls that cel-go refuses, but
+/// that cannot fail when they are evaluated, are accepted: comparisons of numbers of different types
+/// and with null, and conditionals with different types.
+pub(super) fn resolve_with_schema(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
+    resolve(name, args, member).or_else(|message| {
+        let lenient: Vec<Ty> = match (name, args) {
+            (operators::CONDITIONAL, [test, _, _]) => vec![test.clone(), Ty::Dyn, Ty::Dyn],
+            (operators::EQUALS | operators::NOT_EQUALS | operators::IN, args) => {
+                args.iter().map(Ty::lenient).collect()
+            }
+            _ => return Err(message),
+        };
+        resolve(name, &lenient, member).map_err(|_| message)
+    })
 }
 
 /// Returns the result type of a call, or cel-go's error if no overload matches. In a member call,
@@ -270,6 +326,8 @@ fn bind(bound: &mut Option<Ty>, ty: &Ty) -> bool {
         Some(own) if own.fits(ty) => {
             if ty.covers(own) {
                 *own = ty.clone();
+            } else if own.loses_schema_with(ty) {
+                *own = Ty::Dyn;
             }
             true
         }

@@ -16,7 +16,7 @@ use super::op::Op;
 use super::projection::NeededPart;
 use super::spans::{Spans, line_and_column};
 use super::to_ops::{NodeError, lower};
-use super::{CompileError, Environment, Projection, ResultKind};
+use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 
 /// Maximum size of an expression in bytes. A longer expression does not compile. [`STACK_BYTES`]
 /// depends on this limit.
@@ -64,8 +64,9 @@ pub(super) fn compile(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
 ) -> Result<Compiled, CompileError> {
-    with_stack(|| compile_on_this_thread(source, kind, environment)).map_err(|mut error| {
+    with_stack(|| compile_on_this_thread(source, kind, environment, schema)).map_err(|mut error| {
         error.hint = hint(source, &error.message, error.line, error.column);
         error
     })
@@ -106,9 +107,10 @@ pub(super) fn compile_on_this_thread(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
 ) -> Result<Compiled, CompileError> {
     let (root, info) = parse(source)?;
-    let mut lowered = lower(&root, &info, environment);
+    let mut lowered = lower(&root, &info, environment, schema);
     if !kind.takes(&lowered.ty) {
         let message = format!("expected type '{kind}' but found '{}'", lowered.ty);
         lowered.mistyped.push(NodeError {

@@ -3,6 +3,7 @@
 //! evaluation look up variables here. A variable can use the variables that were declared before
 //! it.
 
+use super::check::Ty;
 use super::op::Op;
 use super::projection::NeededPart;
 use super::{Program, Projection};
@@ -39,6 +40,18 @@ pub struct Environment {
     /// True if expressions can use `item`. The value of `item` is one element of a list that
     /// another expression returned.
     pub item: bool,
+    /// The type of `item`.
+    item_type: ItemType,
+}
+
+/// The type of `item`. It is `dyn` if the list was compiled without a schema.
+#[derive(Clone, Debug)]
+struct ItemType(Ty);
+
+impl Default for ItemType {
+    fn default() -> Self {
+        Self(Ty::Dyn)
+    }
 }
 
 impl PartialEq for Environment {
@@ -95,6 +108,25 @@ impl Environment {
             item: true,
             ..self.clone()
         }
+    }
+
+    /// Returns this environment with `item`, which is an element of the result of `list`. If `list` was
+    /// compiled with a schema, the type of `item` is known.
+    #[must_use]
+    pub fn with_item_of(&self, list: &Program) -> Self {
+        let item_type = match &list.0.ty {
+            Ty::List(of) => (**of).clone(),
+            _ => Ty::Dyn,
+        };
+        Self {
+            item_type: ItemType(item_type),
+            ..self.with_item()
+        }
+    }
+
+    /// Returns the type of `item`.
+    pub(super) fn item_type(&self) -> Ty {
+        self.item_type.0.clone()
     }
 
     /// Returns the number of variables.

@@ -47,6 +47,9 @@ pub(super) fn hint(source: &str, message: &str, line: usize, column: usize) -> O
     if let Some(types) = message.strip_prefix("expected type '") {
         return result_hint(types);
     }
+    if message.contains("' is not a value of the field, which can be '") {
+        return value_hint(message);
+    }
     let fixed = if message.starts_with("invalid duration argument") {
         "a duration is a string such as '90s', '10m' or '1h30m'"
     } else if message.starts_with("invalid timestamp argument") {
@@ -212,6 +215,21 @@ fn overload_hint(types: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("convert the string: {function}(…)"))
+}
+
+/// Returns the nearest of the possible values, which `message` lists.
+fn value_hint(message: &str) -> Option<String> {
+    let mut quoted = message.split('\'').skip(1).step_by(2);
+    let found = quoted.next()?;
+    let lower = found.to_lowercase();
+    let nearest = quoted
+        .map(|value| {
+            let distance = strsim::damerau_levenshtein(&lower, &value.to_lowercase());
+            (distance, value)
+        })
+        .filter(|(distance, value)| *distance * 2 <= value.chars().count())
+        .min()?;
+    Some(format!("the nearest is '{}'", nearest.1))
 }
 
 /// Returns the hint for a result of a wrong type. `types` is `WANTED' but found 'FOUND'`.

@@ -57,6 +57,7 @@ mod projection;
 mod quantity;
 mod re2;
 mod result_kind;
+mod schema;
 mod scope;
 mod semantic_version;
 mod spans;
@@ -92,6 +93,7 @@ pub use self::named_fields::{
 };
 pub use self::projection::Projection;
 pub use self::result_kind::ResultKind;
+pub use self::schema::{FieldType, ObjectSchema};
 pub use self::scope::{EvaluationScope, ListElement};
 
 use self::answer::unexpected;
@@ -118,7 +120,28 @@ pub fn compile(
     kind: ResultKind,
     environment: &Environment,
 ) -> Result<Program, CompileError> {
-    compile::compile(source, kind, environment).map(|compiled| Program(Arc::new(compiled)))
+    compile::compile(source, kind, environment, None).map(|compiled| Program(Arc::new(compiled)))
+}
+
+/// Compiles `source` like [`compile`], and also checks the types of the fields of `object` according
+/// to `schema`. The variables in `environment` should have been compiled in the same way, and its
+/// `item` should come from [`Environment::with_item_of`]. The evaluation does not depend on the
+/// schema.
+///
+/// An error is certain to be a mistake if the objects fit the schema. So some combinations of types
+/// that cel-go refuses are accepted, such as an integer that is compared with a double.
+///
+/// # Errors
+/// The errors of [`compile`], and in addition a string that is compared with a field and is not one
+/// of the values of the field.
+pub fn compile_with_schema(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+    schema: &dyn ObjectSchema,
+) -> Result<Program, CompileError> {
+    compile::compile(source, kind, environment, Some(schema))
+        .map(|compiled| Program(Arc::new(compiled)))
 }
 
 impl PartialEq for Program {

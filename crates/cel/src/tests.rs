@@ -14,11 +14,12 @@ mod explanations;
 mod failure_places;
 mod hostile_expressions;
 mod kubernetes;
+mod schemas;
 mod variables;
 
 /// Compiles `source`, whose result can have any type.
 fn compile_any(source: &str) -> Result<Compiled, CompileError> {
-    compile::compile(source, ResultKind::Any, &Environment::default())
+    compile::compile(source, ResultKind::Any, &Environment::default(), None)
 }
 
 /// Compiles each of `sources`. The results can have any type. All sources are compiled on one
@@ -28,7 +29,7 @@ fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
-    let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment);
+    let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment, None);
     thread::scope(|scope| {
         thread::Builder::new()
             .stack_size(compile::STACK_BYTES)

@@ -9,15 +9,16 @@ use cel::common::ast::{
 
 use std::collections::HashMap;
 
-use super::check::{Ty, resolve};
+use super::check::{Ty, resolve, resolve_with_schema};
 use super::convert::convert;
+use super::named_fields::PathStep;
 use super::op::{
     Arith, Comprehension, ComprehensionKind, Const, Function, Op, OptionalTransform, Order,
     PatternSearch,
 };
 use super::pattern::Pattern;
 use super::spans::{Span, Spans};
-use super::{Budget, Environment};
+use super::{Budget, Environment, FieldType, ObjectSchema};
 
 /// Number of ops that are evaluated in one step of the budget. With this number, a step takes at
 /// most about 300 ns.
@@ -26,6 +27,13 @@ const OPS_PER_STEP: u64 = 16;
 /// The names of the internal variable in which cel-go's comprehensions accumulate their result. An
 /// iteration variable must not have one of these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
+
+/// Maximum length of a path whose type is looked up in the schema. A schema can be recursive, such as
+/// a list of lists.
+const MAX_PATH: usize = 64;
+
+/// Maximum number of possible values of a field in an error.
+const MAX_VALUES: usize = 16;
 
 /// An error at a node of the syntax tree.
 #[derive(Debug)]
@@ -59,9 +67,16 @@ pub(super) struct Lowered {
 }
 
 /// Converts the syntax tree below `root`. The op tree is only valid if there are no errors.
-pub(super) fn lower(root: &IdedExpr, info: &SourceInfo, environment: &Environment) -> Lowered {
+pub(super) fn lower(
+    root: &IdedExpr,
+    info: &SourceInfo,
+    environment: &Environment,
+    schema: Option<&dyn ObjectSchema>,
+) -> Lowered {
     let mut lowering = Lowering {
         environment,
+        schema,
+        values: HashMap::new(),
         info,
         spans: Spans::default(),
         extent: None,
@@ -100,6 +115,9 @@ fn weight(ops: u64) -> u64 {
 /// The state of the conversion.
 pub(super) struct Lowering<'v> {
     environment: &'v Environment,
+    schema: Option<&'v dyn ObjectSchema>,
+    /// The possible values of the nodes whose schema lists them, by node.
+    values: HashMap<u64, Vec<String>>,
     info: &'v SourceInfo,
     spans: Spans,
     /// The span of the nodes that were converted since the beginning of the current node.
@@ -181,6 +199,122 @@ impl Lowering<'_> {
         }
     }
 
+    /// Returns the type of the value at a path of the object.
+    fn schema_type(&self, path: &[PathStep]) -> Ty {
+        let Some(schema) = self.schema.filter(|_| path.len() <= MAX_PATH) else {
+            return Ty::Dyn;
+        };
+        match schema.type_at(path) {
+            FieldType::Any => Ty::Dyn,
+            FieldType::Bool => Ty::Bool,
+            FieldType::Int => Ty::Int,
+            FieldType::String { .. } => Ty::String,
+            FieldType::List => Ty::list(self.schema_type(&joined(path, PathStep::Each))),
+            FieldType::Object => Ty::Schema(path.into()),
+        }
+    }
+
+    /// Returns the type of a field or member of the object at `path`. Stores the possible values of
+    /// `node`, if the schema lists them.
+    fn member_type(&mut self, node: u64, path: &[PathStep], step: PathStep) -> Ty {
+        let path = joined(path, step);
+        if let Some(schema) = self.schema
+            && let FieldType::String { values } = schema.type_at(&path)
+            && !values.is_empty()
+        {
+            self.values.insert(node, values);
+        }
+        self.schema_type(&path)
+    }
+
+    /// Returns the type of an element or member of an object of the schema. Returns None for other
+    /// calls.
+    fn indexed_type(
+        &mut self,
+        node: u64,
+        name: &str,
+        args: &[IdedExpr],
+        types: &[Ty],
+    ) -> Option<Ty> {
+        let (operators::INDEX | operators::OPT_INDEX, [_, index], [ty, _]) = (name, args, types)
+        else {
+            return None;
+        };
+        let Ty::Schema(path) = ty.optional_value().unwrap_or(ty) else {
+            return None;
+        };
+        let step = match &index.expr {
+            Expr::Literal(LiteralValue::String(key)) => PathStep::Field(key.inner().to_owned()),
+            _ => PathStep::Index,
+        };
+        let member = self.member_type(node, path, step);
+        let is_optional = name == operators::OPT_INDEX || ty.optional_value().is_some();
+        Some(if is_optional {
+            Ty::optional(member)
+        } else {
+            member
+        })
+    }
+
+    /// Reports strings that are compared with a field, but are not one of its possible values.
+    fn check_values(
+        &mut self,
+        node: u64,
+        name: &str,
+        args: &[IdedExpr],
+        target: Option<&IdedExpr>,
+    ) {
+        match (name, args, target) {
+            (operators::EQUALS | operators::NOT_EQUALS, [left, right], None) => {
+                self.check_value(left.id, right);
+                self.check_value(right.id, left);
+            }
+            (operators::IN, [value, list], None) => {
+                if let Expr::List(list) = &list.expr {
+                    for element in &list.elements {
+                        self.check_value(value.id, element);
+                    }
+                }
+            }
+            ("orValue", [default], Some(optional)) => {
+                if let Some(mut values) = self.values.get(&optional.id).cloned()
+                    && let Expr::Literal(LiteralValue::String(default)) = &default.expr
+                {
+                    values.push(default.inner().to_owned());
+                    self.values.insert(node, values);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn check_value(&mut self, field: u64, value: &IdedExpr) {
+        let (Some(values), Expr::Literal(LiteralValue::String(text))) =
+            (self.values.get(&field), &value.expr)
+        else {
+            return;
+        };
+        let text = text.inner();
+        // An empty string often stands for a missing value.
+        if text.is_empty() || values.iter().any(|own| own == text) {
+            return;
+        }
+        let quoted: Vec<String> = values
+            .iter()
+            .filter(|value| !value.is_empty())
+            .take(MAX_VALUES)
+            .map(|value| format!("'{value}'"))
+            .collect();
+        let more = if values.len() > MAX_VALUES {
+            ", …"
+        } else {
+            ""
+        };
+        let quoted = quoted.join(", ");
+        let message = format!("'{text}' is not a value of the field, which can be {quoted}{more}");
+        self.mistyped(value.id, message);
+    }
+
     fn node(&mut self, node: &IdedExpr) -> (Op, Ty) {
         match &node.expr {
             Expr::Literal(value) => literal(value),
@@ -205,14 +339,14 @@ impl Lowering<'_> {
             return (Op::Var(slot), self.vars[slot].1.clone());
         }
         match name {
-            "object" => (Op::Object, Ty::Dyn),
+            "object" => (Op::Object, self.schema_type(&[])),
             "now" => {
                 self.reads_now = true;
                 (Op::Now, Ty::Timestamp)
             }
             "item" if self.environment.item => {
                 self.reads_item = true;
-                (Op::Item, Ty::Dyn)
+                (Op::Item, self.environment.item_type())
             }
             // `variables` alone has no value, because each variable is evaluated only when it is
             // read.
@@ -235,7 +369,7 @@ impl Lowering<'_> {
             self.extent = Some(self.token_of(select.operand.id));
             return self.variable(node.id, &select.field);
         }
-        let (operand, field, is_optional) = self.field_of(node.id, &select.operand);
+        let (operand, field, is_optional) = self.field_of(node.id, &select.operand, &select.field);
         let ty = if is_optional {
             Ty::optional(field)
         } else {
@@ -255,7 +389,7 @@ impl Lowering<'_> {
             let (variable, ty) = self.variable(node, field.inner());
             return (optional_of(variable), Ty::optional(ty));
         }
-        let (operand, ty, _) = self.field_of(node, operand);
+        let (operand, ty, _) = self.field_of(node, operand, field.inner());
         let ty = Ty::optional(ty);
         let field = field.inner().into();
         let op = match operand {
@@ -289,11 +423,12 @@ impl Lowering<'_> {
 
     /// Returns the operand of a field selection, and the type of the field. The flag is true if the
     /// operand is an optional. Then the field is also an optional.
-    fn field_of(&mut self, node: u64, operand: &IdedExpr) -> (Op, Ty, bool) {
+    fn field_of(&mut self, node: u64, operand: &IdedExpr, name: &str) -> (Op, Ty, bool) {
         let (operand, ty) = self.expr(operand);
         let is_optional = ty.optional_value().is_some();
         let field = match ty.optional_value().unwrap_or(&ty) {
             Ty::Map(_, value) => (**value).clone(),
+            Ty::Schema(path) => self.member_type(node, path, PathStep::Field(name.to_owned())),
             ty if ty.is_dynamic() => Ty::Dyn,
             ty => {
                 let message = format!("type '{ty}' does not support field selection");
@@ -428,7 +563,13 @@ impl Lowering<'_> {
         let all = target.into_iter().chain(args);
         let (ops, types): (Vec<_>, Vec<_>) = all.map(|arg| self.expr(arg)).unzip();
         let before = self.unacceptable.len();
-        let applied = self.apply(node, name, ops, &types, target.is_some());
+        let mut applied = self.apply(node, name, ops, &types, target.is_some());
+        if self.schema.is_some() {
+            if let Some(ty) = self.indexed_type(node, name, args, &types) {
+                applied.1 = ty;
+            }
+            self.check_values(node, name, args, target);
+        }
         if let Some((argument, reason)) = refused_literal(name, args) {
             // The error of the argument replaces the error of the call.
             self.unacceptable.truncate(before);
@@ -452,7 +593,7 @@ impl Lowering<'_> {
                 Ty::Bool,
             );
         }
-        let (operand, _, _) = self.field_of(node, &select.operand);
+        let (operand, _, _) = self.field_of(node, &select.operand, &select.field);
         let op = Op::Has(Box::new(operand), select.field.as_str().into());
         (op, Ty::Bool)
     }
@@ -503,7 +644,11 @@ impl Lowering<'_> {
         if function.is_none() && !is_operator(name) {
             return self.undeclared(node, name);
         }
-        let ty = match resolve(name, types, member) {
+        let resolved = match self.schema {
+            Some(_) => resolve_with_schema(name, types, member),
+            None => resolve(name, types, member),
+        };
+        let ty = match resolved {
             Ok(ty) => ty,
             Err(message) => return self.mistyped(node, message),
         };
@@ -665,6 +810,7 @@ impl Lowering<'_> {
             Ty::List(of) if variables == 2 => (Ty::Int, (**of).clone()),
             Ty::List(of) => ((**of).clone(), Ty::Dyn),
             Ty::Map(key, value) => ((**key).clone(), (**value).clone()),
+            Ty::Schema(path) => (Ty::String, self.schema_type(&joined(path, PathStep::Index))),
             ty if ty.is_dynamic() => (Ty::Dyn, Ty::Dyn),
             ty => {
                 self.mistyped(
@@ -768,6 +914,11 @@ pub(super) fn comprehension_kind(name: &str, args: usize) -> Option<(Comprehensi
         ("sortBy", 2) => (ComprehensionKind::SortBy, 1),
         _ => return None,
     })
+}
+
+/// Returns `path` with one more step.
+fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
+    path.iter().cloned().chain([step]).collect()
 }
 
 fn optional_of(value: Op) -> Op {

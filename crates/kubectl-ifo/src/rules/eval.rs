@@ -10,6 +10,7 @@
 
 use super::input_files::{self, Input};
 use super::rule_sets;
+use super::typed_value;
 use crate::clock;
 use crate::output::{Format, complain, print, print_excerpt, print_value};
 use crate::problem::Problem;
@@ -22,7 +23,6 @@ use ifo_cel::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The arguments of `rules eval`.
 #[derive(Debug, clap::Args)]
@@ -100,7 +100,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
             match outcome {
                 Ok(values) => {
                     for TypedValue { type_name, value } in values {
-                        let value = readable(&type_name, &value);
+                        let value = typed_value::text(&type_name, &value);
                         print(&format!("{type_name} {value}\n"))?;
                     }
                 }
@@ -142,32 +142,6 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     };
     print_value(&document, format)?;
     Ok(has_value)
-}
-
-/// Returns a value as text. A duration is written like `15m44s`, and other values as JSON.
-fn readable(type_name: &str, value: &Value) -> String {
-    let seconds = value.as_str().and_then(|text| text.strip_suffix('s'));
-    let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
-    let duration = seconds.and_then(|it| Duration::try_from_secs_f64(it.abs()).ok());
-    let (Some(seconds), Some(duration)) = (seconds, duration) else {
-        return value.to_string();
-    };
-    if type_name != "google.protobuf.Duration" {
-        return value.to_string();
-    }
-    let whole = duration.as_secs();
-    let (hours, minutes) = (whole / 3600, whole / 60 % 60);
-    let fraction = Duration::new(whole % 60, duration.subsec_nanos()).as_secs_f64();
-    let parts = [
-        (hours > 0).then(|| format!("{hours}h")),
-        (minutes > 0).then(|| format!("{minutes}m")),
-        (fraction > 0.0 || whole < 60).then(|| format!("{fraction}s")),
-    ];
-    let sign = if seconds < 0.0 { "-" } else { "" };
-    sign.chars()
-        .map(String::from)
-        .chain(parts.into_iter().flatten())
-        .collect()
 }
 
 /// The names that a rule set defines for the expression.

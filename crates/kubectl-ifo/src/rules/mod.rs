@@ -14,12 +14,14 @@
 mod check;
 mod eval;
 mod expected_operations;
+mod explain;
 mod input_files;
 mod replay;
 mod roles;
 mod rule_sets;
 mod schema;
 mod test;
+mod typed_value;
 
 use super::problem::Problem;
 

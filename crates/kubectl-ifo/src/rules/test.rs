@@ -9,6 +9,7 @@
 //!   effect: all detected operations are shown. The start is known only if the rule computes it.
 
 use super::expected_operations;
+use super::explain::{self, RuleExplanation};
 use super::input_files::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
@@ -42,6 +43,7 @@ The exit code is 1 if a file cannot be read, or if an expression fails on an obj
 
 Examples:
   kubectl ifo rules test my-rules.yaml --objects machines.yaml
+  kubectl ifo rules test my-rules.yaml --objects vm.yaml --explain
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
 pub(crate) struct RulesTestArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
@@ -55,6 +57,9 @@ pub(crate) struct RulesTestArgs {
     /// empty); exit code 1 if they differ
     #[arg(long)]
     expect: bool,
+    /// Show for each rule and object which part of the expression decided, with its values
+    #[arg(long)]
+    explain: bool,
     /// The value of `now`, in RFC 3339; default: the current time
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
@@ -81,6 +86,9 @@ struct ObjectResult {
     /// the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
+    /// Why each rule detects its operation or not. None without `--explain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    explanations: Option<Vec<RuleExplanation>>,
     /// True if a rule set watches the resource of the object.
     #[serde(skip)]
     targeted: bool,
@@ -162,7 +170,7 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
         .map(|found| {
             let target = kinds.resource(&found.object.api_version, &found.object.kind);
             let book = books.get(&target);
-            result(found, book.map(Arc::as_ref), args.expect, now)
+            result(found, book.map(Arc::as_ref), args, now)
         })
         .collect();
     report_other_versions(&objects, &kinds, &books);
@@ -190,7 +198,7 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
 fn result(
     found: &FoundObject,
     book: Option<&RuleBook>,
-    expect: bool,
+    args: &RulesTestArgs,
     now: Timestamp,
 ) -> ObjectResult {
     let mut result = ObjectResult {
@@ -198,16 +206,26 @@ fn result(
         subject: ListedSubject::of(&found.object),
         operations: Vec::new(),
         failures: Vec::new(),
-        expected: expect
+        expected: args
+            .expect
             .then(|| expected_operations::expected(&found.object))
             .flatten(),
+        explanations: args.explain.then(Vec::new),
         targeted: book.is_some(),
     };
     let Some(book) = book else { return result };
     let json = found.object.json.to_string();
     let evaluated = Doc::parse(json.as_bytes(), &book.projection)
         .map_err(|error| error.to_string())
-        .and_then(|doc| evaluate(book, &doc, now, &()).map_err(|error| error.to_string()));
+        .and_then(|doc| {
+            let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
+            if let Some(explanations) = &mut result.explanations {
+                let namespace = found.object.namespace.as_deref();
+                *explanations =
+                    explain::explain(book, &doc, namespace, &evaluation.unselected, now);
+            }
+            Ok(evaluation)
+        });
     match evaluated {
         Ok(evaluation) => add_evaluation(&mut result, evaluation),
         Err(message) => result.failures.push(RuleFailure {
@@ -334,6 +352,11 @@ fn compare(results: &[ObjectResult]) -> bool {
 }
 
 fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
+    for result in results.iter().filter(|result| result.targeted) {
+        if let Some(explanations) = &result.explanations {
+            print(&explain::format(&result.subject.path(), explanations))?;
+        }
+    }
     let mut rows = Vec::new();
     for result in results {
         for operation in &result.operations {

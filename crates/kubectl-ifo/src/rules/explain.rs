@@ -1,0 +1,314 @@
+//! Explains for `rules test --explain` why each rule detects its operation on an object, or why not.
+//! The explanation contains values of the object. The user of the command has the object anyway.
+
+use super::typed_value;
+use crate::plain_text::one_line;
+use ifo_cel::{
+    Budget, DecidingClause, Doc, EvaluationFault, EvaluationScope, Explanation, ListElement,
+    Program, STEPS_PER_OBJECT, TypedValue,
+};
+use ifo_engine::rules::{CompiledRule, RuleBook, RuleSet};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+/// Budget of the explanations of one object. They evaluate each expression several times.
+const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
+
+/// Maximum number of characters of a value. A longer value is cut.
+const MAX_VALUE: usize = 200;
+
+/// The reason why a rule detects its operation on an object, or why not.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RuleExplanation {
+    rule_set: String,
+    operation: String,
+    /// The key of the element of `forEach`.
+    item: Option<String>,
+    /// The field of the rule that decided: `expression`, `continueWhile` or `forEach`.
+    field: &'static str,
+    result: &'static str,
+    /// The reason why no expression was evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    clauses: Vec<ExplainedClause>,
+}
+
+/// A clause with its value and its operands.
+#[derive(Debug, Serialize)]
+struct ExplainedClause {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    variable: Option<String>,
+    text: String,
+    line: usize,
+    column: usize,
+    #[serde(flatten)]
+    outcome: ExplainedValue,
+    operands: Vec<ExplainedOperand>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedOperand {
+    text: String,
+    #[serde(flatten)]
+    outcome: ExplainedValue,
+}
+
+/// The value of a part of an expression, or the error.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum ExplainedValue {
+    Value {
+        r#type: String,
+        value: Value,
+    },
+    Error {
+        error: String,
+        #[serde(skip)]
+        is_missing: bool,
+    },
+}
+
+impl From<Result<TypedValue, EvaluationFault>> for ExplainedValue {
+    fn from(result: Result<TypedValue, EvaluationFault>) -> Self {
+        match result {
+            Ok(TypedValue { type_name, value }) => Self::Value {
+                r#type: type_name,
+                value,
+            },
+            Err(fault) => Self::Error {
+                is_missing: matches!(fault, EvaluationFault::Missing(_)),
+                error: fault.to_string(),
+            },
+        }
+    }
+}
+
+impl ExplainedValue {
+    /// Returns the value as text of at most [`MAX_VALUE`] characters.
+    fn text(&self) -> String {
+        let text = match self {
+            Self::Value { r#type, value } => typed_value::text(r#type, value),
+            Self::Error { error, .. } => format!("({error})"),
+        };
+        let text = one_line(&text);
+        if text.chars().count() <= MAX_VALUE {
+            return text;
+        }
+        text.chars().take(MAX_VALUE).chain(['…']).collect()
+    }
+}
+
+impl From<DecidingClause> for ExplainedClause {
+    fn from(clause: DecidingClause) -> Self {
+        Self {
+            variable: clause.variable,
+            text: clause.text,
+            line: clause.line,
+            column: clause.column,
+            outcome: clause.result.into(),
+            operands: clause
+                .operands
+                .into_iter()
+                .map(|(text, result)| ExplainedOperand {
+                    text,
+                    outcome: result.into(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Explains the results of all rules of `book` on the object in `doc`. `unselected` are the rule sets
+/// whose label selector does not match.
+pub(super) fn explain(
+    book: &RuleBook,
+    doc: &Doc<'_>,
+    namespace: Option<&str>,
+    unselected: &[Arc<RuleSet>],
+    now: Timestamp,
+) -> Vec<RuleExplanation> {
+    let mut all = Vec::new();
+    for rule_set in &book.rule_sets {
+        let reason = if !rule_set.covers(namespace) {
+            Some("the namespace of the object is not in `namespaces`")
+        } else if unselected.iter().any(|other| Arc::ptr_eq(other, rule_set)) {
+            Some("the labels of the object do not match `labelSelector`")
+        } else {
+            None
+        };
+        for rule in &rule_set.rules {
+            let mut explainer = RuleExplainer {
+                rule_set,
+                rule,
+                item: None,
+                all: &mut all,
+            };
+            match reason {
+                Some(reason) => {
+                    explainer.add("expression", "not evaluated", Some(reason), Vec::new());
+                }
+                None => {
+                    let mut budget = Budget { left: MAX_STEPS };
+                    let mut scope = EvaluationScope::new(doc, now, &mut budget);
+                    scope.set_variables(&rule_set.environment);
+                    explainer.explain(&mut scope);
+                }
+            }
+        }
+    }
+    all
+}
+
+struct RuleExplainer<'r> {
+    rule_set: &'r RuleSet,
+    rule: &'r CompiledRule,
+    item: Option<String>,
+    all: &'r mut Vec<RuleExplanation>,
+}
+
+impl<'r> RuleExplainer<'r> {
+    fn explain<'s>(&mut self, scope: &mut EvaluationScope<'s>)
+    where
+        'r: 's,
+    {
+        let rule: &'r CompiledRule = self.rule;
+        let Some(each) = &rule.for_each else {
+            return self.explain_predicates(scope);
+        };
+        let items: Vec<ListElement<'s>> = match each.list.items(scope) {
+            Ok(items) => items,
+            Err(fault) => {
+                let explanation = each.list.explain(scope);
+                let result = match fault {
+                    EvaluationFault::Missing(_) => "not detected",
+                    _ => "failed",
+                };
+                return self.add("forEach", result, None, explanation.clauses);
+            }
+        };
+        if items.is_empty() {
+            self.add(
+                "forEach",
+                "not detected",
+                Some("the list is empty"),
+                Vec::new(),
+            );
+        }
+        for item in items {
+            scope.set_item(Some(item));
+            self.item = each.key.key(scope).ok();
+            self.explain_predicates(scope);
+        }
+        scope.set_item(None);
+        self.item = None;
+    }
+
+    /// Explains `expression`, and `continueWhile` if `expression` is not true.
+    fn explain_predicates<'s>(&mut self, scope: &mut EvaluationScope<'s>)
+    where
+        'r: 's,
+    {
+        let rule: &'r CompiledRule = self.rule;
+        let (result, clauses) = decide(&rule.expression, "detected", scope);
+        self.add("expression", result, None, clauses);
+        if let Some(program) = &rule.continue_while
+            && result == "not detected"
+        {
+            let (result, clauses) = decide(program, "continues", scope);
+            let result = match result {
+                "not detected" => "does not continue",
+                result => result,
+            };
+            self.add("continueWhile", result, None, clauses);
+        }
+    }
+
+    fn add(
+        &mut self,
+        field: &'static str,
+        result: &'static str,
+        reason: Option<&'static str>,
+        clauses: Vec<DecidingClause>,
+    ) {
+        self.all.push(RuleExplanation {
+            rule_set: self.rule_set.name.to_string(),
+            operation: self.rule.operation.to_string(),
+            item: self.item.clone(),
+            field,
+            result,
+            reason,
+            clauses: clauses.into_iter().map(ExplainedClause::from).collect(),
+        });
+    }
+}
+
+/// Returns the result of a condition, and its clauses. The result is `if_true` if it is true.
+fn decide<'s>(
+    program: &'s Program,
+    if_true: &'static str,
+    scope: &mut EvaluationScope<'s>,
+) -> (&'static str, Vec<DecidingClause>) {
+    let Explanation { result, clauses } = program.explain(scope);
+    let result = match result {
+        Ok(value) if value.value == json!(true) => if_true,
+        Ok(value) if value.value == json!(false) => "not detected",
+        Err(EvaluationFault::Missing(_)) => "not detected",
+        Ok(_) | Err(_) => "failed",
+    };
+    (result, clauses)
+}
+
+/// Formats the explanations of one object. `subject` is its kind, namespace and name.
+pub(super) fn format(subject: &str, explanations: &[RuleExplanation]) -> String {
+    let mut text = format!("{subject}\n");
+    for explanation in explanations {
+        let item = explanation.item.iter().map(|item| format!("/{item}"));
+        let field = match explanation.field {
+            "expression" => String::new(),
+            field => format!(" ({field})"),
+        };
+        let reason = explanation
+            .reason
+            .iter()
+            .map(|reason| format!(": {reason}"));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "  {}: {}{}{field}: {}{}",
+            explanation.rule_set,
+            explanation.operation,
+            item.collect::<String>(),
+            explanation.result,
+            reason.collect::<String>(),
+        );
+        for clause in &explanation.clauses {
+            let (verdict, error) = match &clause.outcome {
+                ExplainedValue::Value { value, .. } if value.is_boolean() => {
+                    (value.to_string(), String::new())
+                }
+                ExplainedValue::Value { .. } => ("value".to_owned(), String::new()),
+                ExplainedValue::Error { error, is_missing } => {
+                    let verdict = if *is_missing { "missing" } else { "failed" };
+                    (verdict.to_owned(), format!(" ({error})"))
+                }
+            };
+            let variable = clause.variable.iter();
+            let variable = variable.map(|name| format!("in variables.{name}: "));
+            let _ = writeln!(
+                text,
+                "    {verdict:<8} {}{}{error}",
+                variable.collect::<String>(),
+                one_line(&clause.text),
+            );
+            for operand in &clause.operands {
+                let value = operand.outcome.text();
+                let _ = writeln!(text, "{:15}{} = {value}", "", one_line(&operand.text));
+            }
+        }
+    }
+    text
+}
