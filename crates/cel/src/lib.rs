@@ -352,27 +352,33 @@ pub struct CompileError {
     pub hint: Option<String>,
 }
 
-/// Maximum number of characters of a line in [`CompileError::excerpt`].
+/// Maximum number of characters of a line in an [`excerpt`].
 const EXCERPT_WIDTH: usize = 80;
 
 impl CompileError {
     /// Returns the line of `source` with the error, and a line with a caret below its position. Of a
     /// long line, only the part around the position is returned.
     pub fn excerpt(&self, source: &str) -> String {
-        let line = source.lines().nth(self.line.saturating_sub(1));
-        // A tab would move the caret.
-        let line: Vec<char> = line
-            .unwrap_or_default()
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
-        let at = self.column.saturating_sub(1).min(line.len());
-        let from = at.saturating_sub(EXCERPT_WIDTH / 2);
-        let part: String = line.iter().skip(from).take(EXCERPT_WIDTH).collect();
-        let left = if from > 0 { "…" } else { "" };
-        let indent = " ".repeat(at - from + left.chars().count());
-        format!("{left}{part}\n{indent}^")
+        excerpt(source, self.line, self.column)
     }
+}
+
+/// Returns the line of `source` with the number `line`, and a line with a caret below `column`. Both
+/// numbers count from 1. Of a long line, only the part around the column is returned.
+pub fn excerpt(source: &str, line: usize, column: usize) -> String {
+    let line = source.lines().nth(line.saturating_sub(1));
+    // A tab would move the caret.
+    let line: Vec<char> = line
+        .unwrap_or_default()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let at = column.saturating_sub(1).min(line.len());
+    let from = at.saturating_sub(EXCERPT_WIDTH / 2);
+    let part: String = line.iter().skip(from).take(EXCERPT_WIDTH).collect();
+    let left = if from > 0 { "…" } else { "" };
+    let indent = " ".repeat(at - from + left.chars().count());
+    format!("{left}{part}\n{indent}^")
 }
 
 /// The number of steps that evaluations may still take. A comprehension takes one step to visit an

@@ -6,11 +6,14 @@ use super::input_files::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
 use super::schema::{SchemaRoot, Schemas};
 use crate::connect::Connect;
-use crate::output::{complain, print};
+use crate::output::{complain, print, print_excerpt};
 use crate::problem::Problem;
 use ifo_api::ruleset::{KIND, PLURAL};
 use ifo_api::{Gvr, schema};
-use ifo_cel::{NameOrigins, PathStep, ValueOrigins, fields};
+use ifo_cel::{
+    Environment, NameOrigins, PathStep, Program, ResultKind, ValueOrigins, compile,
+    compile_with_schema, excerpt, fields,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,11 +39,12 @@ pub(crate) struct RulesCheckArgs {
     /// kustomization.yaml), - for standard input; other kinds are ignored
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// CustomResourceDefinitions or OpenAPI documents, against which the fields in expressions are
-    /// checked
+    /// CustomResourceDefinitions or OpenAPI documents, against which the fields in expressions and
+    /// their types are checked
     #[arg(long, num_args = 1.., value_name = "FILE")]
     schema: Vec<PathBuf>,
-    /// Check the fields in expressions against the OpenAPI schemas of the current cluster
+    /// Check the fields in expressions and their types against the OpenAPI schemas of the current
+    /// cluster
     #[arg(id = "ask_cluster", long = "cluster")]
     cluster: bool,
     #[command(flatten)]
@@ -98,64 +102,126 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
             );
         }
         let problems = root
-            .map(|root| nonexistent_fields(rule_set, &root))
+            .map(|root| schema_problems(rule_set, &root))
             .unwrap_or_default();
         if problems.is_empty() {
             print(&format!("{location}: ok\n"))?;
         }
         for problem in problems {
             is_correct = false;
-            complain("error", format!("{location}: {problem}"));
+            complain("error", format!("{location}: {}", problem.text));
+            print_excerpt(&problem.excerpt);
         }
     }
     Ok(is_correct)
 }
 
 /// Returns an error for each field that an expression in `rule_set` reads, but that no object can
-/// have according to the schema.
-fn nonexistent_fields(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<String> {
+/// have according to the schema, and for each expression whose types contradict the schema.
+fn schema_problems(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<SchemaProblem> {
     let mut checker = Checker {
         root: *root,
         problems: Vec::new(),
     };
     let spec = &rule_set.spec;
-    let mut origins = NameOrigins::default();
+    let mut names = CheckedNames::default();
     for variable in &spec.variables {
         let field = format!("variables[{}].expression", variable.name);
-        let origin = checker.check(&field, &variable.expression, &origins);
-        origins.variables.push((variable.name.clone(), origin));
+        let kind = ResultKind::Any;
+        let (origin, program) = checker.check(&field, &variable.expression, kind, &names);
+        names
+            .origins
+            .variables
+            .push((variable.name.clone(), origin));
+        names.declare(&variable.name, &variable.expression, program);
     }
     for rule in &spec.rules {
         let field = |name: &str| format!("rules[{}].{name}", rule.operation);
-        let mut inner = origins.clone();
+        let mut inner = names.clone();
         if let Some(list) = &rule.for_each {
-            inner.item = checker.check(&field("forEach"), list, &origins).elements();
+            let (origin, program) =
+                checker.check(&field("forEach"), list, ResultKind::List, &names);
+            inner.origins.item = origin.elements();
+            inner.environment = match &program {
+                Some(program) => names.environment.with_item_of(program),
+                None => names.environment.with_item(),
+            };
         }
         for (name, source) in rule.expressions() {
-            checker.check(&field(name), source, &inner);
+            checker.check(&field(name), source, result_kind(name), &inner);
         }
     }
     for label in &spec.label_expressions {
         let field = format!("labelExpressions[{}].expression", label.key);
-        checker.check(&field, &label.expression, &origins);
+        checker.check(&field, &label.expression, ResultKind::String, &names);
+    }
+    if let Some(nodes) = &spec.nodes {
+        checker.check("nodes", nodes, ResultKind::Strings, &names);
     }
     checker.problems
+}
+
+/// Returns the kind of result that a field of a rule must have.
+fn result_kind(field: &str) -> ResultKind {
+    match field {
+        "expression" | "continueWhile" => ResultKind::Bool,
+        "progress" => ResultKind::Progress,
+        "startedAt" => ResultKind::Time,
+        "size" => ResultKind::Amount,
+        "expectedDuration" | "stalledAfter" => ResultKind::Duration,
+        "itemKey" => ResultKind::Key,
+        "message" | "reason" | "state" | "instance" | "outcome" | "work" => ResultKind::String,
+        _ => ResultKind::Any,
+    }
+}
+
+/// An error that only the schema shows, with the lines that show its position.
+#[derive(PartialEq)]
+struct SchemaProblem {
+    text: String,
+    excerpt: String,
+}
+
+/// The names that an expression can use.
+#[derive(Clone, Default)]
+struct CheckedNames {
+    origins: NameOrigins,
+    environment: Environment,
+}
+
+impl CheckedNames {
+    /// Declares a variable. If its types contradict the schema, it is declared without types, so that
+    /// the error is not repeated in the expressions that use the variable.
+    fn declare(&mut self, name: &str, source: &str, program: Option<Program>) {
+        let program = program.map_or_else(
+            || compile(source, ResultKind::Any, &self.environment).ok(),
+            Some,
+        );
+        // The rule set was compiled before, so the name is valid.
+        let _ = program.map(|program| self.environment.declare(name, program));
+    }
 }
 
 /// Checks the expressions of a rule set against the schema of its target (the resource that it
 /// watches).
 struct Checker<'s> {
     root: SchemaRoot<'s>,
-    problems: Vec<String>,
+    problems: Vec<SchemaProblem>,
 }
 
 impl Checker<'_> {
     /// Checks the expression in a field of the rule set. Returns the places in the object from
-    /// which the value of the expression can come.
-    fn check(&mut self, field: &str, source: &str, origins: &NameOrigins) -> ValueOrigins {
+    /// which the value of the expression can come, and the expression with the types of the schema.
+    fn check(
+        &mut self,
+        field: &str,
+        source: &str,
+        kind: ResultKind,
+        names: &CheckedNames,
+    ) -> (ValueOrigins, Option<Program>) {
         // The rule set was compiled before, so its expressions can be parsed.
-        let Ok(read) = fields(source, origins) else {
-            return ValueOrigins::default();
+        let Ok(read) = fields(source, &names.origins) else {
+            return (ValueOrigins::default(), None);
         };
         for named in &read.named {
             // For `object.a.b`, `fields` returns the paths `a` and `a.b`. If `a` is unknown, only
@@ -165,14 +231,31 @@ impl Checker<'_> {
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {
-                let (line, column) = (named.line, named.column);
-                let problem = format!("{field}: {line}:{column}: {unknown}");
-                if !self.problems.contains(&problem) {
-                    self.problems.push(problem);
-                }
+                self.add(
+                    field,
+                    source,
+                    (named.line, named.column),
+                    unknown.to_string(),
+                );
             }
         }
-        read.origin
+        let checked = compile_with_schema(source, kind, &names.environment, &self.root);
+        let program = checked.map_err(|error| {
+            let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
+            let text = format!("{}{}", error.message, hint.collect::<String>());
+            self.add(field, source, (error.line, error.column), text);
+        });
+        (read.origin, program.ok())
+    }
+
+    fn add(&mut self, field: &str, source: &str, (line, column): (usize, usize), what: String) {
+        let problem = SchemaProblem {
+            text: format!("{field}: {line}:{column}: {what}"),
+            excerpt: excerpt(source, line, column),
+        };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! has named, such a document is an error.
 
 use crate::output::{complain, print_excerpt};
-use ifo_cel::CompileError;
+use ifo_cel::excerpt;
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -266,15 +266,7 @@ fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
         let (column, _) = rest.split_once(':')?;
         Some((line.parse().ok()?, column.parse().ok()?))
     });
-    let excerpt = position.map(|(line, column)| {
-        let error = CompileError {
-            message: String::new(),
-            line,
-            column,
-            hint: None,
-        };
-        error.excerpt(text)
-    });
+    let excerpt = position.map(|(line, column)| excerpt(text, line, column));
     InputFault {
         text: format!("{source}: {why}{hint}"),
         excerpt,

@@ -2,11 +2,11 @@
 //! object can have a field of the path, finds the most similar field that exists.
 
 use crate::suggestion::nearest;
-use ifo_cel::PathStep;
+use ifo_cel::{FieldType, ObjectSchema, PathStep};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that is followed for
@@ -58,6 +58,57 @@ struct SchemaContent<'s> {
     open: bool,
 }
 
+/// The types and values that schemas allow.
+#[derive(Default)]
+struct SchemaTypes<'s> {
+    names: BTreeSet<&'s str>,
+    /// The possible strings. None if a schema does not list them.
+    values: Option<Vec<String>>,
+    /// Number of schemas whose values were added.
+    count: usize,
+    /// True if a schema does not limit the type.
+    is_open: bool,
+}
+
+impl SchemaTypes<'_> {
+    fn add_values(&mut self, listed: &Value) {
+        let values = listed.as_array().map(|listed| {
+            let values = listed.iter().filter_map(Value::as_str);
+            values.map(str::to_owned).collect::<Vec<_>>()
+        });
+        self.count += 1;
+        self.values = match (self.values.take(), values) {
+            (None, values) if self.count == 1 => values,
+            (Some(own), Some(more)) => Some(own.into_iter().chain(more).collect()),
+            _ => None,
+        };
+    }
+}
+
+impl ObjectSchema for SchemaRoot<'_> {
+    fn type_at(&self, path: &[PathStep]) -> FieldType {
+        let schemas = self.schemas_at(path);
+        let mut types = SchemaTypes::default();
+        for schema in &schemas {
+            self.gather_types(schema, &mut types, 0);
+        }
+        // Values from several schemas have no common list of values.
+        let values = types.values.filter(|_| schemas.len() == 1);
+        let mut names = types.names.into_iter();
+        match (names.next(), names.next(), types.is_open) {
+            (Some("boolean"), None, false) => FieldType::Bool,
+            // A number without a fraction can be an int or a double, so `number` is not checked.
+            (Some("integer"), None, false) => FieldType::Int,
+            (Some("string"), None, false) => FieldType::String {
+                values: values.unwrap_or_default(),
+            },
+            (Some("array"), None, false) => FieldType::List,
+            (Some("object"), None, false) => FieldType::Object,
+            _ => FieldType::Any,
+        }
+    }
+}
+
 impl<'s> SchemaRoot<'s> {
     /// Returns the first field in `path` that no object can have. None if objects can have all
     /// fields in the path.
@@ -95,6 +146,84 @@ impl<'s> SchemaRoot<'s> {
             }
         }
         None
+    }
+
+    /// Returns the schemas of the value at a path. The list is empty if the schemas are unknown.
+    fn schemas_at(&self, path: &[PathStep]) -> Vec<&'s Value> {
+        let mut here = vec![self.schema];
+        for (depth, step) in path.iter().enumerate() {
+            let inside = self.inside(&here);
+            here = match step {
+                // The keys of a map are strings.
+                PathStep::Each if inside.elements.is_empty() => match inside.values.is_empty() {
+                    true => Vec::new(),
+                    false => vec![&*TEXT],
+                },
+                PathStep::Each => inside.elements,
+                // The members of an object with named fields can have several types.
+                PathStep::Index if !inside.fields.is_empty() => Vec::new(),
+                PathStep::Index => inside.elements.into_iter().chain(inside.values).collect(),
+                PathStep::Field(name) => match (depth, name.as_str()) {
+                    (0, "apiVersion" | "kind") => vec![&*TEXT],
+                    (0, "metadata") => vec![&*METADATA],
+                    _ => match inside.fields.get(name.as_str()) {
+                        Some(field) => vec![field],
+                        None => inside.values,
+                    },
+                },
+            };
+        }
+        here
+    }
+
+    /// Adds the types that `schema` allows to `types`.
+    fn gather_types(&self, schema: &'s Value, types: &mut SchemaTypes<'s>, depth: usize) {
+        if depth > MAX_DEPTH
+            || schema["x-kubernetes-int-or-string"] == true
+            || schema["x-kubernetes-embedded-resource"] == true
+        {
+            types.is_open = true;
+            return;
+        }
+        if let Some(reference) = schema["$ref"].as_str() {
+            let found = reference
+                .strip_prefix('#')
+                .and_then(|pointer| self.document.pointer(pointer));
+            match found {
+                Some(found) => self.gather_types(found, types, depth + 1),
+                None => types.is_open = true,
+            }
+            return;
+        }
+        let own: Vec<&str> = match &schema["type"] {
+            Value::String(own) => vec![own],
+            Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        };
+        if !own.is_empty() {
+            types
+                .names
+                .extend(own.into_iter().filter(|own| *own != "null"));
+            types.add_values(&schema["enum"]);
+            return;
+        }
+        // Without a type of its own, the schema has the types of its parts.
+        let mut has_parts = false;
+        for key in ["allOf", "anyOf", "oneOf"] {
+            for part in schema[key].as_array().into_iter().flatten() {
+                has_parts = true;
+                if part["type"] != "null" {
+                    self.gather_types(part, types, depth + 1);
+                }
+            }
+        }
+        match (has_parts, &schema["properties"]) {
+            (true, _) => {}
+            (false, Value::Object(_)) => {
+                types.names.insert("object");
+            }
+            _ => types.is_open = true,
+        }
     }
 
     /// Returns the content that a value with these schemas can have.
