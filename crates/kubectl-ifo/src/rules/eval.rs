@@ -18,7 +18,7 @@ use crate::suggestion::nearest;
 use clap::ValueEnum;
 use ifo_cel::{
     Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, Program,
-    ResultKind, STEPS_PER_OBJECT, TypedValue, compile,
+    ResultKind, STEPS_PER_OBJECT, TypedValue, compile, excerpt,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -110,7 +110,15 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
                     complain("error", format!("{error}{hint}"));
                     print_excerpt(&error.excerpt(&args.expression));
                 }
-                Err(why) => complain("error", why),
+                Err(why) => {
+                    complain("error", &why);
+                    if let NoValue::Evaluate(EvaluationFault::Error(failure)) = &why
+                        && let Some(place) = &failure.place
+                        && place.variable.is_none()
+                    {
+                        print_excerpt(&excerpt(&args.expression, place.line, place.column));
+                    }
+                }
             }
             return Ok(has_value);
         }

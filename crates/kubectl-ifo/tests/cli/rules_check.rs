@@ -29,8 +29,8 @@ fn all_errors_are_reported_with_their_position() {
             output.stderr
         );
     }
-    let errors = output.stderr.matches("error: ").count();
-    assert_eq!(errors, 5, "{}", output.stderr);
+    let errors = output.stderr.lines().filter(|line| line.starts_with("error: "));
+    assert_eq!(errors.count(), 5, "{}", output.stderr);
 }
 
 #[test]
@@ -47,7 +47,11 @@ fn misspelled_fields_are_found_with_a_schema() {
         output.stderr.lines().collect::<Vec<_>>(),
         [
             "error: misspelt.yaml: misspelt-rules: rules[Moving].expression: 2:15: object.status has no field 'phas'; the nearest is 'phase'",
+            "    object.status.phas == 'Moving'",
+            "                  ^",
             "error: misspelt.yaml: misspelt-rules: rules[Copying].itemKey: 1:6: object.status.parts[] has no field 'nam'; the nearest is 'name'",
+            "    item.nam",
+            "         ^",
         ]
     );
 }
@@ -192,5 +196,91 @@ fn wrong_names_of_types_and_resources_have_a_hint() {
             "{expected}\n{}",
             output.stderr
         );
+    }
+}
+
+#[test]
+fn types_are_checked_with_a_schema() {
+    let schema = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.io}
+spec:
+  group: example.io
+  names: {kind: Widget, plural: widgets, singular: widget}
+  versions:
+  - name: v1
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              replicas: {type: integer, nullable: true}
+              size: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}
+              ratio: {type: number}
+              parts: {type: array, items: {type: object, properties: {weight: {type: integer}}}}
+          status:
+            type: object
+            properties:
+              phase: {type: string, enum: [Pending, Running, Failed]}
+              since: {type: string, format: date-time}
+              raw: {type: object, x-kubernetes-preserve-unknown-fields: true}
+";
+    let folder = tempfile::tempdir().expect("a folder can be created");
+    let path = folder.path().join("crd.yaml");
+    std::fs::write(&path, schema).expect("the file can be written");
+    let check = |fields: &str| {
+        let path = path.to_str().expect("the path is UTF-8");
+        let args = ["check", "-", "--schema", path];
+        run_rules_with_input(&args, &rule_set_with(fields))
+    };
+    for (fields, expected) in [
+        (
+            "expression: object.metadata.creationTimestamp < now",
+            "error: -: x: rules[Moving].expression: 1:35: found no matching overload for '_<_' applied to '(string, timestamp)' (hint: convert the string: timestamp(…))\n    object.metadata.creationTimestamp < now\n                                      ^\n",
+        ),
+        (
+            "expression: object.status.phase == 'Runing'",
+            "rules[Moving].expression: 1:24: 'Runing' is not a value of the field, which can be 'Pending', 'Running', 'Failed' (hint: the nearest is 'Running')\n    object.status.phase == 'Runing'\n                           ^\n",
+        ),
+        (
+            "expression: \"true\"\n    message: \"'replicas: ' + object.spec.replicas\"",
+            "rules[Moving].message: 1:14: found no matching overload for '_+_' applied to '(string, int)' (hint: convert the other value to a string: string(…))\n",
+        ),
+        (
+            "expression: \"true\"\n    message: object.spec.replicas",
+            "rules[Moving].message: 1:12: expected type 'string' but found 'int' (hint: convert the value to a string: string(…))\n",
+        ),
+        (
+            "expression: item.weight == 'a'\n    forEach: object.spec.parts\n    itemKey: string(item.weight)",
+            "rules[Moving].expression: 1:13: found no matching overload for '_==_' applied to '(int, string)'",
+        ),
+    ] {
+        let output = check(fields);
+        assert_eq!(output.code, 1, "{fields}");
+        assert!(
+            output.stderr.contains(expected),
+            "{expected}\n{}",
+            output.stderr
+        );
+        assert_eq!(
+            output.stderr.matches("error: ").count(),
+            1,
+            "{}",
+            output.stderr
+        );
+    }
+    for fields in [
+        "expression: object.spec.size == 1 || object.spec.size == '1'",
+        "expression: object.spec.ratio > 1 && object.spec.ratio > 0.5 && object.spec.ratio + 1 > 0",
+        "expression: object.spec.replicas == null || object.spec.replicas > 1",
+        "expression: object.status.raw.a == 1 || object.status.raw.a == 'x'",
+        "expression: timestamp(object.status.since) < now - duration('1h')",
+        "expression: \"true\"\n    startedAt: object.status.since\n    expectedDuration: 30m\n    progress: object.spec.replicas",
+    ] {
+        let output = check(fields);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{fields}");
     }
 }

@@ -83,3 +83,57 @@ fn exactly_one_object_is_needed() {
         assert_eq!((output.code, output.stderr.as_str()), (1, expected));
     }
 }
+
+#[test]
+fn an_expression_can_use_the_variables_and_items_of_a_rule_set() {
+    let eval = |expression: &str, more: &[&str]| {
+        let object = r#"{"status": {"phase": "Moving", "parts": [{"name": "x"}, {"name": "z"}]}}"#;
+        let mut args = vec![
+            "eval",
+            expression,
+            "--object",
+            "-",
+            "--rules",
+            "rules/widgets.yaml",
+        ];
+        args.extend(more);
+        let output = run_rules_with_input(&args, object);
+        (output.code, output.stdout + &output.stderr)
+    };
+    assert_eq!(
+        eval("variables.phase == 'Moving'", &[]),
+        (0, "bool true\n".to_owned())
+    );
+    assert_eq!(
+        eval("item.name + variables.phase", &["--operation", "Copying"]),
+        (0, "string \"xMoving\"\nstring \"zMoving\"\n".to_owned())
+    );
+    assert_eq!(
+        eval(
+            "now - timestamp('2026-01-01T00:00:00Z')",
+            &["--now", "2026-01-01T00:15:44Z"]
+        ),
+        (0, "google.protobuf.Duration 15m44s\n".to_owned())
+    );
+    let (code, text) = eval("item.name", &["--operation", "Copyin"]);
+    assert_eq!(code, 1);
+    assert!(text.contains("the most similar is Copying"), "{text}");
+}
+
+#[test]
+fn a_failure_has_its_place_and_types_and_a_hint_has_a_caret() {
+    let eval = |expression: &str| {
+        run_rules_with_input(
+            &["eval", expression, "--object", "-"],
+            r#"{"a": "x", "b": 1}"#,
+        )
+    };
+    assert_eq!(
+        eval("object.a + object.b").stderr,
+        "error: 1:10: no such overload: string + int\n    object.a + object.b\n             ^\n"
+    );
+    assert_eq!(
+        eval("object.a = 'x'").stderr,
+        "error: 1:10: Syntax error: token recognition error at: '= ' (hint: write `==` to compare two values)\n    object.a = 'x'\n             ^\n"
+    );
+}

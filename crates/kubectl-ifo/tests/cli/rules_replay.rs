@@ -271,7 +271,7 @@ fn a_failing_rule_fails_the_replay_but_hides_no_operation() {
         (output.code, &*output.stderr),
         (
             1,
-            "error: widget-rules: rules[Moving].message: a: no such overload\n"
+            "error: widget-rules: rules[Moving].message: a: 1:7: no such overload: string + int\n"
         )
     );
     assert_eq!(

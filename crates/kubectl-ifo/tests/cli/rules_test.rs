@@ -66,7 +66,7 @@ fn failures_are_reported_as_results() {
         result["failures"],
         json!([{
             "ruleSet": "widget-rules", "operation": "Moving", "field": "message",
-            "message": "no such overload",
+            "message": "1:7: no such overload: string + int",
         }])
     );
 }
@@ -141,7 +141,7 @@ fn expectations_are_compared_with_results() {
         errors,
         [
             "error: unexpected.yaml: Widget one/a: expected Waiting; found Moving",
-            "error: unexpected.yaml: Widget one/a: widget-rules: rules[Moving].message: no such overload",
+            "error: unexpected.yaml: Widget one/a: widget-rules: rules[Moving].message: 1:7: no such overload: string + int",
         ]
     );
 }
@@ -221,4 +221,91 @@ spec:
     assert_eq!(output.code, 0, "{}", output.stderr);
     let found = values_at(&output.json()["results"], "/operations/0/operation");
     assert_eq!(found, ["Moving"]);
+}
+
+/// A rule set of the resource `widgets` with a variable and a namespace.
+const EXPLAINED: &str = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: explained}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  namespaces: [one]
+  variables:
+  - {name: idle, expression: object.status.phase == 'Idle' && object.spec.n > 3}
+  - {name: age, expression: now - timestamp(object.metadata.creationTimestamp)}
+  rules:
+  - operation: Moving
+    expression: object.status.phase in ['Idle', 'Moving'] && (variables.idle || object.spec.paused)
+  - operation: Waiting
+    expression: variables.age > duration('1h')
+";
+
+/// An object of the resource `widgets` in this namespace.
+fn widget(namespace: &str) -> String {
+    format!(
+        "\n---\napiVersion: example.io/v1\nkind: Widget\nmetadata: {{name: a, namespace: {namespace}, \
+         creationTimestamp: 2026-01-01T00:00:00Z}}\nspec: {{n: 2, paused: false}}\n\
+         status: {{phase: Idle}}\n"
+    )
+}
+
+/// Runs `rules test` with the rule set [`EXPLAINED`] at 00:15:44.
+fn explain(namespace: &str, more: &[&str]) -> super::CommandOutput {
+    let folder = tempfile::tempdir().expect("a folder can be created");
+    let path = folder.path().join("rules.yaml");
+    std::fs::write(&path, EXPLAINED).expect("the file can be written");
+    let path = path.to_str().expect("the path is UTF-8");
+    let mut args = vec!["test", path, "--explain", "--now", "2026-01-01T00:15:44Z"];
+    args.extend(more);
+    args.extend(["--objects", "-"]);
+    run_rules_with_input(&args, &widget(namespace))
+}
+
+#[test]
+fn explain_shows_the_clauses_that_decided_with_their_values() {
+    let output = explain("one", &[]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert_eq!(
+        output.stdout,
+        "Widget one/a
+  explained: Moving: not detected
+    false    variables.idle
+    false    in variables.idle: object.spec.n > 3
+               object.spec.n = 2
+    false    object.spec.paused
+  explained: Waiting: not detected
+    false    variables.age > duration('1h')
+               variables.age = 15m44s
+"
+    );
+    let other = explain("two", &[]);
+    assert!(
+        other.stdout.contains(
+            "explained: Moving: not evaluated: the namespace of the object is not in `namespaces`\n"
+        ),
+        "{}",
+        other.stdout
+    );
+}
+
+#[test]
+fn explain_prints_data_for_programs() {
+    let output = explain("one", &["-O", "json"]);
+    let explanation = &output.json()["results"][0]["explanations"][1];
+    assert_eq!(
+        *explanation,
+        json!({
+            "ruleSet": "explained", "operation": "Waiting", "item": null,
+            "field": "expression", "result": "not detected",
+            "clauses": [{
+                "text": "variables.age > duration('1h')", "line": 1, "column": 1,
+                "type": "bool", "value": false,
+                "operands": [{
+                    "text": "variables.age", "type": "google.protobuf.Duration", "value": "944s",
+                }],
+            }],
+        })
+    );
 }
