@@ -90,9 +90,8 @@ fn overload_hint(types: &str) -> Option<String> {
     let arguments = quoted_after(rest, "applied to '(")?.strip_suffix(')')?;
     let (left, right) = arguments.split_once(", ")?;
     let is_number = |ty: &str| matches!(ty, "int" | "uint" | "double");
-    let other = match (left, right) {
-        ("string", other) | (other, "string") => other,
-        _ => return None,
+    let (("string", other) | (other, "string")) = (left, right) else {
+        return None;
     };
     let function = match (operator, other) {
         ("_+_", "string") => return None,

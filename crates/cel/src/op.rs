@@ -457,7 +457,6 @@ static FUNCTIONS: [(&str, Function); 104] = [
 
 impl Function {
     /// Returns the names of all functions, without those such as `format.uri`.
-    #[cfg(any(fuzzing, test, feature = "fuzzing"))]
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         FUNCTIONS.iter().map(|(name, _)| *name)
     }
@@ -468,11 +467,6 @@ impl Function {
         functions
             .find_map(|(own, function)| (*own == name).then_some(*function))
             .or_else(|| constant_format(name).map(Self::ConstantFormat))
-    }
-
-    /// Returns the names of all functions, without the functions such as `format.uri`.
-    pub(super) fn names() -> impl Iterator<Item = &'static str> {
-        FUNCTIONS.iter().map(|(name, _)| *name)
     }
 
     /// Returns the name of the function for error texts. The result is empty for a function of the

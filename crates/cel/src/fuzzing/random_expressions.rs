@@ -510,11 +510,7 @@ impl Generator {
                     "'{}'",
                     self.random.pick(&texts(pool))
                 )));
-            } else if name == "lists.range" {
-                args.push(Expression::text(
-                    *self.random.pick(&texts(operands::SMALL_INTS)),
-                ));
-            } else if matches!(wanted, P::Int) && self.random.one_in(2) {
+            } else if name == "lists.range" || matches!(wanted, P::Int) && self.random.one_in(2) {
                 args.push(Expression::text(
                     *self.random.pick(&texts(operands::SMALL_INTS)),
                 ));

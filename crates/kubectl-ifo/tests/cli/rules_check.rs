@@ -29,7 +29,92 @@ fn all_errors_are_reported_with_their_position() {
             output.stderr
         );
     }
-    assert_eq!(output.stderr.lines().count(), 5, "{}", output.stderr);
+    let errors = output.stderr.lines().filter(|it| it.starts_with("error: "));
+    assert_eq!(errors.count(), 5, "{}", output.stderr);
+    // The lines of an expression and the caret are below the error.
+    let excerpt = "\n    ^\n";
+    assert!(output.stderr.contains(excerpt), "{}", output.stderr);
+}
+
+/// Returns a rule set with one rule. `fields` are the lines of its fields after the operation.
+fn rule_set(api_version: &str, resource: &str, fields: &[&str]) -> String {
+    let fields: String = fields.iter().map(|it| format!("      {it}\n")).collect();
+    format!(
+        "apiVersion: {api_version}\nkind: OperationRuleSet\nmetadata: {{name: r}}\nspec:\n  \
+         component: c\n  target: {{group: apps, version: v1, resource: {resource}}}\n  rules:\n    \
+         - operation: Moving\n{fields}"
+    )
+}
+
+#[test]
+fn frequent_mistakes_are_reported_with_a_hint() {
+    const VERSION: &str = "ifo.kubevirt.io/v1alpha1";
+    const PAUSED: &str = "expression: \"object.spec.paused\"";
+    for (rule_set, error, hint) in [
+        (
+            rule_set(
+                VERSION,
+                "deployments",
+                &["expression: \"object.spec.paused = true\""],
+            ),
+            "1:20: Syntax error",
+            "write `==`",
+        ),
+        (
+            rule_set(VERSION, "deployments", &[PAUSED, "state: Blocked"]),
+            "rules[Moving].state: 1:1: undeclared reference to 'Blocked'",
+            "\"'Blocked'\"",
+        ),
+        (
+            rule_set(VERSION, "deployments", &[PAUSED, "message: Please wait"]),
+            "rules[Moving].message: 1:8: Syntax error",
+            "\"'Please wait'\"",
+        ),
+        (
+            rule_set(VERSION, "deployments", &["expression: a ? 'b': 'c' == 'b'"]),
+            "mapping values are not allowed",
+            "in quotes",
+        ),
+        (
+            rule_set(VERSION, "deployments", &["expression: true"]),
+            "spec.rules[0].expression is a boolean",
+            "expression: \"true\"",
+        ),
+        (
+            rule_set(VERSION, "Deployment", &[PAUSED]),
+            "\"Deployment\" is not a resource",
+            "\"deployments\"",
+        ),
+        (
+            rule_set("ifo.kubevirt.io/v1", "deployments", &[PAUSED]),
+            "apiVersion \"ifo.kubevirt.io/v1\" does not exist",
+            VERSION,
+        ),
+        (
+            rule_set(
+                VERSION,
+                "deployments",
+                &["expression: \"request.name == 'a'\""],
+            ),
+            "undeclared reference to 'request'",
+            "no admission request",
+        ),
+    ] {
+        let output = run_rules_with_input(&["check", "-"], &rule_set);
+        assert_eq!(output.code, 1, "{rule_set}");
+        assert!(output.stderr.contains(error), "{error}: {}", output.stderr);
+        let (_, found) = output.stderr.split_once("(hint: ").expect(error);
+        assert!(found.contains(hint), "{hint}: {}", output.stderr);
+    }
+    let unknown = rule_set(VERSION, "deployments", &[PAUSED, "supersedes: [Movin]"]);
+    let output = run_rules_with_input(&["check", "-"], &unknown);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(output.stderr.starts_with("warning: "), "{}", output.stderr);
+    assert!(
+        output.stderr.contains("the most similar is Moving"),
+        "{}",
+        output.stderr
+    );
 }
 
 #[test]
