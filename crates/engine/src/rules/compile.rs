@@ -17,7 +17,7 @@ const MAX_SELECTOR: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     /// An expression does not compile. The text has the hint of the compiler, if there is one.
-    #[error("{field}: {error}{}", error.hint.iter().map(|hint| format!(" (hint: {hint})")).collect::<String>())]
+    #[error("{field}: {error}{}", hint_in_parentheses(error))]
     Expression {
         /// Field of the expression, such as `rules[Migrating].expression`.
         field: String,
@@ -30,6 +30,12 @@ pub enum RuleSetError {
     /// not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
+}
+
+/// Returns the hint of an error for the end of a line, or an empty text.
+fn hint_in_parentheses(error: &CompileError) -> String {
+    let hint = error.hint.as_ref();
+    hint.map_or_else(String::new, |hint| format!(" (hint: {hint})"))
 }
 
 impl RuleSetError {
@@ -370,6 +376,35 @@ mod tests {
             "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
         );
         assert!(compile("x", &spec).is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let target = |target: &str| {
+            spec(&format!(
+                "component: c\ntarget: {{{target}}}\nrules:\n- {{operation: Moving, expression: 'true'}}\n"
+            ))
+        };
+        let cases = [
+            (
+                target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
+                "target: \"VirtualMachine\" is not a resource (hint: write the plural of the kind in lower case: virtualmachines)",
+            ),
+            (
+                target("group: '', version: apps/v1, resource: deployments"),
+                "target: \"apps/v1\" is not a version (hint: write group: apps and version: v1)",
+            ),
+            (
+                rule("{operation: Moving, expression: 'true', state: Blocked}"),
+                "rules[Moving].state: 1:1: undeclared reference to 'Blocked' (in container '') (hint: a string needs quotes inside the YAML quotes: \"'Blocked'\")",
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(problems(&spec), [expected]);
+        }
+        let spec = rule("{operation: Moving, expression: object.a = 1}");
+        let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
+        assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
     }
 
     #[test]

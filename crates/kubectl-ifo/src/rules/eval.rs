@@ -123,13 +123,18 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
             json!({"items": values.iter().map(one).collect::<Vec<_>>()})
         }
         Ok(values) => values.first().map_or(Value::Null, one),
-        Err(NoValue::Compile(error)) => json!({"error": {
-            "phase": "compile",
-            "message": error.message,
-            "line": error.line,
-            "column": error.column,
-            "hint": error.hint,
-        }}),
+        Err(NoValue::Compile(error)) => {
+            let mut fields = json!({
+                "phase": "compile",
+                "message": error.message,
+                "line": error.line,
+                "column": error.column,
+            });
+            if let Some(hint) = error.hint {
+                fields["hint"] = hint.into();
+            }
+            json!({"error": fields})
+        }
         Err(failure) => json!({"error": {
             "phase": "evaluate",
             "message": failure.to_string(),

@@ -260,11 +260,7 @@ impl Input {
 /// Returns the error for a text that is not YAML or JSON. `why` begins with line and column if they
 /// are known.
 fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
-    let hint = if why.contains("mapping values are not allowed") {
-        " (hint: put the expression or text in quotes, because ': ' begins a value in YAML)"
-    } else {
-        ""
-    };
+    let hint = yaml_hint(why).map_or(String::new(), |hint| format!(" (hint: {hint})"));
     let position = why.strip_prefix("line ").and_then(|rest| {
         let (line, rest) = rest.split_once(", column ")?;
         let (column, _) = rest.split_once(':')?;
@@ -283,6 +279,40 @@ fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
         text: format!("{source}: {why}{hint}"),
         excerpt,
     }
+}
+
+/// Returns a hint for an error of the YAML parser, if the mistake is frequent.
+fn yaml_hint(why: &str) -> Option<&'static str> {
+    const HINTS: [(&str, &str); 6] = [
+        (
+            "mapping values are not allowed",
+            "quote the expression, because ': ' begins a value in YAML",
+        ),
+        (
+            "trailing content after single-quoted",
+            "the value begins with a quote, so YAML reads only the quoted part. Put the whole \
+             expression in double quotes",
+        ),
+        (
+            "trailing content after double-quoted",
+            "the value begins with a quote, so YAML reads only the quoted part. Put the whole \
+             expression in double quotes, and use single quotes in the expression",
+        ),
+        (
+            "found a tab",
+            "indent with spaces, because YAML does not allow tabs",
+        ),
+        (
+            "did not find expected key",
+            "quote the expression, because it begins with a map or list of YAML",
+        ),
+        (
+            "unexpected character",
+            "quote the expression, because it begins with a character that is reserved in YAML",
+        ),
+    ];
+    let known = HINTS.iter().find(|(part, _)| why.contains(part));
+    known.map(|(_, hint)| *hint)
 }
 
 /// Returns the text of a file. `-` is standard input.

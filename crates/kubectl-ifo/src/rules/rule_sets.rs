@@ -42,7 +42,7 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     let mut faults = Vec::new();
     for FoundObject { source, object } in &input.objects {
-        if object.kind != KIND || object.group() != GROUP {
+        if !object.kind.eq_ignore_ascii_case(KIND) {
             continue;
         }
         let name = &object.name;
@@ -54,8 +54,8 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
             fault(format!("is defined twice, first in {first}"), None);
             continue;
         }
-        let version = object.json["apiVersion"].as_str().unwrap_or_default();
-        if version != api_version() {
+        let version = &object.api_version;
+        if *version != api_version() {
             let what = format!(
                 "apiVersion {version:?} does not exist (hint: write {})",
                 api_version()
@@ -63,10 +63,19 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
             fault(what, None);
             continue;
         }
+        if object.kind != KIND {
+            let kind = &object.kind;
+            fault(
+                format!("kind {kind:?} does not exist (hint: write {KIND})"),
+                None,
+            );
+            continue;
+        }
         let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
             Ok(rule_set) => rule_set,
             Err(error) => {
                 let what = unquoted_value(&object.json["spec"], "spec");
+                let what = what.map(|what| what.trim_start_matches("spec.").to_owned());
                 fault(what.unwrap_or_else(|| error.to_string()), None);
                 continue;
             }
@@ -114,23 +123,38 @@ const TEXT_FIELDS: [&str; 17] = [
     "work",
 ];
 
-/// Returns the error for the first field of [`TEXT_FIELDS`] that has a value without quotes, such as
+/// Returns the error for the first field of [`TEXT_FIELDS`] whose value is not a string, such as
 /// `expression: true`. `path` is the path of `value`.
 fn unquoted_value(value: &Value, path: &str) -> Option<String> {
     match value {
         Value::Object(members) => members.iter().find_map(|(name, member)| {
             let path = format!("{path}.{name}");
-            let kind = match member {
-                Value::Bool(_) => "a boolean",
-                Value::Number(_) => "a number",
-                _ => return unquoted_value(member, &path),
+            if !TEXT_FIELDS.contains(&name.as_str()) {
+                return unquoted_value(member, &path);
+            }
+            let (kind, hint) = match member {
+                Value::Bool(_) => ("a boolean", format!("put quotes around it: {name}: \"{member}\"")),
+                Value::Number(_) => ("a number", format!("put quotes around it: {name}: \"{member}\"")),
+                Value::Null => (
+                    "empty",
+                    "an expression that begins with `!` or `&` needs quotes, because these characters \
+                     have a meaning in YAML"
+                        .to_owned(),
+                ),
+                Value::Array(_) => ("a list of YAML", "quote the expression".to_owned()),
+                Value::Object(_) => ("a map of YAML", "quote the expression".to_owned()),
+                Value::String(_) => return None,
             };
-            TEXT_FIELDS.contains(&name.as_str()).then(|| {
-                format!("{path} is {kind}, not a text (hint: put quotes around it: {name}: \"{member}\")")
-            })
+            Some(format!("{path} is {kind}, not a string (hint: {hint})"))
         }),
-        Value::Array(elements) => (elements.iter().enumerate())
-            .find_map(|(index, element)| unquoted_value(element, &format!("{path}[{index}]"))),
+        Value::Array(elements) => elements.iter().enumerate().find_map(|(index, element)| {
+            // As in other errors, a rule is named by its operation.
+            let name = ["operation", "name", "key"]
+                .iter()
+                .find_map(|key| element.get(key)?.as_str());
+            let name = name.map_or_else(|| index.to_string(), str::to_owned);
+            unquoted_value(element, &format!("{path}[{name}]"))
+        }),
         _ => None,
     }
 }
