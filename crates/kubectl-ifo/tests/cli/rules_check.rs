@@ -29,7 +29,8 @@ fn all_errors_are_reported_with_their_position() {
             output.stderr
         );
     }
-    let errors = output.stderr.matches("error: ").count();
+    let lines = output.stderr.lines();
+    let errors = lines.filter(|line| line.starts_with("error: ")).count();
     assert_eq!(errors, 5, "{}", output.stderr);
 }
 

@@ -58,7 +58,7 @@ fn an_error_is_printed_with_its_phase_and_position() {
     };
     assert_eq!(
         json("object.status.phase ==\n obj"),
-        json!({"error": {"phase": "compile", "message": "undeclared reference to 'obj' (in container '')", "line": 2, "column": 2, "hint": null}})
+        json!({"error": {"phase": "compile", "message": "undeclared reference to 'obj' (in container '')", "line": 2, "column": 2}})
     );
     assert_eq!(
         json("object.status.nothing"),
