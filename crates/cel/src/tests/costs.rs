@@ -140,6 +140,7 @@ fn made(value: &V<'_>) -> u64 {
 
 /// Returns true for a function that does not read its arguments to their end, because the first
 /// part decides, or because only the length or an element at an index is read.
+#[expect(clippy::match_same_arms, reason = "each arm has its own reason")]
 fn reads_little(name: &str, overload: &Overload) -> bool {
     match name {
         "size" | "slice" | "charAt" | "first" | "last" => true,
@@ -199,10 +200,11 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
 
 #[test]
 fn a_huge_result_ends_with_an_exhausted_budget() {
+    let numbers: Vec<_> = (1..30_000).map(|at: u32| at.to_string()).collect();
     let json = format!(
-        r#"{{"list":[{}1],"numbers":[{}0],"text":"{}","url":"https://h/?{}"}}"#,
+        r#"{{"list":[{}1],"numbers":[{}],"text":"{}","url":"https://h/?{}"}}"#,
         "1,".repeat(999),
-        (1..30_000).map(|at| format!("{at},")).collect::<String>(),
+        numbers.join(","),
         "x".repeat(1 << 20),
         "&a=b".repeat(1 << 16),
     );
