@@ -132,6 +132,28 @@ impl Ty {
         matches!(self, Self::Error | Self::Free | Self::Dyn | Self::Schema(_))
     }
 
+    /// Returns the type with `dyn` instead of unknown types.
+    pub(super) fn without_unknown(self) -> Self {
+        match self {
+            Self::Free => Self::Dyn,
+            Self::Type(of) => Self::Type(Box::new(of.without_unknown())),
+            Self::List(of) => Self::list(of.without_unknown()),
+            Self::Optional(of) => Self::optional(of.without_unknown()),
+            Self::Map(key, value) => Self::map(key.without_unknown(), value.without_unknown()),
+            other => other,
+        }
+    }
+
+    /// Returns true if a part of the type is unknown.
+    fn has_unknown(&self) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Type(of) | Self::List(of) | Self::Optional(of) => of.has_unknown(),
+            Self::Map(key, value) => key.has_unknown() || value.has_unknown(),
+            _ => false,
+        }
+    }
+
     /// Returns true if a value of this type can be used where `other` is expected.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
@@ -149,11 +171,9 @@ impl Ty {
     /// Returns true if every value of the type `other` also has this type.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
             (Self::Schema(a), Self::Schema(b)) => a == b,
-            (_, Self::Dyn | Self::Error | Self::Schema(_)) | (Self::Free | Self::Schema(_), _) => {
-                false
-            }
+            (Self::Dyn, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
+            (_, Self::Dyn | Self::Schema(_)) | (Self::Free | Self::Schema(_), _) => false,
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.covers(other_key) && value.covers(other_value)
@@ -165,7 +185,7 @@ impl Ty {
     /// Returns true if the common type of both types is `dyn`, because a value can have one of several
     /// types of the schema.
     fn loses_schema_with(&self, other: &Self) -> bool {
-        (self.has_schema() || other.has_schema()) && !self.covers(other)
+        (self.has_schema() || other.has_schema()) && !self.covers(other) && !other.covers(self)
     }
 
     fn has_schema(&self) -> bool {
@@ -196,12 +216,12 @@ impl Ty {
         match self {
             Self::Free => other.clone(),
             own if own.fits(other) => {
-                if other.covers(&own) {
-                    other.clone()
+                if own.covers(other) {
+                    own
                 } else if own.loses_schema_with(other) {
                     Self::Dyn
                 } else {
-                    own
+                    other.clone()
                 }
             }
             _ => Self::Dyn,
@@ -229,21 +249,24 @@ pub(super) fn resolve_with_schema(name: &str, args: &[Ty], member: bool) -> Resu
 /// the first of `args` is the type of the receiver.
 pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     let mut result: Option<Ty> = None;
+    let mut known = args.to_vec();
     for overload in overloads(name) {
         if overload.member != member || overload.args.len() != args.len() {
             continue;
         }
         let mut bound = Bound::default();
-        if args
-            .iter()
-            .zip(overload.args)
-            .all(|(arg, wanted)| bound.takes(arg, *wanted))
-        {
+        let mut pairs = known.iter().zip(overload.args);
+        if pairs.all(|(arg, wanted)| bound.takes(arg, *wanted)) {
             let ty = bound.result(overload.result);
+            // As in cel-go, unknown types of two overloads are different types, and an unknown type
+            // becomes the type that the first matching overload wants.
             result = Some(match result {
-                Some(other) if other != ty => Ty::Dyn,
+                Some(other) if other != ty || other.has_unknown() => Ty::Dyn,
                 _ => ty,
             });
+            for (arg, wanted) in known.iter_mut().zip(overload.args) {
+                bound.make_known(arg, *wanted);
+            }
         }
     }
     result.ok_or_else(|| {
@@ -282,6 +305,21 @@ impl Bound {
                 self.takes(key, *wanted_key) && self.takes(value, *wanted_value)
             }
             (wanted, arg) => arg.fits(&self.result(wanted)),
+        }
+    }
+
+    /// Replaces the unknown types in the type of an argument by the types that `wanted` has there.
+    fn make_known(&self, arg: &mut Ty, wanted: P) {
+        match (wanted, arg) {
+            (wanted, arg @ Ty::Free) => *arg = self.result(wanted),
+            (P::List(wanted), Ty::List(of))
+            | (P::Type(wanted), Ty::Type(of))
+            | (P::Optional(wanted), Ty::Optional(of)) => self.make_known(of, *wanted),
+            (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
+                self.make_known(key, *wanted_key);
+                self.make_known(value, *wanted_value);
+            }
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use super::convert::{arithmetic, convert};
+use super::convert::{COPY_BYTES_PER_STEP, arithmetic, convert};
 use super::failure::{FailureText, FixedText};
 use super::lists;
 use super::op::{
@@ -18,9 +18,8 @@ use super::quantity;
 use super::strings;
 use super::time::duration_part;
 use super::trace::{Observer, locate};
-use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
-use super::{EvaluationScope, Program};
-use super::{addresses, formats, versions};
+use super::value::{Fault, Text, V, charge, equal, exact_int, key_cost, order, same_key, steps};
+use super::{Budget, EvaluationScope, Program, addresses, formats, versions};
 
 /// Number of bytes that are compared or searched in one step of the budget.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
@@ -54,6 +53,9 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
     }
 
     pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
+        if !O::OBSERVES {
+            return self.dispatch(op);
+        }
         let mut outcome = self.dispatch(op);
         self.observer.evaluated(op, &mut outcome);
         outcome
@@ -173,7 +175,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
             for field in fields {
                 match node.get(field) {
                     Some(member) => node = member,
-                    None => return select(&V::of(node), field),
+                    None => return select(&V::of(node), field, self.scope.budget),
                 }
             }
             return Ok(V::of(node));
@@ -183,11 +185,11 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
             let Some(optional) = optional else {
                 return Ok(V::Optional(None));
             };
-            let found = present_path((*optional).clone(), fields)?;
+            let found = present_path((*optional).clone(), fields, self.scope.budget)?;
             return Ok(found.map_or(V::Optional(None), V::some));
         }
         for field in fields {
-            value = select(&value, field)?;
+            value = select(&value, field, self.scope.budget)?;
         }
         Ok(value)
     }
@@ -206,27 +208,30 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
     ) -> Result<Option<V<'e>>, Fault<'e>> {
         match self.eval(base)? {
             V::Optional(None) => Ok(None),
-            V::Optional(Some(value)) => present_path((*value).clone(), fields),
-            value => present_path(value, fields),
+            V::Optional(Some(value)) => present_path((*value).clone(), fields, self.scope.budget),
+            value => present_path(value, fields, self.scope.budget),
         }
     }
 
     #[inline(never)]
     fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
-        let present = match self.eval(base)? {
-            V::Optional(None) => false,
-            V::Optional(Some(value)) => present_field(&value, field)?.is_some(),
-            value => present_field(&value, field)?.is_some(),
+        let base = self.eval(base)?;
+        let value = match &base {
+            V::Optional(None) => return Ok(V::Bool(false)),
+            V::Optional(Some(value)) => value,
+            value => value,
         };
-        Ok(V::Bool(present))
+        let found = present_field(value, field, self.scope.budget)?;
+        Ok(V::Bool(found.is_some()))
     }
 
     #[inline(never)]
     fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
-        let (value, index) = self.pair(pair)?;
+        let value = self.eval(&pair.0)?;
         if let V::Optional(optional) = value {
-            return self.present_index(optional.as_deref(), &index);
+            return self.present_index(optional.as_deref(), &pair.1);
         }
+        let index = self.eval(&pair.1)?;
         let found = self.element_at(&value, &index)?;
         found.ok_or(match &pair.1 {
             Op::Const(literal) => Fault::MissingLiteral(literal),
@@ -236,20 +241,20 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
 
     #[inline(never)]
     fn optional_index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
-        let (value, index) = self.pair(pair)?;
-        match value {
-            V::Optional(optional) => self.present_index(optional.as_deref(), &index),
-            value => self.present_index(Some(&value), &index),
+        match self.eval(&pair.0)? {
+            V::Optional(optional) => self.present_index(optional.as_deref(), &pair.1),
+            value => self.present_index(Some(&value), &pair.1),
         }
     }
 
     /// Returns the element or member at an index as an optional value. `value` is None if the value
-    /// itself does not exist.
-    fn present_index(&mut self, value: Option<&V<'e>>, index: &V<'e>) -> Outcome<'e> {
+    /// itself does not exist. As in cel-go, the index is not evaluated then.
+    fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));
         };
-        let found = self.element_at(value, index)?;
+        let index = self.eval(index)?;
+        let found = self.element_at(value, &index)?;
         Ok(found.map_or(V::Optional(None), V::some))
     }
 
@@ -274,7 +279,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         }
         match index {
             V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
-                charge(self.scope.budget, value.find_cost())?;
+                charge(self.scope.budget, value.find_cost(index))?;
                 Ok(value.find(index))
             }
             other => Err(Fault::words(&[
@@ -310,6 +315,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut map = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
+            charge(self.scope.budget, key_cost(map.len(), &key))?;
             insert(&mut map, key, value);
         }
         Ok(V::Map(map.into()))
@@ -321,6 +327,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut map = Vec::with_capacity(entries.len());
         for (key, value, optional) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
+            charge(self.scope.budget, key_cost(map.len(), &key))?;
             match present_item(value, *optional)? {
                 Some(value) => insert(&mut map, key, value),
                 // As in cel-go, an optional entry without a value removes an earlier entry.
@@ -444,7 +451,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
     fn contained(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
         let (value, range) = self.pair(pair)?;
         if range.is_map() {
-            charge(self.scope.budget, range.find_cost())?;
+            charge(self.scope.budget, range.find_cost(&value))?;
             return Ok(V::Bool(range.find(&value).is_some()));
         }
         if !range.is_list() {
@@ -620,6 +627,10 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
             return Err(Fault::no_overload());
         };
         if let Function::Get(part) = function {
+            charge(
+                self.scope.budget,
+                steps(argument.len(), COPY_BYTES_PER_STEP),
+            )?;
             return get(part, text, Some(argument));
         }
         let V::Str(text) = text else {
@@ -716,7 +727,10 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut found = 0;
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            found += usize::from(self.test(&fold.body)?);
+            match self.test(&fold.body) {
+                Ok(passed) => found += usize::from(passed),
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
+            }
         }
         Ok(V::Bool(found == 1))
     }
@@ -727,16 +741,63 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut items = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if !self.passes(fold)? {
-                continue;
-            }
-            if fold.kind == ComprehensionKind::Map {
-                items.push(self.eval(&fold.body)?);
-            } else if self.test(&fold.body)? {
-                items.extend(range.item(index));
+            match self.collected(fold, range, index) {
+                Ok(item) => items.extend(item),
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
             }
         }
         Ok(V::List(items.into()))
+    }
+
+    /// Returns the element of the result for the element or key at `index`, or None if the condition
+    /// is false.
+    fn collected(
+        &mut self,
+        fold: &'e Comprehension,
+        range: &V<'e>,
+        index: usize,
+    ) -> Result<Option<V<'e>>, Fault<'e>> {
+        if fold.kind != ComprehensionKind::Filter {
+            return if self.passes(fold)? {
+                self.eval(&fold.body).map(Some)
+            } else {
+                Ok(None)
+            };
+        }
+        let passed = self.test(&fold.body)?;
+        Ok(passed.then(|| range.item(index)).flatten())
+    }
+
+    /// Returns the fault of a comprehension in which the iteration `failed` has ended with `fault`.
+    /// As in cel-go, the conditions of the later iterations are evaluated, too. If one of them
+    /// fails, its fault is the result.
+    #[inline(never)]
+    fn last_fault(
+        &mut self,
+        fold: &'e Comprehension,
+        range: &V<'e>,
+        failed: usize,
+        fault: Fault<'e>,
+    ) -> Fault<'e> {
+        let condition = match fold.kind {
+            ComprehensionKind::ExistsOne | ComprehensionKind::Filter => Some(&fold.body),
+            _ => fold.test.as_ref(),
+        };
+        let Some(condition) = condition else {
+            return fault;
+        };
+        let depth = self.vars.len() - 1 - usize::from(fold.two_variables);
+        let mut last = fault;
+        for index in failed + 1..range.len() {
+            if matches!(last, Fault::Budget) {
+                break;
+            }
+            let tested = self.bind(fold, range, depth, index);
+            if let Err(fault) = tested.and_then(|()| self.test(condition)) {
+                last = fault;
+            }
+        }
+        last
     }
 
     /// Evaluates the condition of a comprehension. Without a condition, the result is true.
@@ -750,9 +811,10 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut entries = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if self.passes(fold)? {
-                let key = self.comprehension_variable(depth)?;
-                entries.push((key, self.eval(&fold.body)?));
+            match self.collected(fold, range, index) {
+                Ok(Some(value)) => entries.push((self.comprehension_variable(depth)?, value)),
+                Ok(None) => {}
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
             }
         }
         Ok(V::Map(entries.into()))
@@ -764,26 +826,37 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         let mut entries: Vec<(V<'e>, V<'e>)> = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if !self.passes(fold)? {
-                continue;
-            }
-            let map = self.eval(&fold.body)?;
-            if !map.is_map() {
-                return Err(Fault::no_overload());
-            }
-            for entry in 0..map.len() {
-                // The new key is compared with all previous keys.
-                charge(self.scope.budget, 1 + steps(entries.len(), 16))?;
-                let Some((key, value)) = map.entry(entry) else {
-                    continue;
-                };
-                if entries.iter().any(|(own, _)| same_key(own, &key)) {
-                    return Err(Fault::error("insert failed: key already exists"));
-                }
-                entries.push((key, value));
+            let added = match self.collected(fold, range, index) {
+                Ok(None) => continue,
+                Ok(Some(map)) => self.add_entries(&mut entries, &map),
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = added {
+                return Err(self.last_fault(fold, range, index, fault));
             }
         }
         Ok(V::Map(entries.into()))
+    }
+
+    /// Adds the entries of `map`, whose keys must be new.
+    fn add_entries(
+        &mut self,
+        entries: &mut Vec<(V<'e>, V<'e>)>,
+        map: &V<'e>,
+    ) -> Result<(), Fault<'e>> {
+        if !map.is_map() {
+            return Err(Fault::no_overload());
+        }
+        for (key, value) in (0..map.len()).filter_map(|index| map.entry(index)) {
+            // The new key is compared with all previous keys.
+            let compared = steps(entries.len(), 16) + key_cost(entries.len(), &key);
+            charge(self.scope.budget, 1 + compared)?;
+            if entries.iter().any(|(own, _)| same_key(own, &key)) {
+                return Err(Fault::error("insert failed: key already exists"));
+            }
+            entries.push((key, value));
+        }
+        Ok(())
     }
 
     #[inline(never)]
@@ -843,7 +916,12 @@ fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>
 }
 
 /// Returns a field of a map, or None if it does not exist.
-fn present_field<'e>(value: &V<'e>, field: &'e str) -> Result<Option<V<'e>>, Fault<'e>> {
+fn present_field<'e>(
+    value: &V<'e>,
+    field: &'e str,
+    budget: &mut Budget,
+) -> Result<Option<V<'e>>, Fault<'e>> {
+    charge_field(value, field, budget)?;
     match value.field(field) {
         None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
         found => Ok(found),
@@ -851,9 +929,13 @@ fn present_field<'e>(value: &V<'e>, field: &'e str) -> Result<Option<V<'e>>, Fau
 }
 
 /// Returns the value at a path of fields, or None if it does not exist.
-fn present_path<'e>(mut value: V<'e>, fields: &'e [Box<str>]) -> Result<Option<V<'e>>, Fault<'e>> {
+fn present_path<'e>(
+    mut value: V<'e>,
+    fields: &'e [Box<str>],
+    budget: &mut Budget,
+) -> Result<Option<V<'e>>, Fault<'e>> {
     for field in fields {
-        match present_field(&value, field)? {
+        match present_field(&value, field, budget)? {
             Some(member) => value = member,
             None => return Ok(None),
         }
@@ -863,11 +945,21 @@ fn present_path<'e>(mut value: V<'e>, fields: &'e [Box<str>]) -> Result<Option<V
 
 /// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,
 /// as in cel-go.
-fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
+fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
+    charge_field(value, field, budget)?;
     match value.field(field) {
         Some(value) => Ok(value),
         None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
         None => Err(Fault::MissingField(field)),
+    }
+}
+
+/// Charges the steps for the search of a field. A name in an expression is short, so a search in a map
+/// of the document takes no steps.
+fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Result<(), Fault<'e>> {
+    match value {
+        V::Map(_) => charge(budget, value.find_cost(&V::Str(Text::Ref(field)))),
+        _ => Ok(()),
     }
 }
 

@@ -206,9 +206,8 @@ fn overload_hint(types: &str) -> Option<String> {
     let function = match (operator, other) {
         ("_+_", "string") => return None,
         ("_+_", _) => return Some("convert the other value to a string: string(…)".to_owned()),
-        (_, "timestamp" | "duration") => other,
         (_, "kubernetes.Quantity") => "quantity",
-        (_, "int" | "uint" | "double") => other,
+        (_, "timestamp" | "duration" | "int" | "uint" | "double") => other,
         (_, "bool") => {
             return Some("a bool is compared with true or false without quotes".to_owned());
         }

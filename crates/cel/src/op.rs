@@ -456,6 +456,11 @@ static FUNCTIONS: [(&str, Function); 104] = [
 ];
 
 impl Function {
+    /// Returns the names of all functions, without those such as `format.uri`.
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        FUNCTIONS.iter().map(|(name, _)| *name)
+    }
+
     /// Returns the function with a name such as `size` or `sets.contains`.
     pub(super) fn named(name: &str) -> Option<Self> {
         let mut functions = FUNCTIONS.iter();
@@ -469,11 +474,6 @@ impl Function {
         let mut functions = FUNCTIONS.iter();
         let found = functions.find(|(_, function)| *function == self);
         found.map_or("format", |(name, _)| name)
-    }
-
-    /// Returns the names of all functions, without the functions such as `format.uri`.
-    pub(super) fn names() -> impl Iterator<Item = &'static str> {
-        FUNCTIONS.iter().map(|(name, _)| *name)
     }
 
     /// Returns the name of the function for error texts. The result is empty for a function of the

@@ -5,15 +5,17 @@ use std::thread;
 use serde::Deserialize;
 
 use super::compile::Compiled;
-use super::time::Instant;
+use super::fuzzing::comparison::format_value;
 use super::*;
 
+mod costs;
 mod errors_contain_no_values;
 mod evaluation;
 mod explanations;
 mod failure_places;
 mod hostile_expressions;
 mod kubernetes;
+mod projections;
 mod schemas;
 mod variables;
 
@@ -22,24 +24,29 @@ fn compile_any(source: &str) -> Result<Compiled, CompileError> {
     compile::compile(source, ResultKind::Any, &Environment::default(), None)
 }
 
-/// Compiles each of `sources`. The results can have any type. All sources are compiled on one
-/// thread with a large stack. With one thread for each source, the tests would take more than twice
+/// Compiles each of `sources`. The results can have any type. The sources are compiled on two
+/// threads with a large stack. With one thread for each source, the tests would take more than twice
 /// as long.
 fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
     let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment, None);
+    let (first, second) = sources.split_at(sources.len() / 2);
     thread::scope(|scope| {
-        thread::Builder::new()
-            .stack_size(compile::STACK_BYTES)
-            .spawn_scoped(scope, || {
-                let sources = sources.iter().map(AsRef::as_ref);
-                sources.map(each).collect()
-            })
-            .unwrap()
-            .join()
-            .expect("the compiler must not panic")
+        let threads = [first, second].map(|half| {
+            let compile = move || {
+                let sources = half.iter().map(AsRef::as_ref);
+                sources.map(each).collect::<Vec<_>>()
+            };
+            let thread = thread::Builder::new().stack_size(compile::STACK_BYTES);
+            thread.spawn_scoped(scope, compile).unwrap()
+        });
+        let compiled = threads.into_iter().map(|thread| {
+            let half = thread.join();
+            half.expect("the compiler must not panic")
+        });
+        compiled.flatten().collect()
     })
 }
 
@@ -65,65 +72,6 @@ fn evaluate<'a>(
         }
         outcome => Ok(format_value(&outcome?)),
     }
-}
-
-/// Formats a value as in the golden file.
-fn format_value(value: &V<'_>) -> String {
-    match value {
-        V::Null => "null".to_owned(),
-        V::Bool(value) => format!("bool:{value}"),
-        V::Int(value) => format!("int:{value}"),
-        V::Uint(value) => format!("uint:{value}"),
-        V::Double(value) if value.is_nan() => "double:NaN".to_owned(),
-        V::Double(value) => format!("double:{:016x}", value.to_bits()),
-        V::Str(text) => format!("string:{}", go_json(text)),
-        V::Bytes(bytes) => {
-            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("bytes:{}", hex.concat())
-        }
-        V::Duration(nanoseconds) => format!("duration:{nanoseconds}"),
-        V::Time(time) => {
-            let nanoseconds = time.since(Instant::at(time.second()).unwrap()).unwrap();
-            format!("timestamp:{}.{nanoseconds:09}", time.second())
-        }
-        V::Type(name) => format!("type:{name}"),
-        V::Quantity(quantity) => format!("quantity:{quantity}"),
-        V::Url(url) => format!("url:{}", go_json(&url.to_string())),
-        V::Ip(ip) => format!("ip:{ip}"),
-        V::Cidr(cidr) => format!("cidr:{cidr}"),
-        V::Semver(version) => format!("semver:{version}"),
-        V::NamedFormat(format) => format!("format:{}", format.name()),
-        V::Optional(None) => "optional.none".to_owned(),
-        V::Optional(Some(value)) => format!("optional.of({})", format_value(value)),
-        _ if value.is_list() => {
-            let items: Vec<_> = (0..value.len())
-                .map(|index| format_value(&value.item(index).unwrap()))
-                .collect();
-            format!("[{}]", items.join(","))
-        }
-        _ => {
-            let mut entries: Vec<_> = (0..value.len())
-                .map(|index| {
-                    let (key, member) = value.entry(index).unwrap();
-                    format!("{}={}", format_value(&key), format_value(&member))
-                })
-                .collect();
-            entries.sort();
-            format!("{{{}}}", entries.join(","))
-        }
-    }
-}
-
-/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`, and two line
-/// separators.
-fn go_json(text: &str) -> String {
-    serde_json::to_string(text)
-        .unwrap()
-        .replace('&', "\\u0026")
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029")
 }
 
 /// Returns the projection of the whole object.

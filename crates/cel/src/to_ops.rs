@@ -56,8 +56,11 @@ pub(super) struct Lowered {
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Literals that a function can never accept, such as the pattern in `matches('[')`. These errors
-    /// are reported only if there are no other errors.
+    /// Literals that cel-go's validators refuse, such as the pattern in `matches('[')`. These errors
+    /// are reported only if the types are right.
+    pub invalid: Vec<NodeError>,
+    /// Other literals that a function can never accept, as in `int('a')`. These errors are reported
+    /// only if there are no other errors.
     pub unacceptable: Vec<NodeError>,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -88,6 +91,7 @@ pub(super) fn lower(
         reads_item: false,
         misused: Vec::new(),
         mistyped: Vec::new(),
+        invalid: Vec::new(),
         unacceptable: Vec::new(),
         enclosing_formats: 0,
         types: HashMap::new(),
@@ -103,6 +107,7 @@ pub(super) fn lower(
         weight: weight(lowering.ops),
         misused: lowering.misused,
         mistyped: lowering.mistyped,
+        invalid: lowering.invalid,
         unacceptable: lowering.unacceptable,
     }
 }
@@ -135,7 +140,8 @@ pub(super) struct Lowering<'v> {
     reads_item: bool,
     misused: Vec<NodeError>,
     mistyped: Vec<NodeError>,
-    pub unacceptable: Vec<NodeError>,
+    pub invalid: Vec<NodeError>,
+    unacceptable: Vec<NodeError>,
     /// Number of `format` calls around the current node.
     enclosing_formats: usize,
     /// The types of the nodes inside of `format` calls, by node.
@@ -391,15 +397,7 @@ impl Lowering<'_> {
         }
         let (operand, ty, _) = self.field_of(node, operand, field.inner());
         let ty = Ty::optional(ty);
-        let field = field.inner().into();
-        let op = match operand {
-            Op::OptionalPath(base, mut fields) => {
-                fields.push(field);
-                Op::OptionalPath(base, fields)
-            }
-            operand => Op::OptionalPath(Box::new(operand), vec![field]),
-        };
-        (op, ty)
+        (optional_path(operand, field.inner().into()), ty)
     }
 
     /// Returns true if `node` is the name `variables`. Returns false if a comprehension variable
@@ -418,7 +416,7 @@ impl Lowering<'_> {
         };
         self.depth = self.depth.max(self.level + program.0.depth);
         self.reads_now |= program.0.reads_now;
-        (Op::Variable(slot), program.0.ty.clone())
+        (Op::Variable(slot), program.0.ty.clone().without_unknown())
     }
 
     /// Returns the operand of a field selection, and the type of the field. The flag is true if the
@@ -562,7 +560,6 @@ impl Lowering<'_> {
     ) -> (Op, Ty) {
         let all = target.into_iter().chain(args);
         let (ops, types): (Vec<_>, Vec<_>) = all.map(|arg| self.expr(arg)).unzip();
-        let before = self.unacceptable.len();
         let mut applied = self.apply(node, name, ops, &types, target.is_some());
         if self.schema.is_some() {
             if let Some(ty) = self.indexed_type(node, name, args, &types) {
@@ -571,9 +568,7 @@ impl Lowering<'_> {
             self.check_values(node, name, args, target);
         }
         if let Some((argument, reason)) = refused_literal(name, args) {
-            // The error of the argument replaces the error of the call.
-            self.unacceptable.truncate(before);
-            self.unacceptable.push(NodeError {
+            self.invalid.push(NodeError {
                 node: argument,
                 message: format!("invalid {name} argument: {reason}"),
             });
@@ -686,7 +681,7 @@ impl Lowering<'_> {
                 Ok(pattern) => (with_pattern(function, ops, pattern), ty),
                 Err(message) => {
                     self.unacceptable.push(NodeError { node, message });
-                    error_op()
+                    (error_op().0, ty)
                 }
             };
         }
@@ -698,6 +693,10 @@ impl Lowering<'_> {
                 Op::Otherwise(Box::new((first, second)), true)
             }
             (Some(function), Ok(args)) => Op::Call(function, args.into()),
+            (Some(Function::Sum), Err(mut args)) => {
+                args.extend(zero(&ty).map(Op::Const));
+                Op::Call(Function::Sum, args)
+            }
             (Some(function), Err(args)) => Op::Call(function, args),
             (None, Ok([left, right])) => binary(name, left, right),
             (None, Err(args)) => match <[Op; 3]>::try_from(args) {
@@ -737,7 +736,15 @@ impl Lowering<'_> {
             );
         }
         let (range, range_ty) = self.expr(target);
-        let (key, value) = self.range_types(target.id, &range_ty, variables);
+        // As in cel-go, the error of a wrong range of `sortBy` has the position of the call.
+        let place = match kind {
+            ComprehensionKind::SortBy => node,
+            _ => target.id,
+        };
+        let (key, value) = self.range_types(place, &range_ty, variables);
+        // cel-go infers an unknown type from the first use of the variable. Here, a variable of
+        // unknown type is dyn, so that all uses of it are allowed.
+        let (key, value) = (key.without_unknown(), value.without_unknown());
         let before = self.ops;
         let outer = self.vars.len();
         self.vars
@@ -846,7 +853,11 @@ impl Lowering<'_> {
             ComprehensionKind::TransformMap => Ty::map(first, body.clone()),
             ComprehensionKind::TransformMapEntry => {
                 let empty = Ty::map(Ty::Free, Ty::Free);
-                check("cel.@mapInsert", &[empty, body.clone()], false)
+                match check("cel.@mapInsert", &[empty.clone(), body.clone()], false) {
+                    // As in cel-go, the result is a map also if the check fails.
+                    Ty::Error => empty,
+                    ty => ty,
+                }
             }
             ComprehensionKind::SortBy => {
                 let keys = Ty::list(body.clone());
@@ -872,10 +883,12 @@ impl Lowering<'_> {
         };
         let name = without_dot(name).to_owned();
         let (target, ty) = self.expr(target);
-        if let Err(message) = resolve("hasValue", std::slice::from_ref(&ty), true) {
-            return self.mistyped(node, message);
-        }
-        let value = ty.optional_value().cloned().unwrap_or(Ty::Dyn);
+        let value = match resolve("hasValue", std::slice::from_ref(&ty), true) {
+            Ok(_) => (ty.optional_value().cloned())
+                .unwrap_or(Ty::Dyn)
+                .without_unknown(),
+            Err(message) => self.mistyped(node, message).1,
+        };
         let before = self.ops;
         self.vars.push((name, value));
         let (body, body_ty) = self.expr(body);
@@ -919,6 +932,16 @@ pub(super) fn comprehension_kind(name: &str, args: usize) -> Option<(Comprehensi
 /// Returns `path` with one more step.
 fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
     path.iter().cloned().chain([step]).collect()
+}
+
+/// Returns the sum of an empty list. The type of the sum is known when the expression is compiled.
+fn zero(ty: &Ty) -> Option<Const> {
+    match ty {
+        Ty::Uint => Some(Const::Uint(0)),
+        Ty::Double => Some(Const::Double(0.0)),
+        Ty::Duration => Some(Const::Duration(0)),
+        _ => None,
+    }
 }
 
 fn optional_of(value: Op) -> Op {
@@ -1062,6 +1085,16 @@ fn path(base: Op, field: &str) -> Op {
     }
 }
 
+fn optional_path(base: Op, field: Box<str>) -> Op {
+    match base {
+        Op::OptionalPath(base, mut fields) => {
+            fields.push(field);
+            Op::OptionalPath(base, fields)
+        }
+        base => Op::OptionalPath(Box::new(base), vec![field]),
+    }
+}
+
 fn binary(name: &str, left: Op, right: Op) -> Op {
     let pair = |left, right| Box::new((left, right));
     match name {
@@ -1075,13 +1108,19 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
         operators::MULTIPLY => Op::Arith(pair(left, right), Arith::Mul),
         operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
         operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
-        operators::OPT_INDEX => Op::OptionalIndex(pair(left, right)),
+        operators::OPT_INDEX => match right {
+            // `a[?'b']` is the same as `a.?b` for values of all types.
+            Op::Const(Const::Str(field)) => optional_path(left, field),
+            right => Op::OptionalIndex(pair(left, right)),
+        },
         operators::INDEX => match right {
             // `a['b']` is the same as `a.b` for values of all types.
             Op::Const(Const::Str(field)) => path(left, &field),
             right => Op::Index(pair(left, right)),
         },
         operators::IN => match right {
+            // As in cel-go, the left operand is not evaluated.
+            Op::List(items) if items.is_empty() => Op::Const(Const::Bool(false)),
             Op::List(items) if items.iter().all(|item| matches!(item, Op::Const(_))) => {
                 let set = items.into_iter().filter_map(|item| match item {
                     Op::Const(value) => Some(value),

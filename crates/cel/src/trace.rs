@@ -19,10 +19,15 @@ use super::value::Fault;
 
 /// Receives the outcome of each op.
 pub(super) trait Observer<'e> {
+    /// False if the observer does nothing.
+    const OBSERVES: bool = true;
+
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>);
 }
 
 impl<'e> Observer<'e> for () {
+    const OBSERVES: bool = false;
+
     #[inline(always)]
     fn evaluated(&mut self, _: &'e Op, _: &mut Outcome<'e>) {}
 }

@@ -17,7 +17,7 @@ const MAX_SELECTOR: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     /// An expression does not compile. The text has the hint of the compiler, if there is one.
-    #[error("{field}: {error}{}", error.hint.iter().map(|hint| format!(" (hint: {hint})")).collect::<String>())]
+    #[error("{field}: {error}{}", hint_in_parentheses(error))]
     Expression {
         /// Field of the expression, such as `rules[Migrating].expression`.
         field: String,
@@ -30,6 +30,12 @@ pub enum RuleSetError {
     /// not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
+}
+
+/// Returns the hint of an error for the end of a line, or an empty text.
+fn hint_in_parentheses(error: &CompileError) -> String {
+    let hint = error.hint.as_ref();
+    hint.map_or_else(String::new, |hint| format!(" (hint: {hint})"))
 }
 
 impl RuleSetError {

@@ -85,7 +85,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
             return Ok(false);
         }
     };
-    let names = match Names::read(args) {
+    let names = match RuleSetNames::read(args) {
         Ok(names) => names,
         Err(why) => {
             complain("error", why);
@@ -153,13 +153,13 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
 }
 
 /// The names that a rule set defines for the expression.
-struct Names {
+struct RuleSetNames {
     environment: Environment,
     /// The `forEach` of the rule that `--operation` names.
     list: Option<Program>,
 }
 
-impl Names {
+impl RuleSetNames {
     fn read(args: &RulesEvalArgs) -> Result<Self, String> {
         let Some(path) = &args.rules else {
             return Ok(Self {
@@ -221,7 +221,11 @@ fn read(path: &Path) -> Result<Value, String> {
 }
 
 /// Returns the value of the expression, or its values for all elements of the list.
-fn evaluate(args: &RulesEvalArgs, names: &Names, json: &[u8]) -> Result<Vec<TypedValue>, NoValue> {
+fn evaluate(
+    args: &RulesEvalArgs,
+    names: &RuleSetNames,
+    json: &[u8],
+) -> Result<Vec<TypedValue>, NoValue> {
     let program =
         compile(&args.expression, ResultKind::Any, &names.environment).map_err(NoValue::Compile)?;
     let mut projection = program.projection().clone();

@@ -29,8 +29,9 @@ fn all_errors_are_reported_with_their_position() {
             output.stderr
         );
     }
-    let errors = output.stderr.lines().filter(|line| line.starts_with("error: "));
-    assert_eq!(errors.count(), 5, "{}", output.stderr);
+    let lines = output.stderr.lines();
+    let errors = lines.filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(errors, 5, "{}", output.stderr);
 }
 
 #[test]
