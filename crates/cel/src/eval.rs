@@ -64,7 +64,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
     // This function is recursive, and the deepest tree must be evaluated on a stack of 2 MiB. So
     // most arms call a function that is not inlined, which keeps the stack frame of this function
     // small.
-    #[inline(always)]
+    #[inline]
     fn dispatch(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),

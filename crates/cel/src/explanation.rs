@@ -233,7 +233,14 @@ impl<'a> Explainer<'_, 'a, '_> {
 /// Returns the operands of an op. The body of a comprehension has several values, so it is left out.
 fn operands_of(op: &Op) -> Vec<&Op> {
     match op {
-        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => Vec::new(),
+        // The optional in `has(variables.x)` is not a part of the text.
+        Op::Const(_)
+        | Op::Object
+        | Op::Now
+        | Op::Item
+        | Op::Variable(_)
+        | Op::Var(_)
+        | Op::Call(Function::OptionalOf | Function::HasValue, _) => Vec::new(),
         Op::Path(operand, _)
         | Op::OptionalPath(operand, _)
         | Op::Has(operand, _)
@@ -249,8 +256,6 @@ fn operands_of(op: &Op) -> Vec<&Op> {
         | Op::In(pair)
         | Op::Otherwise(pair, _) => vec![&pair.0, &pair.1],
         Op::Cond(parts) => vec![&parts.0, &parts.1, &parts.2],
-        // The optional in `has(variables.x)` is not a part of the text.
-        Op::Call(Function::OptionalOf | Function::HasValue, _) => Vec::new(),
         Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => ops.iter().collect(),
         Op::OptionalList(ops) => ops.iter().map(|(op, _)| op).collect(),
         Op::Map(entries) => entries

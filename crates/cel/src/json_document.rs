@@ -448,6 +448,7 @@ struct NeededKey<'p>(&'p NeededPart);
 impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
     type Value = Option<(Cow<'a, str>, &'p NeededPart)>;
 
+    #[inline]
     fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<Self::Value, D::Error> {
         input.deserialize_str(self)
     }
@@ -460,6 +461,7 @@ impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
         f.write_str("a key")
     }
 
+    #[inline]
     fn visit_borrowed_str<E>(self, key: &'a str) -> Result<Self::Value, E> {
         Ok(self.0.member(key).map(|need| (Cow::Borrowed(key), need)))
     }

@@ -321,6 +321,8 @@ impl Program {
     }
 
     /// Adds the position of the whole expression to an error of its result.
+    #[cold]
+    #[inline(never)]
     fn at_root(&self, fault: EvaluationFault) -> EvaluationFault {
         let EvaluationFault::Error(mut failure) = fault else {
             return fault;

@@ -69,6 +69,7 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
 
 /// Returns true if two values are equal. As in cel-go's functions of lists, values whose comparison
 /// is an error are not equal.
+#[inline]
 pub(super) fn matches<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     match equal(a, b, budget) {
         Err(Fault::Budget) => Err(Fault::Budget),

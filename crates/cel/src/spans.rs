@@ -52,14 +52,16 @@ pub(super) fn address(op: &Op) -> usize {
 }
 
 fn operands_address(op: &Op) -> Option<usize> {
-    fn of<T>(operands: &T) -> Option<usize> {
-        Some(std::ptr::from_ref(operands).addr())
+    fn of<T>(operands: &T) -> usize {
+        std::ptr::from_ref(operands).addr()
     }
     fn of_list<T>(operands: &[T]) -> Option<usize> {
-        operands.first().and_then(of)
+        operands.first().map(of)
     }
-    match op {
-        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => None,
+    Some(match op {
+        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => {
+            return None;
+        }
         Op::Path(operand, _)
         | Op::OptionalPath(operand, _)
         | Op::Has(operand, _)
@@ -75,14 +77,14 @@ fn operands_address(op: &Op) -> Option<usize> {
         | Op::In(pair)
         | Op::Otherwise(pair, _) => of(&**pair),
         Op::Cond(parts) => of(&**parts),
-        Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => of_list(ops),
-        Op::OptionalList(ops) => of_list(ops),
-        Op::Map(entries) => of_list(entries),
-        Op::OptionalMap(entries) => of_list(entries),
+        Op::List(ops) | Op::And(ops) | Op::Or(ops) | Op::Call(_, ops) => of_list(ops)?,
+        Op::OptionalList(ops) => of_list(ops)?,
+        Op::Map(entries) => of_list(entries)?,
+        Op::OptionalMap(entries) => of_list(entries)?,
         Op::Find(search) => of(&**search),
         Op::Fold(fold) => of(&**fold),
         Op::OptionalTransform(transform) => of(&**transform),
-    }
+    })
 }
 
 /// Returns line and column, from 1, of the byte `offset` of `source`.
@@ -143,11 +145,10 @@ fn balanced_end(source: &str, start: usize, end: usize) -> usize {
             (Some(_), _) if is_escaped => is_escaped = false,
             (Some(_), '\\') => is_escaped = true,
             (Some(own), c) if own == c => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '(' | '[' | '{') => open += 1,
             (None, ')' | ']' | '}') => open -= 1,
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
     }
     source.len()

@@ -28,7 +28,7 @@ pub(super) trait Observer<'e> {
 impl<'e> Observer<'e> for () {
     const OBSERVES: bool = false;
 
-    #[inline(always)]
+    #[inline]
     fn evaluated(&mut self, _: &'e Op, _: &mut Outcome<'e>) {}
 }
 
@@ -240,7 +240,7 @@ pub(super) fn locate<'e, 'a: 'e>(
 }
 
 impl<'e, O: Observer<'e>> Observer<'e> for &mut O {
-    #[inline(always)]
+    #[inline]
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
         (**self).evaluated(op, outcome);
     }

@@ -17,13 +17,17 @@ impl ObjectSchema for Pods {
             .collect();
         let text = || FieldType::String { values: Vec::new() };
         match path.join(".").as_str() {
-            "" | "spec" | "status" | "metadata" | "metadata.labels" => FieldType::Object,
+            "" | "spec" | "status" | "metadata" | "metadata.labels" | "status.conditions.[*]" => {
+                FieldType::Object
+            }
             "status.conditions" | "spec.names" => FieldType::List,
-            "status.conditions.[*]" => FieldType::Object,
             "spec.replicas" => FieldType::Int,
             "spec.paused" => FieldType::Bool,
-            "metadata.creationTimestamp" | "metadata.labels.[]" | "metadata.labels.app" => text(),
-            "spec.names.[*]" | "status.conditions.[*].type" => text(),
+            "metadata.creationTimestamp"
+            | "metadata.labels.[]"
+            | "metadata.labels.app"
+            | "spec.names.[*]"
+            | "status.conditions.[*].type" => text(),
             "status.phase" => FieldType::String {
                 values: vec!["Pending".to_owned(), "Running".to_owned()],
             },

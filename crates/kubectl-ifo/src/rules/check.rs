@@ -235,7 +235,7 @@ impl Checker<'_> {
                     field,
                     source,
                     (named.line, named.column),
-                    unknown.to_string(),
+                    &unknown.to_string(),
                 );
             }
         }
@@ -243,12 +243,12 @@ impl Checker<'_> {
         let program = checked.map_err(|error| {
             let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
             let text = format!("{}{}", error.message, hint.collect::<String>());
-            self.add(field, source, (error.line, error.column), text);
+            self.add(field, source, (error.line, error.column), &text);
         });
         (read.origin, program.ok())
     }
 
-    fn add(&mut self, field: &str, source: &str, (line, column): (usize, usize), what: String) {
+    fn add(&mut self, field: &str, source: &str, (line, column): (usize, usize), what: &str) {
         let problem = SchemaProblem {
             text: format!("{field}: {line}:{column}: {what}"),
             excerpt: excerpt(source, line, column),

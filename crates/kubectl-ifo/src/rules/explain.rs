@@ -147,17 +147,14 @@ pub(super) fn explain(
                 item: None,
                 all: &mut all,
             };
-            match reason {
-                Some(reason) => {
-                    explainer.add("expression", "not evaluated", Some(reason), Vec::new());
-                }
-                None => {
-                    let mut budget = Budget { left: MAX_STEPS };
-                    let mut scope = EvaluationScope::new(doc, now, &mut budget);
-                    scope.set_variables(&rule_set.environment);
-                    explainer.explain(&mut scope);
-                }
+            if reason.is_some() {
+                explainer.add("expression", "not evaluated", reason, Vec::new());
+                continue;
             }
+            let mut budget = Budget { left: MAX_STEPS };
+            let mut scope = EvaluationScope::new(doc, now, &mut budget);
+            scope.set_variables(&rule_set.environment);
+            explainer.explain(&mut scope);
         }
     }
     all

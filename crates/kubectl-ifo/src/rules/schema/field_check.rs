@@ -155,10 +155,10 @@ impl<'s> SchemaRoot<'s> {
             let inside = self.inside(&here);
             here = match step {
                 // The keys of a map are strings.
-                PathStep::Each if inside.elements.is_empty() => match inside.values.is_empty() {
-                    true => Vec::new(),
-                    false => vec![&*TEXT],
-                },
+                PathStep::Each if inside.elements.is_empty() && inside.values.is_empty() => {
+                    Vec::new()
+                }
+                PathStep::Each if inside.elements.is_empty() => vec![&*TEXT],
                 PathStep::Each => inside.elements,
                 // The members of an object with named fields can have several types.
                 PathStep::Index if !inside.fields.is_empty() => Vec::new(),
