@@ -125,6 +125,16 @@ impl Ty {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
 
+    /// Returns true if a part of the type is unknown.
+    fn has_unknown(&self) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Type(of) | Self::List(of) | Self::Optional(of) => of.has_unknown(),
+            Self::Map(key, value) => key.has_unknown() || value.has_unknown(),
+            _ => false,
+        }
+    }
+
     /// Returns true if a value of this type can be used where `other` is expected.
     pub(super) fn fits(&self, other: &Self) -> bool {
         match (self, other) {
@@ -173,21 +183,24 @@ impl Ty {
 /// the first of `args` is the type of the receiver.
 pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     let mut result: Option<Ty> = None;
+    let mut known = args.to_vec();
     for overload in overloads(name) {
         if overload.member != member || overload.args.len() != args.len() {
             continue;
         }
         let mut bound = Bound::default();
-        if args
-            .iter()
-            .zip(overload.args)
-            .all(|(arg, wanted)| bound.takes(arg, *wanted))
-        {
+        let mut pairs = known.iter().zip(overload.args);
+        if pairs.all(|(arg, wanted)| bound.takes(arg, *wanted)) {
             let ty = bound.result(overload.result);
+            // As in cel-go, unknown types of two overloads are different types, and an unknown type
+            // becomes the type that the first matching overload wants.
             result = Some(match result {
-                Some(other) if other != ty => Ty::Dyn,
+                Some(other) if other != ty || other.has_unknown() => Ty::Dyn,
                 _ => ty,
             });
+            for (arg, wanted) in known.iter_mut().zip(overload.args) {
+                bound.make_known(arg, *wanted);
+            }
         }
     }
     result.ok_or_else(|| {
@@ -226,6 +239,21 @@ impl Bound {
                 self.takes(key, *wanted_key) && self.takes(value, *wanted_value)
             }
             (wanted, arg) => arg.fits(&self.result(wanted)),
+        }
+    }
+
+    /// Replaces the unknown types in the type of an argument by the types that `wanted` has there.
+    fn make_known(&self, arg: &mut Ty, wanted: P) {
+        match (wanted, arg) {
+            (wanted, arg @ Ty::Free) => *arg = self.result(wanted),
+            (P::List(wanted), Ty::List(of))
+            | (P::Type(wanted), Ty::Type(of))
+            | (P::Optional(wanted), Ty::Optional(of)) => self.make_known(of, *wanted),
+            (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
+                self.make_known(key, *wanted_key);
+                self.make_known(value, *wanted_value);
+            }
+            _ => {}
         }
     }
 

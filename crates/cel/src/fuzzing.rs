@@ -2,6 +2,10 @@
 //! guarantees. The fuzz targets in `fuzz/` call [`expression`] with generated texts. The tests call
 //! it with the texts of the fuzz corpus.
 
+pub mod comparison;
+mod operands;
+pub mod random_expressions;
+
 use super::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, NameOrigins, Program, Projection,
     ResultKind, STEPS_PER_OBJECT, TypedValue, compile, fields,

@@ -456,6 +456,12 @@ static FUNCTIONS: [(&str, Function); 104] = [
 ];
 
 impl Function {
+    /// Returns the names of all functions, without those such as `format.uri`.
+    #[cfg(any(fuzzing, test, feature = "fuzzing"))]
+    pub(super) fn names() -> impl Iterator<Item = &'static str> {
+        FUNCTIONS.iter().map(|(name, _)| *name)
+    }
+
     /// Returns the function with a name such as `size` or `sets.contains`.
     pub(super) fn named(name: &str) -> Option<Self> {
         let mut functions = FUNCTIONS.iter();

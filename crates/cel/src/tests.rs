@@ -5,7 +5,7 @@ use std::thread;
 use serde::Deserialize;
 
 use super::compile::Compiled;
-use super::time::Instant;
+use super::fuzzing::comparison::format_value;
 use super::*;
 
 mod errors_contain_no_values;
@@ -55,65 +55,6 @@ fn evaluate<'a>(
     let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, budget);
     let value = Context::new(&mut scope).eval(&compiled.op)?;
     Ok(format_value(&value))
-}
-
-/// Formats a value as in the golden file.
-fn format_value(value: &V<'_>) -> String {
-    match value {
-        V::Null => "null".to_owned(),
-        V::Bool(value) => format!("bool:{value}"),
-        V::Int(value) => format!("int:{value}"),
-        V::Uint(value) => format!("uint:{value}"),
-        V::Double(value) if value.is_nan() => "double:NaN".to_owned(),
-        V::Double(value) => format!("double:{:016x}", value.to_bits()),
-        V::Str(text) => format!("string:{}", go_json(text)),
-        V::Bytes(bytes) => {
-            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("bytes:{}", hex.concat())
-        }
-        V::Duration(nanoseconds) => format!("duration:{nanoseconds}"),
-        V::Time(time) => {
-            let nanoseconds = time.since(Instant::at(time.second()).unwrap()).unwrap();
-            format!("timestamp:{}.{nanoseconds:09}", time.second())
-        }
-        V::Type(name) => format!("type:{name}"),
-        V::Quantity(quantity) => format!("quantity:{quantity}"),
-        V::Url(url) => format!("url:{}", go_json(&url.to_string())),
-        V::Ip(ip) => format!("ip:{ip}"),
-        V::Cidr(cidr) => format!("cidr:{cidr}"),
-        V::Semver(version) => format!("semver:{version}"),
-        V::NamedFormat(format) => format!("format:{}", format.name()),
-        V::Optional(None) => "optional.none".to_owned(),
-        V::Optional(Some(value)) => format!("optional.of({})", format_value(value)),
-        _ if value.is_list() => {
-            let items: Vec<_> = (0..value.len())
-                .map(|index| format_value(&value.item(index).unwrap()))
-                .collect();
-            format!("[{}]", items.join(","))
-        }
-        _ => {
-            let mut entries: Vec<_> = (0..value.len())
-                .map(|index| {
-                    let (key, member) = value.entry(index).unwrap();
-                    format!("{}={}", format_value(&key), format_value(&member))
-                })
-                .collect();
-            entries.sort();
-            format!("{{{}}}", entries.join(","))
-        }
-    }
-}
-
-/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`, and two line
-/// separators.
-fn go_json(text: &str) -> String {
-    serde_json::to_string(text)
-        .unwrap()
-        .replace('&', "\\u0026")
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029")
 }
 
 /// Returns the projection of the whole object.

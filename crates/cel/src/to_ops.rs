@@ -559,7 +559,12 @@ impl Lowering<'_> {
             );
         }
         let (range, range_ty) = self.expr(target);
-        let (key, value) = self.range_types(target.id, &range_ty, variables);
+        // As in cel-go, the error of a wrong range of `sortBy` has the position of the call.
+        let place = match kind {
+            ComprehensionKind::SortBy => node,
+            _ => target.id,
+        };
+        let (key, value) = self.range_types(place, &range_ty, variables);
         let before = self.ops;
         let outer = self.vars.len();
         self.vars
@@ -898,6 +903,8 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
             right => Op::Index(pair(left, right)),
         },
         operators::IN => match right {
+            // As in cel-go, the left operand is not evaluated.
+            Op::List(items) if items.is_empty() => Op::Const(Const::Bool(false)),
             Op::List(items) if items.iter().all(|item| matches!(item, Op::Const(_))) => {
                 let set = items.into_iter().filter_map(|item| match item {
                     Op::Const(value) => Some(value),

@@ -5,6 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use super::super::fuzzing::comparison::{
+    Answer, DIFFERENCES, Difference, Variable, class, class_here, declare, has_other_text,
+    has_same_text,
+};
 use super::*;
 
 /// The first line of the file of answers.
@@ -13,28 +17,6 @@ struct Header {
     names: Vec<String>,
     /// JSON texts.
     objects: Vec<String>,
-}
-
-/// An expression with Kubernetes' answer.
-#[derive(Deserialize)]
-struct Answer {
-    topic: String,
-    expr: String,
-    /// The index of the object. Without an object, `object` is null.
-    object: Option<usize>,
-    /// The variables of the policy, in the order of their declaration.
-    #[serde(default)]
-    variables: Vec<Variable>,
-    /// `ok`, `compile-err` or `eval-err`.
-    phase: String,
-    /// The value or the error.
-    v: String,
-}
-
-#[derive(Clone, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-struct Variable {
-    name: String,
-    expression: String,
 }
 
 /// The file of answers, and each expression compiled.
@@ -129,191 +111,6 @@ impl Answers {
     }
 }
 
-/// Declares variables. As in a policy, a variable that does not compile cannot be used.
-fn declare(variables: &[Variable]) -> Environment {
-    let mut environment = Environment::default();
-    for Variable { name, expression } in variables {
-        if let Ok(program) = super::super::compile(expression, ResultKind::Any, &environment) {
-            // A reserved word such as `namespace` cannot be declared.
-            let _ = environment.declare(name, program);
-        }
-    }
-    environment
-}
-
-/// Returns the class of Kubernetes' answer: the value, or the kind of the error.
-fn class(answer: &Answer) -> String {
-    let v = &answer.v;
-    match &*answer.phase {
-        "ok" => with_plain_quantities(v),
-        "eval-err" if v.starts_with("no such key") || v.starts_with("index out of bounds") => {
-            "missing".to_owned()
-        }
-        other => other.to_owned(),
-    }
-}
-
-/// Returns the class of our answer.
-fn class_here(outcome: Result<String, EvaluationFault>) -> String {
-    match outcome {
-        Ok(value) => value,
-        Err(EvaluationFault::Missing(_)) => "missing".to_owned(),
-        Err(_) => "eval-err".to_owned(),
-    }
-}
-
-/// Replaces quantities such as `1536Mi` by numbers, because our quantities do not keep their unit.
-fn with_plain_quantities(value: &str) -> String {
-    let mut parts = value.split("quantity:");
-    let mut plain = parts.next().unwrap().to_owned();
-    for part in parts {
-        let end = part.find([',', ')', ']', '}', '=']).unwrap_or(part.len());
-        let (quantity, rest) = part.split_at(end);
-        let quantity =
-            quantity::Quantity::parse(quantity).unwrap_or_else(|_| panic!("a quantity in {value}"));
-        plain.extend(["quantity:", &quantity.to_string(), rest]);
-    }
-    plain
-}
-
-/// An intended difference between our answers and those of Kubernetes. The function receives
-/// Kubernetes' answer and the class of our answer.
-struct Difference {
-    reason: &'static str,
-    applies: fn(&Answer, &str) -> bool,
-}
-
-const DIFFERENCES: &[Difference] = &[
-    Difference {
-        reason: "A list or map literal can have values of different types, because rule sets of \
-                 earlier releases use such literals.",
-        applies: |answer, here| {
-            answer.v.contains(": expected type '")
-                && answer.v.contains("' but found '")
-                && answer.expr.contains(['[', '{'])
-                && here != "compile-err"
-        },
-    },
-    Difference {
-        reason: "cel-go panics. We return an error or the value.",
-        applies: |answer, _| {
-            answer.v.starts_with("panic:") || answer.v.starts_with("internal error:")
-        },
-    },
-    Difference {
-        reason: "cel-go computes the cost of flatten from the depth. We compute it from the list.",
-        applies: |answer, _| {
-            answer.v == "operation cancelled: actual cost limit exceeded"
-                && answer.expr.contains(".flatten(")
-        },
-    },
-    Difference {
-        reason: "cel-go changes the order of equal keys in a list of more than 12 elements.",
-        applies: |answer, _| answer.expr.ends_with(", 16].sortBy(x, x % 3)"),
-    },
-    Difference {
-        reason: "NaN has no order. We put it at the end.",
-        applies: |answer, _| answer.expr.contains("NaN") && answer.expr.ends_with(".sort()"),
-    },
-    Difference {
-        reason: "Numbers in texts cannot be hexadecimal or have underscores.",
-        applies: |answer, _| answer.expr.starts_with("double(") && answer.expr.contains(['_', 'x']),
-    },
-    Difference {
-        reason: "cel-go takes the precision of a number modulo 256. We refuse more than 255 digits.",
-        applies: |answer, here| answer.expr.contains("%.1000f") && here == "eval-err",
-    },
-    Difference {
-        reason: "There are no protobuf messages, because objects are JSON.",
-        applies: |answer, _| answer.expr.starts_with("google.protobuf."),
-    },
-    Difference {
-        reason: "The value of `variables` itself cannot be read, because each variable is evaluated \
-                 only when it is read.",
-        applies: |answer, here| {
-            here == "compile-err"
-                && [
-                    "variables)",
-                    "variables]",
-                    "variables ",
-                    "kubernetes.variables",
-                ]
-                .iter()
-                .any(|use_of| answer.expr.contains(use_of))
-                || answer.expr == "variables"
-        },
-    },
-    Difference {
-        reason: "Kubernetes reports a missing field in a variable as another error.",
-        applies: |answer, here| answer.v.starts_with("composited variable") && here == "missing",
-    },
-    Difference {
-        reason: "A field of an optional variable is optional, as for other optionals.",
-        applies: |answer, here| answer.expr == "variables.opt.x" && here == "optional.none",
-    },
-    Difference {
-        reason: "The types of variables are known when an expression is compiled.",
-        applies: |answer, here| {
-            answer.v.starts_with("no such overload")
-                && answer.expr.starts_with("variables.")
-                && here == "compile-err"
-        },
-    },
-    Difference {
-        reason: "A variable that does not compile, or whose name is reserved, is an error of the rule \
-                 set, and not of the expressions.",
-        applies: |answer, _| {
-            answer.v.starts_with("variable ") || answer.expr.contains("variables.namespace")
-        },
-    },
-    Difference {
-        reason: "Rules have the variable `now`.",
-        applies: |answer, _| answer.v.contains("undeclared reference to 'now'"),
-    },
-    Difference {
-        reason: "There are no functions of the authorizer. In Kubernetes, they fail on an object.",
-        applies: |answer, here| {
-            answer.topic == "refused"
-                && answer.v.starts_with("no such overload: ")
-                && here == "compile-err"
-        },
-    },
-    Difference {
-        reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
-                 Values of Kubernetes' own types, types and nested optionals are lost.",
-        applies: |answer, _| {
-            answer.v.starts_with("unsupported conversion to ref.Val")
-                || answer.v.contains("reference to undefined type")
-                || (answer.topic == "opaque" && answer.expr.contains("optional.of("))
-                || answer.expr.contains(".optMap(k, int)")
-        },
-    },
-    Difference {
-        reason: "In Kubernetes, the result of `add` and `sub` of quantities is equal to nothing.",
-        applies: |answer, here| {
-            (answer.expr.contains(".add(") || answer.expr.contains(".sub("))
-                && !here.starts_with("quantity:")
-                && here != "eval-err"
-        },
-    },
-    Difference {
-        reason: "Kubernetes compares a quantity in an optional with null as an error.",
-        applies: |answer, _| answer.expr == "optional.of(quantity('2')) == optional.of(dyn(null))",
-    },
-    Difference {
-        reason: "The recorded text of a quantity of more than 63 bits is rounded.",
-        applies: |answer, _| answer.expr.ends_with("quantity('1e30'))"),
-    },
-    Difference {
-        reason: "Kubernetes cannot subtract the smallest integer from a quantity.",
-        applies: |answer, _| answer.expr.ends_with(".sub(-9223372036854775808)"),
-    },
-    Difference {
-        reason: "cel-go infers the element type of an empty list from its uses.",
-        applies: |answer, _| answer.expr == "[].map(x, x > 1, x + 'a')",
-    },
-];
-
 #[test]
 fn answers_equal_those_of_kubernetes() {
     let answers = Answers::load();
@@ -362,47 +159,6 @@ fn assert_none(wrong: &BTreeMap<&str, Vec<String>>, all: usize) {
     );
 }
 
-/// Returns true for a compile error whose text or position differs from that of cel-go on purpose.
-fn has_other_text(answer: &Answer) -> bool {
-    let other_texts = [
-        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals.
-        "Syntax error",
-        "unsupported syntax",
-        "unable to unescape string",
-        "invalid unicode code point",
-        "invalid int literal",
-        "invalid uint literal",
-        "invalid double literal",
-        "reserved identifier",
-        "expression recursion limit",
-        "invalid argument to has() macro",
-        // Our texts say that the name is unknown, or that the type has no fields.
-        "is not a type",
-        "is not a message type",
-        "unexpected failed resolution",
-        "undeclared reference to '.f'",
-        "(type(type))",
-        "(type(optional_type))",
-        "'allowed'",
-        "'check'",
-        // A list literal of several types is an error only in Kubernetes.
-        "list(type(int))",
-        "expected type 'int' but found 'string'",
-        // `now` exists only in rules.
-        "'now'",
-    ];
-    other_texts.iter().any(|text| answer.v.contains(text))
-        // The parser reports a negative number at its first digit.
-        || answer.v.contains("error during formatting") && answer.expr.contains("[-")
-        || answer.expr.contains("timestamp(-")
-        // There are no protobuf messages.
-        || answer.expr.contains("google.protobuf.")
-        // Kubernetes evaluates this call, although a duration cannot be made from a number.
-        || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
-        // The value of `variables` cannot be read.
-        || answer.expr.contains("variables")
-}
-
 #[test]
 fn compile_errors_have_the_text_and_position_of_cel_go() {
     let answers = Answers::load();
@@ -417,12 +173,9 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
             continue;
         }
         compared += 1;
-        // The file has only the first line of an error. Some of our errors also have a reason.
-        let text = format!("ERROR: <input>:{error}");
-        let line = text.lines().next().unwrap_or_default();
-        if line != answer.v && !line.starts_with(&format!("{}: ", answer.v)) {
+        if !has_same_text(answer, error) {
             wrong.entry(&answer.topic).or_default().push(format!(
-                "{}\n  Kubernetes: {}\n  here:       {text}",
+                "{}\n  Kubernetes: {}\n  here:       {error}",
                 answer.expr, answer.v
             ));
         }

@@ -1,0 +1,426 @@
+//! Compares the answers of this crate with those of Kubernetes, and lists the known differences. The
+//! tests compare the recorded answers. The example `compare_with_kubernetes` compares the answers to
+//! random expressions.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::json_document::Doc;
+use crate::quantity::Quantity;
+use crate::time::Instant;
+use crate::value::V;
+use crate::{
+    Budget, CompileError, Environment, EvaluationFault, EvaluationScope, Program, ResultKind,
+};
+
+/// An expression with Kubernetes' answer.
+#[derive(Deserialize)]
+pub struct Answer {
+    /// The topic of a recorded answer. It is empty for a random expression.
+    #[serde(default)]
+    pub topic: String,
+    /// The expression.
+    #[serde(default)]
+    pub expr: String,
+    /// The index of the object. Without an object, `object` is null.
+    pub object: Option<usize>,
+    /// The variables of the policy, in the order of their declaration.
+    #[serde(default)]
+    pub variables: Vec<Variable>,
+    /// `ok`, `compile-err` or `eval-err`.
+    pub phase: String,
+    /// The value or the error.
+    pub v: String,
+}
+
+/// A variable of a policy.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Variable {
+    /// The name without `variables.`.
+    pub name: String,
+    /// The expression of its value.
+    pub expression: String,
+}
+
+/// The result of the comparison of two answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// The answers are equal.
+    Same,
+    /// The answers differ on purpose, for this reason.
+    Known(&'static str),
+    /// The answers differ. This is the answer of this crate.
+    Different(String),
+}
+
+/// Evaluates the expression of `answer` on the object `json`, and compares the result with `answer`.
+pub fn compare(answer: &Answer, json: &[u8]) -> Comparison {
+    let environment = declare(&answer.variables);
+    let program = crate::compile(&answer.expr, ResultKind::Any, &environment);
+    let here = match &program {
+        Err(_) => "compile-err".to_owned(),
+        Ok(program) => class_here(evaluate(program, &environment, json)),
+    };
+    let known = || {
+        let mut all = DIFFERENCES.iter().chain(OF_RANDOM_EXPRESSIONS);
+        all.find(|known| (known.applies)(answer, &here))
+    };
+    if here != class(answer) {
+        return known().map_or_else(
+            || {
+                let error = program.as_ref().err().map(ToString::to_string);
+                Comparison::Different(format!("{here} {}", error.unwrap_or_default()))
+            },
+            |known| Comparison::Known(known.reason),
+        );
+    }
+    match program {
+        Err(error) if answer.v.starts_with("ERROR: <input>:") && !has_same_text(answer, &error) => {
+            if has_other_text(answer) {
+                Comparison::Known("The text or the position of the compile error differs.")
+            } else {
+                Comparison::Different(error.to_string())
+            }
+        }
+        _ => Comparison::Same,
+    }
+}
+
+/// Evaluates a program on those fields of an object that it reads. The budget is large, because
+/// Kubernetes' limit differs from ours.
+fn evaluate(
+    program: &Program,
+    environment: &Environment,
+    json: &[u8],
+) -> Result<String, EvaluationFault> {
+    let doc = Doc::parse_value(json, program.projection()).expect("the object is valid JSON");
+    let mut budget = Budget { left: 10_000_000 };
+    let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+    scope.set_variables(environment);
+    program.run(&mut scope).map(|value| format_value(&value))
+}
+
+/// Returns true if a compile error has the text and the position of Kubernetes' error.
+pub(crate) fn has_same_text(answer: &Answer, error: &CompileError) -> bool {
+    // The answer has only the first line of an error. Some of our errors also have a reason.
+    let text = format!("ERROR: <input>:{error}");
+    let line = text.lines().next().unwrap_or_default();
+    line == answer.v || line.starts_with(&format!("{}: ", answer.v))
+}
+
+/// Known differences that occur only with random expressions.
+const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
+    Difference {
+        reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
+                 Types and nested optionals are lost.",
+        applies: |answer, here| {
+            answer.phase == "ok" && without_lost_types(&class(answer)) == without_lost_types(here)
+        },
+    },
+    Difference {
+        reason: "cel-go infers the element type of a list of unknown type from its first use. Values \
+                 of other types are an error then.",
+        applies: |answer, here| {
+            answer.phase == "eval-err"
+                && answer.v.starts_with("no such overload: ")
+                && ["min", "max", "sum", "isSorted"]
+                    .iter()
+                    .any(|name| answer.v.contains(&format!(": {name}(list)")))
+                && here != "compile-err"
+        },
+    },
+];
+
+/// Removes from a value what cel-go loses in a conversion to a Go value and back.
+fn without_lost_types(value: &str) -> String {
+    let value = value.replace("optional.none", "null");
+    let value = value.replace("optional.of(", "").replace(')', "");
+    value.replace("type:", "string:").replace('"', "")
+}
+
+/// Declares variables. As in a policy, a variable that does not compile cannot be used.
+pub(crate) fn declare(variables: &[Variable]) -> Environment {
+    let mut environment = Environment::default();
+    for Variable { name, expression } in variables {
+        if let Ok(program) = crate::compile(expression, ResultKind::Any, &environment) {
+            // A reserved word such as `namespace` cannot be declared.
+            let _ = environment.declare(name, program);
+        }
+    }
+    environment
+}
+
+/// Returns the class of Kubernetes' answer: the value, or the kind of the error.
+pub(crate) fn class(answer: &Answer) -> String {
+    let v = &answer.v;
+    match &*answer.phase {
+        "ok" => with_plain_quantities(v),
+        "eval-err" if v.starts_with("no such key") || v.starts_with("index out of bounds") => {
+            "missing".to_owned()
+        }
+        other => other.to_owned(),
+    }
+}
+
+/// Returns the class of our answer.
+pub(crate) fn class_here(outcome: Result<String, EvaluationFault>) -> String {
+    match outcome {
+        Ok(value) => value,
+        Err(EvaluationFault::Missing(_)) => "missing".to_owned(),
+        Err(_) => "eval-err".to_owned(),
+    }
+}
+
+/// Replaces quantities such as `1536Mi` by numbers, because our quantities do not keep their unit.
+fn with_plain_quantities(value: &str) -> String {
+    let mut parts = value.split("quantity:");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find([',', ')', ']', '}', '=']).unwrap_or(part.len());
+        let (quantity, rest) = part.split_at(end);
+        let quantity =
+            Quantity::parse(quantity).unwrap_or_else(|_| panic!("a quantity in {value}"));
+        plain.extend(["quantity:", &quantity.to_string(), rest]);
+    }
+    plain
+}
+
+/// An intended difference between our answers and those of Kubernetes. The function receives
+/// Kubernetes' answer and the class of our answer.
+pub(crate) struct Difference {
+    pub reason: &'static str,
+    pub applies: fn(&Answer, &str) -> bool,
+}
+
+pub(crate) const DIFFERENCES: &[Difference] = &[
+    Difference {
+        reason: "A list or map literal can have values of different types, because rule sets of \
+                 earlier releases use such literals.",
+        applies: |answer, here| {
+            answer.v.contains(": expected type '")
+                && answer.v.contains("' but found '")
+                && answer.expr.contains(['[', '{'])
+                && here != "compile-err"
+        },
+    },
+    Difference {
+        reason: "cel-go panics. We return an error or the value.",
+        applies: |answer, _| {
+            answer.v.starts_with("panic:") || answer.v.starts_with("internal error:")
+        },
+    },
+    Difference {
+        reason: "cel-go computes the cost of flatten from the depth. We compute it from the list.",
+        applies: |answer, _| {
+            answer.v == "operation cancelled: actual cost limit exceeded"
+                && answer.expr.contains(".flatten(")
+        },
+    },
+    Difference {
+        reason: "cel-go changes the order of equal keys in a list of more than 12 elements.",
+        applies: |answer, _| answer.expr.ends_with(", 16].sortBy(x, x % 3)"),
+    },
+    Difference {
+        reason: "NaN has no order. We put it at the end.",
+        applies: |answer, _| answer.expr.contains("NaN") && answer.expr.ends_with(".sort()"),
+    },
+    Difference {
+        reason: "Numbers in texts cannot be hexadecimal or have underscores.",
+        applies: |answer, _| answer.expr.starts_with("double(") && answer.expr.contains(['_', 'x']),
+    },
+    Difference {
+        reason: "cel-go takes the precision of a number modulo 256. We refuse more than 255 digits.",
+        applies: |answer, here| answer.expr.contains("%.1000f") && here == "eval-err",
+    },
+    Difference {
+        reason: "There are no protobuf messages, because objects are JSON.",
+        applies: |answer, _| answer.expr.starts_with("google.protobuf."),
+    },
+    Difference {
+        reason: "The value of `variables` itself cannot be read, because each variable is evaluated \
+                 only when it is read.",
+        applies: |answer, here| {
+            here == "compile-err"
+                && [
+                    "variables)",
+                    "variables]",
+                    "variables ",
+                    "kubernetes.variables",
+                ]
+                .iter()
+                .any(|use_of| answer.expr.contains(use_of))
+                || answer.expr == "variables"
+        },
+    },
+    Difference {
+        reason: "Kubernetes reports a missing field in a variable as another error.",
+        applies: |answer, here| answer.v.starts_with("composited variable") && here == "missing",
+    },
+    Difference {
+        reason: "A field of an optional variable is optional, as for other optionals.",
+        applies: |answer, here| answer.expr == "variables.opt.x" && here == "optional.none",
+    },
+    Difference {
+        reason: "The types of variables are known when an expression is compiled.",
+        applies: |answer, here| {
+            answer.v.starts_with("no such overload")
+                && answer.expr.starts_with("variables.")
+                && here == "compile-err"
+        },
+    },
+    Difference {
+        reason: "A variable that does not compile, or whose name is reserved, is an error of the rule \
+                 set, and not of the expressions.",
+        applies: |answer, _| {
+            answer.v.starts_with("variable ") || answer.expr.contains("variables.namespace")
+        },
+    },
+    Difference {
+        reason: "Rules have the variable `now`.",
+        applies: |answer, _| answer.v.contains("undeclared reference to 'now'"),
+    },
+    Difference {
+        reason: "There are no functions of the authorizer. In Kubernetes, they fail on an object.",
+        applies: |answer, here| {
+            answer.topic == "refused"
+                && answer.v.starts_with("no such overload: ")
+                && here == "compile-err"
+        },
+    },
+    Difference {
+        reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
+                 Values of Kubernetes' own types, types and nested optionals are lost.",
+        applies: |answer, _| {
+            answer.v.starts_with("unsupported conversion to ref.Val")
+                || answer.v.contains("reference to undefined type")
+                || (answer.topic == "opaque" && answer.expr.contains("optional.of("))
+                || answer.expr.contains(".optMap(k, int)")
+        },
+    },
+    Difference {
+        reason: "In Kubernetes, the result of `add` and `sub` of quantities is equal to nothing.",
+        applies: |answer, here| {
+            (answer.expr.contains(".add(") || answer.expr.contains(".sub("))
+                && !here.starts_with("quantity:")
+                && here != "eval-err"
+        },
+    },
+    Difference {
+        reason: "Kubernetes compares a quantity in an optional with null as an error.",
+        applies: |answer, _| answer.expr == "optional.of(quantity('2')) == optional.of(dyn(null))",
+    },
+    Difference {
+        reason: "The recorded text of a quantity of more than 63 bits is rounded.",
+        applies: |answer, _| answer.expr.ends_with("quantity('1e30'))"),
+    },
+    Difference {
+        reason: "Kubernetes cannot subtract the smallest integer from a quantity.",
+        applies: |answer, _| answer.expr.ends_with(".sub(-9223372036854775808)"),
+    },
+    Difference {
+        reason: "cel-go infers the element type of an empty list from its uses.",
+        applies: |answer, _| answer.expr == "[].map(x, x > 1, x + 'a')",
+    },
+];
+
+/// Returns true for a compile error whose text or position differs from that of cel-go on purpose.
+pub(crate) fn has_other_text(answer: &Answer) -> bool {
+    let other_texts = [
+        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals.
+        "Syntax error",
+        "unsupported syntax",
+        "unable to unescape string",
+        "invalid unicode code point",
+        "invalid int literal",
+        "invalid uint literal",
+        "invalid double literal",
+        "reserved identifier",
+        "expression recursion limit",
+        "invalid argument to has() macro",
+        // Our texts say that the name is unknown, or that the type has no fields.
+        "is not a type",
+        "is not a message type",
+        "unexpected failed resolution",
+        "undeclared reference to '.f'",
+        "(type(type))",
+        "(type(optional_type))",
+        "'allowed'",
+        "'check'",
+        // A list literal of several types is an error only in Kubernetes.
+        "list(type(int))",
+        "expected type 'int' but found 'string'",
+        // The name of a type parameter of cel-go.
+        "_var",
+        // `now` exists only in rules.
+        "'now'",
+    ];
+    other_texts.iter().any(|text| answer.v.contains(text))
+        // The parser reports a negative number at its first digit.
+        || answer.v.contains("error during formatting") && answer.expr.contains("[-")
+        || answer.expr.contains("timestamp(-")
+        // There are no protobuf messages.
+        || answer.expr.contains("google.protobuf.")
+        // Kubernetes evaluates this call, although a duration cannot be made from a number.
+        || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
+        // The value of `variables` cannot be read.
+        || answer.expr.contains("variables")
+}
+
+/// Formats a value as in the golden file.
+pub(crate) fn format_value(value: &V<'_>) -> String {
+    match value {
+        V::Null => "null".to_owned(),
+        V::Bool(value) => format!("bool:{value}"),
+        V::Int(value) => format!("int:{value}"),
+        V::Uint(value) => format!("uint:{value}"),
+        V::Double(value) if value.is_nan() => "double:NaN".to_owned(),
+        V::Double(value) => format!("double:{:016x}", value.to_bits()),
+        V::Str(text) => format!("string:{}", go_json(text)),
+        V::Bytes(bytes) => {
+            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("bytes:{}", hex.concat())
+        }
+        V::Duration(nanoseconds) => format!("duration:{nanoseconds}"),
+        V::Time(time) => {
+            let second = Instant::at(time.second()).expect("the second is a point in time");
+            let nanoseconds = time.since(second).unwrap_or_default();
+            format!("timestamp:{}.{nanoseconds:09}", time.second())
+        }
+        V::Type(name) => format!("type:{name}"),
+        V::Quantity(quantity) => format!("quantity:{quantity}"),
+        V::Url(url) => format!("url:{}", go_json(&url.to_string())),
+        V::Ip(ip) => format!("ip:{ip}"),
+        V::Cidr(cidr) => format!("cidr:{cidr}"),
+        V::Semver(version) => format!("semver:{version}"),
+        V::NamedFormat(format) => format!("format:{}", format.name()),
+        V::Optional(None) => "optional.none".to_owned(),
+        V::Optional(Some(value)) => format!("optional.of({})", format_value(value)),
+        _ if value.is_list() => {
+            let items: Vec<_> = (0..value.len())
+                .filter_map(|index| value.item(index))
+                .map(|item| format_value(&item))
+                .collect();
+            format!("[{}]", items.join(","))
+        }
+        _ => {
+            let mut entries: Vec<_> = (0..value.len())
+                .filter_map(|index| value.entry(index))
+                .map(|(key, member)| format!("{}={}", format_value(&key), format_value(&member)))
+                .collect();
+            entries.sort();
+            format!("{{{}}}", entries.join(","))
+        }
+    }
+}
+
+/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`, and two line
+/// separators.
+fn go_json(text: &str) -> String {
+    serde_json::to_string(text)
+        .expect("a text can be written as JSON")
+        .replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}

@@ -1,0 +1,914 @@
+//! Generates random expressions, most of which are well-typed, from the table of overloads. An
+//! expression is generated from its type downwards: first the function that returns this type, then
+//! the arguments of the function.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::comparison::Variable;
+use super::operands::{self, texts};
+use crate::check::Ty;
+use crate::op::Function;
+use crate::overloads::{Overload, P, overloads};
+
+/// A generator of pseudo-random numbers. The same seed always yields the same numbers.
+pub struct Random(u64);
+
+impl Random {
+    /// Returns the generator for `seed`.
+    pub fn new(seed: u64) -> Self {
+        // Seeds such as 1 and 2 differ in two bits only. The multiplication spreads these bits. The
+        // state must not be 0, because 0 is always followed by 0.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Returns a number from 0 to `bound`, without `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The upper bits are more random than the lower bits.
+        usize::try_from((self.0 >> 11) % bound.max(1) as u64).unwrap_or_default()
+    }
+
+    fn one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    fn pick<'p, T>(&mut self, list: &'p [T]) -> &'p T {
+        &list[self.below(list.len())]
+    }
+}
+
+/// An expression as text, with its sub-expressions.
+#[derive(Clone, Debug)]
+pub struct Expression(Vec<Part>);
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(String),
+    Child(Expression),
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => f.write_str(text)?,
+                Part::Child(child) => child.fmt(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The literals that replace sub-expressions when an expression is made smaller.
+const SMALLEST: [&str; 8] = ["null", "true", "0", "1", "''", "'a'", "[]", "{}"];
+
+impl Expression {
+    /// Returns an expression that has no sub-expressions to drop.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self(vec![Part::Text(text.into())])
+    }
+
+    /// Replaces each `$` of `template` with one of `children`.
+    fn filled(template: &str, children: Vec<Expression>) -> Self {
+        let mut texts = template.split('$');
+        let mut parts = Vec::new();
+        parts.extend(texts.next().map(|text| Part::Text(text.to_owned())));
+        for (text, child) in texts.zip(children) {
+            parts.extend([Part::Child(child), Part::Text(text.to_owned())]);
+        }
+        Self(parts)
+    }
+
+    /// Returns expressions that are made from this expression by one change that drops a
+    /// sub-expression. Not all of them are valid.
+    pub fn smaller(&self) -> Vec<Expression> {
+        let mut all: Vec<_> = self.children().cloned().collect();
+        let own = self.to_string();
+        all.extend(
+            (SMALLEST.iter().filter(|text| text.len() < own.len())).map(|text| Self::text(*text)),
+        );
+        for (at, part) in self.0.iter().enumerate() {
+            match part {
+                Part::Child(child) => {
+                    for other in child.smaller() {
+                        let mut parts = self.0.clone();
+                        parts[at] = Part::Child(other);
+                        all.push(Self(parts));
+                    }
+                }
+                // A comma, and the argument after it.
+                Part::Text(text) if text == ", " && at + 1 < self.0.len() => {
+                    let mut parts = self.0.clone();
+                    parts.drain(at..at + 2);
+                    all.push(Self(parts));
+                }
+                Part::Text(_) => {}
+            }
+        }
+        all
+    }
+
+    fn children(&self) -> impl Iterator<Item = &Expression> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Child(child) => Some(child),
+            Part::Text(_) => None,
+        })
+    }
+
+    /// Returns the template for an expression before a dot or an index. A number needs parentheses
+    /// there.
+    fn before_dot(&self) -> &'static str {
+        let is_simple = |char: char| !char.is_ascii_digit() && !"-!".contains(char);
+        if self.to_string().starts_with(is_simple) {
+            "$"
+        } else {
+            "($)"
+        }
+    }
+}
+
+/// A random expression, with the object and the variables that it reads.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The expression.
+    pub expression: Expression,
+    /// The index of the object. Without it, `object` is null.
+    pub object: Option<usize>,
+    /// The variables of the policy.
+    pub variables: Vec<Variable>,
+}
+
+/// A name in scope.
+struct Name {
+    text: String,
+    ty: Ty,
+    /// A JSON value that the name can have. The generator reads the fields of this value.
+    sample: Option<Value>,
+}
+
+/// The range of a comprehension, with the types of its variables.
+struct Range {
+    expression: Expression,
+    key: Ty,
+    value: Ty,
+    sample: Option<Value>,
+    is_list: bool,
+}
+
+/// A function or operator with one of its overloads.
+type Signature = (String, &'static Overload);
+
+/// Generates random cases.
+pub struct Generator {
+    random: Random,
+    /// The objects as JSON.
+    objects: Vec<Value>,
+    signatures: Vec<Signature>,
+    names: Vec<Name>,
+}
+
+const OPERATORS: [&str; 17] = [
+    "_+_", "_-_", "_*_", "_/_", "_%_", "-_", "!_", "_==_", "_!=_", "_?_:_", "_<_", "_<=_", "_>_",
+    "_>=_", "_[_]", "_[?_]", "@in",
+];
+
+/// Types whose values have an order.
+const ORDERED: [Ty; 8] = [
+    Ty::Int,
+    Ty::Uint,
+    Ty::Double,
+    Ty::Bool,
+    Ty::Duration,
+    Ty::Timestamp,
+    Ty::String,
+    Ty::Bytes,
+];
+
+impl Generator {
+    /// Returns the generator for `seed`. The expressions read fields of `objects`.
+    pub fn new(seed: u64, objects: Vec<Value>) -> Self {
+        let functions = Function::names().map(str::to_owned);
+        let formats = texts(operands::FORMATS).into_iter();
+        let formats = formats.map(|name| format!("format.{name}"));
+        let operators = OPERATORS.map(str::to_owned);
+        let names = functions.chain(formats).chain(operators);
+        let signatures = names.flat_map(|name| {
+            let all = overloads(&name).iter();
+            all.map(move |overload| (name.clone(), overload))
+        });
+        Self {
+            random: Random::new(seed),
+            objects,
+            signatures: signatures.collect(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Returns the next case.
+    pub fn case(&mut self) -> Case {
+        self.names.clear();
+        let object = (!self.random.one_in(40)).then(|| self.random.below(self.objects.len()));
+        self.names.push(Name {
+            text: "object".to_owned(),
+            ty: Ty::Dyn,
+            sample: object.map(|at| self.objects[at].clone()),
+        });
+        let mut variables = Vec::new();
+        // Kubernetes makes an environment for each case with variables, which takes some
+        // milliseconds.
+        if self.random.one_in(30) {
+            for name in ["first", "second"] {
+                let ty = self.ty(1);
+                let expression = self.expression(&ty, 1).to_string();
+                variables.push(Variable {
+                    name: name.to_owned(),
+                    expression,
+                });
+                self.names.push(Name {
+                    text: format!("variables.{name}"),
+                    ty,
+                    sample: None,
+                });
+            }
+        }
+        let ty = self.ty(2);
+        let depth = 1 + self.random.below(4);
+        Case {
+            expression: self.expression(&ty, depth),
+            object,
+            variables,
+        }
+    }
+
+    /// Returns a random type whose type parameters are nested at most `depth` times.
+    fn ty(&mut self, depth: usize) -> Ty {
+        let deeper = if depth == 0 { 0 } else { 8 };
+        match self.random.below(30 + deeper) {
+            0..=4 => Ty::String,
+            5..=8 => Ty::Int,
+            9..=12 => Ty::Bool,
+            13 | 14 => Ty::Double,
+            15 => Ty::Uint,
+            16 => Ty::Bytes,
+            17 | 18 => Ty::Duration,
+            19 | 20 => Ty::Timestamp,
+            21 => Ty::Quantity,
+            22 => Ty::Url,
+            23 => Ty::Ip,
+            24 => Ty::Cidr,
+            25 => Ty::Semver,
+            26 => Ty::NamedFormat,
+            27 => Ty::Type(Box::new(Ty::Dyn)),
+            28 if self.random.one_in(2) => Ty::Null,
+            28 | 29 => Ty::Dyn,
+            30..=33 => Ty::list(self.ty(depth - 1)),
+            34 | 35 => Ty::map(self.key_ty(), self.ty(depth - 1)),
+            _ => Ty::optional(self.ty(depth - 1)),
+        }
+    }
+
+    fn key_ty(&mut self) -> Ty {
+        match self.random.below(8) {
+            0 => Ty::Int,
+            1 => Ty::Bool,
+            2 => Ty::Uint,
+            _ => Ty::String,
+        }
+    }
+
+    /// Returns an expression of the type `ty`, or seldom an expression of another type.
+    fn expression(&mut self, ty: &Ty, depth: usize) -> Expression {
+        if self.random.one_in(80) {
+            let other = self.ty(1);
+            return self.typed(&other, depth);
+        }
+        self.typed(ty, depth)
+    }
+
+    fn typed(&mut self, ty: &Ty, depth: usize) -> Expression {
+        if depth == 0 {
+            return self.leaf(ty);
+        }
+        match self.random.below(10) {
+            0 => self.leaf(ty),
+            1..=3 => self.macro_call(ty, depth - 1),
+            _ => self.call(ty, depth - 1),
+        }
+    }
+
+    /// Returns a name, a field or a literal.
+    fn leaf(&mut self, ty: &Ty) -> Expression {
+        if self.random.one_in(3) {
+            let fitting: Vec<_> = (self.names.iter())
+                .filter(|name| name.ty.fits(ty) && name.text != "object")
+                .map(|name| name.text.clone())
+                .collect();
+            if !fitting.is_empty() {
+                return Expression::text(self.random.pick(&fitting).as_str());
+            }
+        }
+        if self.random.one_in(3)
+            && let Some((path, _)) = self.path(ty)
+        {
+            return path;
+        }
+        self.literal(ty, 0)
+    }
+
+    /// Returns a literal, or the call of a conversion with a literal. The elements of a list or map
+    /// have at most `depth` levels.
+    fn literal(&mut self, ty: &Ty, depth: usize) -> Expression {
+        let (function, list) = match ty {
+            Ty::Int => ("", operands::INTS),
+            Ty::Uint => ("", operands::UINTS),
+            Ty::Double => ("", operands::DOUBLES),
+            Ty::String => ("", operands::STRINGS),
+            Ty::Bytes => ("", operands::BYTES),
+            Ty::Bool => ("", "true ;; false"),
+            Ty::Null => ("", "null"),
+            Ty::Duration => ("duration", operands::DURATIONS),
+            Ty::Timestamp => ("timestamp", operands::TIMES),
+            Ty::Quantity => ("quantity", operands::QUANTITIES),
+            Ty::Url => ("url", operands::URLS),
+            Ty::Ip => ("ip", operands::IPS),
+            Ty::Cidr => ("cidr", operands::CIDRS),
+            Ty::Semver => ("semver", operands::SEMVERS),
+            Ty::NamedFormat => {
+                let name = *self.random.pick(&texts(operands::FORMATS));
+                return Expression::text(format!("format.{name}()"));
+            }
+            Ty::Type(_) => {
+                let names = "int ;; string ;; list ;; map ;; type ;; bool ;; null_type ;; net.IP";
+                ("", names)
+            }
+            Ty::Error | Ty::Free | Ty::Dyn => {
+                let of = self.ty(1);
+                if matches!(of, Ty::Dyn) {
+                    return Expression::text("dyn(1)");
+                }
+                return Expression::filled("dyn($)", vec![self.literal(&of, depth)]);
+            }
+            Ty::List(of) => return self.list(of, depth),
+            Ty::Map(key, value) => return self.map(key, value, depth),
+            Ty::Optional(of) => {
+                let value = self.literal(of, depth);
+                return match self.random.below(5) {
+                    0 => Expression::text("optional.none()"),
+                    1 => Expression::filled("optional.ofNonZeroValue($)", vec![value]),
+                    _ => Expression::filled("optional.of($)", vec![value]),
+                };
+            }
+        };
+        let text = *self.random.pick(&texts(list));
+        Expression::text(if function.is_empty() {
+            text.to_owned()
+        } else {
+            format!("{function}('{text}')")
+        })
+    }
+
+    /// Returns an element of a list literal. Most elements are literals, because all elements of a
+    /// list literal must have the same type in Kubernetes.
+    fn element(&mut self, ty: &Ty, depth: usize) -> Expression {
+        if depth > 0 && self.random.one_in(6) {
+            self.expression(ty, depth - 1)
+        } else {
+            self.literal(ty, depth)
+        }
+    }
+
+    fn list(&mut self, of: &Ty, depth: usize) -> Expression {
+        let mut template = "[".to_owned();
+        let mut children = Vec::new();
+        let len = match self.random.below(10) {
+            0 => 0,
+            9 => 5 + self.random.below(12),
+            _ => 1 + self.random.below(4),
+        };
+        for index in 0..len {
+            template.push_str(if index > 0 { ", " } else { "" });
+            if self.random.one_in(25) {
+                template.push_str("?$");
+                children.push(self.element(&Ty::optional(of.clone()), depth));
+            } else {
+                template.push('$');
+                children.push(self.element(of, depth));
+            }
+        }
+        template.push(']');
+        Expression::filled(&template, children)
+    }
+
+    fn map(&mut self, key: &Ty, value: &Ty, depth: usize) -> Expression {
+        let mut template = "{".to_owned();
+        let mut children = Vec::new();
+        for index in 0..self.random.below(4) {
+            template.push_str(if index > 0 { ", " } else { "" });
+            let optional = self.random.one_in(15);
+            template.push_str(if optional { "?$: $" } else { "$: $" });
+            children.push(self.literal(key, 0));
+            children.push(if optional {
+                self.element(&Ty::optional(value.clone()), depth)
+            } else {
+                self.element(value, depth)
+            });
+        }
+        template.push('}');
+        Expression::filled(&template, children)
+    }
+
+    /// Returns a field of the object or of another name in scope, with its value. Most fields have
+    /// the type `wanted`.
+    fn path(&mut self, wanted: &Ty) -> Option<(Expression, Option<Value>)> {
+        let with_sample = self.names.iter().filter(|name| name.sample.is_some());
+        let roots: Vec<_> = with_sample
+            .map(|name| (name.text.clone(), name.sample.clone()))
+            .collect();
+        if roots.is_empty() {
+            return None;
+        }
+        let (root, sample) = self.random.pick(&roots).clone();
+        let mut paths = Vec::new();
+        collect_paths(&sample?, &mut Vec::new(), &mut paths);
+        let (optional, wanted) = match wanted {
+            Ty::Optional(of) => (true, &**of),
+            wanted => (self.random.one_in(40), wanted),
+        };
+        if !self.random.one_in(8) {
+            paths.retain(|(_, value)| has_type(value, wanted));
+        }
+        if paths.is_empty() {
+            return None;
+        }
+        let (mut steps, value) = self.random.pick(&paths).clone();
+        let mut value = Some(value);
+        if self.random.one_in(12) {
+            steps.pop();
+            steps.push(Step::Field("missing".to_owned()));
+            value = None;
+        }
+        let at = optional.then(|| self.random.below(steps.len()));
+        let mut text = root;
+        for (index, step) in steps.iter().enumerate() {
+            let mark = if at == Some(index) { "?" } else { "" };
+            match step {
+                Step::Field(name) if is_identifier(name) && !self.random.one_in(20) => {
+                    text = format!("{text}.{mark}{name}");
+                }
+                Step::Field(name) => {
+                    let name = name.replace('\\', "\\\\").replace('\'', "\\'");
+                    text = format!("{text}[{mark}'{}']", name.replace('\n', "\\n"));
+                }
+                Step::Index(index) => text = format!("{text}[{mark}{index}]"),
+            }
+        }
+        Some((Expression::text(text), value))
+    }
+
+    /// Returns a call of a function or operator that returns the type `ty`.
+    fn call(&mut self, ty: &Ty, depth: usize) -> Expression {
+        let mut fitting: Vec<(Signature, [Option<Ty>; 2])> = Vec::new();
+        for signature in &self.signatures {
+            let mut bound = [None, None];
+            if returns(signature.1.result, ty, &mut bound) {
+                fitting.push((signature.clone(), bound));
+            }
+        }
+        // First, a name is chosen. Otherwise, most calls would be calls of the operators that have
+        // many overloads.
+        let mut names: Vec<_> = fitting.iter().map(|((name, _), _)| name.clone()).collect();
+        names.dedup();
+        if names.is_empty() {
+            return self.leaf(ty);
+        }
+        let name = self.random.pick(&names).clone();
+        fitting.retain(|((own, _), _)| *own == name);
+        let ((_, overload), mut bound) = self.random.pick(&fitting).clone();
+        if name == "format" {
+            return self.format(depth);
+        }
+        let mut args = Vec::new();
+        for (index, wanted) in overload.args.iter().enumerate() {
+            let pool = texts_for(&name, index);
+            if matches!(wanted, P::String) && !pool.is_empty() && !self.random.one_in(4) {
+                args.push(Expression::text(format!(
+                    "'{}'",
+                    self.random.pick(&texts(pool))
+                )));
+            } else if name == "lists.range" {
+                args.push(Expression::text(
+                    *self.random.pick(&texts(operands::SMALL_INTS)),
+                ));
+            } else if matches!(wanted, P::Int) && self.random.one_in(2) {
+                args.push(Expression::text(
+                    *self.random.pick(&texts(operands::SMALL_INTS)),
+                ));
+            } else {
+                let ty = self.instance(*wanted, &mut bound);
+                args.push(self.expression(&ty, depth));
+            }
+        }
+        called(&name, overload.member, args)
+    }
+
+    /// Returns the type for a parameter of an overload. Type parameters without a type get one.
+    fn instance(&mut self, wanted: P, bound: &mut [Option<Ty>; 2]) -> Ty {
+        match wanted {
+            P::A => bound[0].get_or_insert_with(|| self.ty(1)).clone(),
+            P::B => bound[1].get_or_insert_with(|| self.ty(1)).clone(),
+            P::Map(key, value) => {
+                if matches!(key, P::A) && bound[0].is_none() {
+                    bound[0] = Some(self.key_ty());
+                }
+                let key = self.instance(*key, bound);
+                Ty::map(key, self.instance(*value, bound))
+            }
+            P::List(of) => Ty::list(self.instance(*of, bound)),
+            P::Optional(of) => Ty::optional(self.instance(*of, bound)),
+            P::Type(of) => Ty::Type(Box::new(self.instance(*of, bound))),
+            P::Dyn => Ty::Dyn,
+            P::Bool => Ty::Bool,
+            P::Int => Ty::Int,
+            P::Uint => Ty::Uint,
+            P::Double => Ty::Double,
+            P::String => Ty::String,
+            P::Bytes => Ty::Bytes,
+            P::Duration => Ty::Duration,
+            P::Timestamp => Ty::Timestamp,
+            P::Quantity => Ty::Quantity,
+            P::Url => Ty::Url,
+            P::Ip => Ty::Ip,
+            P::Cidr => Ty::Cidr,
+            P::Semver => Ty::Semver,
+            P::NamedFormat => Ty::NamedFormat,
+        }
+    }
+
+    /// Returns a call of `format` with about as many arguments as verbs.
+    fn format(&mut self, depth: usize) -> Expression {
+        let mut text = String::new();
+        let mut args = Vec::new();
+        for _ in 0..=self.random.below(3) {
+            let verb = *self.random.pick(&texts(operands::VERBS));
+            text.push_str(verb);
+            let separator = *self.random.pick(&["", " ", ":"]);
+            text.push_str(separator);
+            let ty = match verb.chars().last() {
+                Some('%' | 'é') => continue,
+                Some('s') => self.ty(2),
+                Some('f' | 'e') => Ty::Double,
+                Some('x' | 'X') if self.random.one_in(2) => Ty::String,
+                _ if self.random.one_in(6) => self.ty(1),
+                _ => Ty::Int,
+            };
+            args.push(self.expression(&ty, depth));
+        }
+        if self.random.one_in(20) {
+            args.pop();
+        }
+        let marks = vec!["$"; args.len()].join(", ");
+        Expression::filled(&format!("'{text}'.format([{marks}])"), args)
+    }
+
+    /// Returns a macro or a logical operator that returns the type `ty`. If there is none, returns
+    /// a call.
+    fn macro_call(&mut self, ty: &Ty, depth: usize) -> Expression {
+        match ty {
+            Ty::Bool => self.bool_macro(depth),
+            Ty::List(of) => self.list_macro(of, depth),
+            Ty::Map(key, value) => self.map_macro(key, value, depth),
+            Ty::Optional(of) => self.optional_macro(of, depth),
+            _ => self.call(ty, depth),
+        }
+    }
+
+    fn bool_macro(&mut self, depth: usize) -> Expression {
+        match self.random.below(10) {
+            0..=2 => {
+                let operator = *self.random.pick(&["&&", "||"]);
+                let terms = vec![
+                    self.expression(&Ty::Bool, depth),
+                    self.expression(&Ty::Bool, depth),
+                ];
+                Expression::filled(&format!("($ {operator} $)"), terms)
+            }
+            3 => match self.path(&Ty::Dyn) {
+                Some((path, _)) => Expression::filled("has($)", vec![path]),
+                None => self.leaf(&Ty::Bool),
+            },
+            _ => {
+                let name = *self
+                    .random
+                    .pick(&["all", "exists", "exists_one", "existsOne"]);
+                let two = name == "existsOne" || self.random.one_in(2);
+                let range = self.range(depth);
+                self.fold(name, range, two, &[(Ty::Bool, depth)])
+            }
+        }
+    }
+
+    fn list_macro(&mut self, of: &Ty, depth: usize) -> Expression {
+        let result = (of.clone(), depth);
+        match self.random.below(6) {
+            0 => {
+                let range = self.list_range(of, depth);
+                self.fold("filter", range, false, &[(Ty::Bool, depth)])
+            }
+            1 => {
+                let range = self.list_range(of, depth);
+                let key = self.random.pick(&ORDERED).clone();
+                self.fold("sortBy", range, false, &[(key, depth)])
+            }
+            2 => {
+                let range = self.range(depth);
+                self.fold("transformList", range, true, &[result])
+            }
+            3 => {
+                let range = self.range(depth);
+                self.fold("transformList", range, true, &[(Ty::Bool, depth), result])
+            }
+            4 => {
+                let range = self.range(depth);
+                self.fold("map", range, false, &[(Ty::Bool, depth), result])
+            }
+            _ => {
+                let range = self.range(depth);
+                self.fold("map", range, false, &[result])
+            }
+        }
+    }
+
+    fn map_macro(&mut self, key: &Ty, value: &Ty, depth: usize) -> Expression {
+        let tests = if self.random.one_in(3) {
+            vec![(Ty::Bool, depth)]
+        } else {
+            vec![]
+        };
+        if self.random.one_in(2) {
+            let range = self.range(depth);
+            let entries = Ty::map(key.clone(), value.clone());
+            let bodies = [tests, vec![(entries, 0)]].concat();
+            return self.fold("transformMapEntry", range, true, &bodies);
+        }
+        let of = self.ty(1);
+        let range = if matches!(key, Ty::Int) {
+            self.list_range(&of, depth)
+        } else {
+            let range = Ty::map(key.clone(), of.clone());
+            Range {
+                expression: self.expression(&range, depth),
+                key: key.clone(),
+                value: of,
+                sample: None,
+                is_list: false,
+            }
+        };
+        let bodies = [tests, vec![(value.clone(), depth)]].concat();
+        self.fold("transformMap", range, true, &bodies)
+    }
+
+    fn optional_macro(&mut self, of: &Ty, depth: usize) -> Expression {
+        if self.random.one_in(3)
+            && let Some((path, _)) = self.path(&Ty::optional(of.clone()))
+        {
+            return path;
+        }
+        let flat = self.random.one_in(3);
+        let source = self.ty(1);
+        let target = self.expression(&Ty::optional(source.clone()), depth);
+        let result = if flat {
+            Ty::optional(of.clone())
+        } else {
+            of.clone()
+        };
+        let name = self.fresh_name();
+        self.names.push(Name {
+            text: name.clone(),
+            ty: source,
+            sample: None,
+        });
+        let body = self.expression(&result, depth);
+        self.names.pop();
+        let function = if flat { "optFlatMap" } else { "optMap" };
+        let template = format!("{}.{function}({name}, $)", target.before_dot());
+        Expression::filled(&template, vec![target, body])
+    }
+
+    /// Returns any list or map.
+    fn range(&mut self, depth: usize) -> Range {
+        if self.random.one_in(2) {
+            let wanted = if self.random.one_in(3) {
+                Ty::map(Ty::String, Ty::Dyn)
+            } else {
+                Ty::list(Ty::Dyn)
+            };
+            if let Some((expression, Some(value))) = self.path(&wanted) {
+                let sample = match &value {
+                    Value::Array(elements) => elements.first().cloned(),
+                    Value::Object(members) => members.values().next().cloned(),
+                    _ => None,
+                };
+                return Range {
+                    expression,
+                    key: Ty::Dyn,
+                    value: Ty::Dyn,
+                    sample,
+                    is_list: value.is_array(),
+                };
+            }
+        }
+        let of = self.ty(1);
+        if self.random.one_in(3) {
+            let key = self.key_ty();
+            let range = Ty::map(key.clone(), of.clone());
+            return Range {
+                expression: self.expression(&range, depth),
+                key,
+                value: of,
+                sample: None,
+                is_list: false,
+            };
+        }
+        self.list_range(&of, depth)
+    }
+
+    fn list_range(&mut self, of: &Ty, depth: usize) -> Range {
+        Range {
+            expression: self.expression(&Ty::list(of.clone()), depth),
+            key: Ty::Int,
+            value: of.clone(),
+            sample: None,
+            is_list: true,
+        }
+    }
+
+    /// Returns a comprehension. `bodies` are the types and depths of the arguments after the names.
+    fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
+        let outer = self.names.len();
+        let mut names = Vec::new();
+        let mut declare = |generator: &mut Self, ty: Ty, sample: Option<Value>| {
+            let text = generator.fresh_name();
+            names.push(text.clone());
+            generator.names.push(Name { text, ty, sample });
+        };
+        if two {
+            declare(self, range.key, None);
+            declare(self, range.value, range.sample);
+        } else if range.is_list {
+            declare(self, range.value, range.sample);
+        } else {
+            declare(self, range.key, None);
+        }
+        let bodies: Vec<_> = bodies
+            .iter()
+            .map(|(ty, depth)| self.expression(ty, *depth))
+            .collect();
+        self.names.truncate(outer);
+        let marks = vec!["$"; bodies.len()].join(", ");
+        let base = range.expression.before_dot();
+        let template = format!("{base}.{name}({}, {marks})", names.join(", "));
+        Expression::filled(&template, [vec![range.expression], bodies].concat())
+    }
+
+    fn fresh_name(&mut self) -> String {
+        if self.random.one_in(60) {
+            return (*self.random.pick(&["object", "x", "int", "size"])).to_owned();
+        }
+        let at = self.names.len();
+        ["x", "y", "k", "v", "e", "z"]
+            .get(at - 1)
+            .map_or_else(|| format!("x{at}"), |name| (*name).to_owned())
+    }
+}
+
+/// A step from a JSON value to a part of it.
+#[derive(Clone)]
+enum Step {
+    Field(String),
+    Index(usize),
+}
+
+/// Adds the paths to all parts of `value`, with the parts.
+fn collect_paths(value: &Value, path: &mut Vec<Step>, paths: &mut Vec<(Vec<Step>, Value)>) {
+    if path.len() > 8 {
+        return;
+    }
+    let mut visit = |step: Step, part: &Value| {
+        path.push(step);
+        paths.push((path.clone(), part.clone()));
+        collect_paths(part, path, paths);
+        path.pop();
+    };
+    match value {
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                visit(Step::Index(index), element);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                visit(Step::Field(name.clone()), member);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns true if a JSON value can have the type `ty`.
+fn has_type(value: &Value, ty: &Ty) -> bool {
+    match ty {
+        Ty::Bool => value.is_boolean(),
+        Ty::Int => value.is_i64(),
+        Ty::Double => value.is_f64(),
+        Ty::String => value.is_string(),
+        Ty::Null => value.is_null(),
+        Ty::List(of) => (value.as_array()).is_some_and(|all| all.iter().all(|it| has_type(it, of))),
+        Ty::Map(key, of) => {
+            matches!(**key, Ty::String | Ty::Dyn)
+                && (value.as_object()).is_some_and(|all| all.values().all(|it| has_type(it, of)))
+        }
+        ty => ty.is_dynamic(),
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic())
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}
+
+/// Returns true if the result type `result` of an overload can be `ty`. Sets the type parameters.
+fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
+    let mut bind = |at: usize| {
+        let own = bound[at].get_or_insert_with(|| ty.clone());
+        own == ty
+    };
+    match (result, ty) {
+        (P::A, _) => bind(0),
+        (P::B, _) => bind(1),
+        (P::List(of), Ty::List(ty))
+        | (P::Optional(of), Ty::Optional(ty))
+        | (P::Type(of), Ty::Type(ty)) => returns(*of, ty, bound),
+        (P::Map(key, value), Ty::Map(key_ty, value_ty)) => {
+            returns(*key, key_ty, bound) && returns(*value, value_ty, bound)
+        }
+        (P::Dyn, Ty::Dyn)
+        | (P::Bool, Ty::Bool)
+        | (P::Int, Ty::Int)
+        | (P::Uint, Ty::Uint)
+        | (P::Double, Ty::Double)
+        | (P::String, Ty::String)
+        | (P::Bytes, Ty::Bytes)
+        | (P::Duration, Ty::Duration)
+        | (P::Timestamp, Ty::Timestamp)
+        | (P::Quantity, Ty::Quantity)
+        | (P::Url, Ty::Url)
+        | (P::Ip, Ty::Ip)
+        | (P::Cidr, Ty::Cidr)
+        | (P::Semver, Ty::Semver)
+        | (P::NamedFormat, Ty::NamedFormat) => true,
+        _ => false,
+    }
+}
+
+/// Returns typical texts for an argument of a function, without quotes.
+fn texts_for(name: &str, index: usize) -> &'static str {
+    match (name, index) {
+        ("duration", 0) => operands::DURATIONS,
+        ("timestamp", 0) => operands::TIMES,
+        ("quantity" | "isQuantity", 0) => operands::QUANTITIES,
+        ("url" | "isURL", 0) => operands::URLS,
+        ("ip" | "isIP" | "ip.isCanonical", 0) | ("containsIP", 1) => operands::IPS,
+        ("cidr" | "isCIDR", 0) | ("containsCIDR", 1) => operands::CIDRS,
+        ("semver" | "isSemver", 0) => operands::SEMVERS,
+        ("format.named", 0) => operands::FORMATS,
+        ("validate", 1) => operands::FORMAT_TEXTS,
+        ("matches" | "find" | "findAll", 1) => operands::PATTERNS,
+        (_, 1) if name.starts_with("get") => operands::ZONES,
+        ("int" | "uint", 0) => "1 ;; -1 ;; +1 ;; 9223372036854775808 ;; 1.5 ;;  1 ;; 0x1",
+        ("double", 0) => "1 ;; 1.5 ;; NaN ;; Infinity ;; -Inf ;; 1e400 ;; .5 ;; 1e-400 ;; 1.",
+        ("bool", 0) => "true ;; True ;; tRUE ;; t ;; 0 ;; yes ;; ",
+        _ => "",
+    }
+}
+
+/// Returns the call of a function or operator.
+fn called(name: &str, member: bool, args: Vec<Expression>) -> Expression {
+    let base = args.first().map_or("$", Expression::before_dot);
+    let marks = |count: usize| vec!["$"; count].join(", ");
+    let template = match name {
+        "_?_:_" => "($ ? $ : $)".to_owned(),
+        "_[_]" => format!("{base}[$]"),
+        "_[?_]" => format!("{base}[?$]"),
+        "@in" => "($ in $)".to_owned(),
+        "!_" => "!($)".to_owned(),
+        "-_" => "-($)".to_owned(),
+        _ if name.starts_with('_') => format!("($ {} $)", name.trim_matches('_')),
+        _ if member => format!("{base}.{name}({})", marks(args.len() - 1)),
+        _ => format!("{name}({})", marks(args.len())),
+    };
+    Expression::filled(&template, args)
+}
