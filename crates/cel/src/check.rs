@@ -125,6 +125,19 @@ impl Ty {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
 
+    /// Returns the type with `dyn` instead of unknown types. As in cel-go, the type of a variable has
+    /// no unknown parts.
+    pub(super) fn without_unknown(self) -> Self {
+        match self {
+            Self::Free => Self::Dyn,
+            Self::Type(of) => Self::Type(Box::new(of.without_unknown())),
+            Self::List(of) => Self::list(of.without_unknown()),
+            Self::Optional(of) => Self::optional(of.without_unknown()),
+            Self::Map(key, value) => Self::map(key.without_unknown(), value.without_unknown()),
+            other => other,
+        }
+    }
+
     /// Returns true if a part of the type is unknown.
     fn has_unknown(&self) -> bool {
         match self {
@@ -152,8 +165,8 @@ impl Ty {
     /// Returns true if every value of the type `other` also has this type.
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Dyn | Self::Error, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
-            (_, Self::Dyn | Self::Error) | (Self::Free, _) => false,
+            (Self::Dyn, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
+            (_, Self::Dyn) | (Self::Free, _) => false,
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.covers(other_key) && value.covers(other_value)
@@ -168,10 +181,10 @@ impl Ty {
         match self {
             Self::Free => other.clone(),
             own if own.fits(other) => {
-                if other.covers(&own) {
-                    other.clone()
-                } else {
+                if own.covers(other) {
                     own
+                } else {
+                    other.clone()
                 }
             }
             _ => Self::Dyn,

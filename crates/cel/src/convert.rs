@@ -87,6 +87,7 @@ fn to_duration(value: V<'_>) -> ConversionOutcome<'_> {
         V::Str(text) => parse_duration(text)
             .map(V::Duration)
             .ok_or_else(|| unconvertible(&value, "google.protobuf.Duration")),
+        V::Int(_) => Err(unconvertible(&value, "google.protobuf.Duration")),
         _ => Err(Fault::no_overload()),
     }
 }

@@ -186,10 +186,11 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
-        let (value, index) = self.pair(pair)?;
+        let value = self.eval(&pair.0)?;
         if let V::Optional(optional) = value {
-            return self.present_index(optional.as_deref(), &index);
+            return self.present_index(optional.as_deref(), &pair.1);
         }
+        let index = self.eval(&pair.1)?;
         let found = self.element_at(&value, &index)?;
         found.ok_or(match &pair.1 {
             Op::Const(literal) => Fault::MissingLiteral(literal),
@@ -199,20 +200,20 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn optional_index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
-        let (value, index) = self.pair(pair)?;
-        match value {
-            V::Optional(optional) => self.present_index(optional.as_deref(), &index),
-            value => self.present_index(Some(&value), &index),
+        match self.eval(&pair.0)? {
+            V::Optional(optional) => self.present_index(optional.as_deref(), &pair.1),
+            value => self.present_index(Some(&value), &pair.1),
         }
     }
 
     /// Returns the element or member at an index as an optional value. `value` is None if the value
-    /// itself does not exist.
-    fn present_index(&mut self, value: Option<&V<'e>>, index: &V<'e>) -> Outcome<'e> {
+    /// itself does not exist. As in cel-go, the index is not evaluated then.
+    fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));
         };
-        let found = self.element_at(value, index)?;
+        let index = self.eval(index)?;
+        let found = self.element_at(value, &index)?;
         Ok(found.map_or(V::Optional(None), V::some))
     }
 

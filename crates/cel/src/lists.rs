@@ -28,11 +28,18 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
         return range(*end, budget);
     }
     let Some(list) = args.first().filter(|list| list.is_list()) else {
+        // The second argument of `sum` is internal.
+        let args = if function == Function::Sum {
+            &args[..1]
+        } else {
+            args
+        };
         return Err(no_overload(function, args));
     };
     charge(budget, steps(list.len(), VISITS_PER_STEP))?;
     match (function, &args[1..]) {
-        (Function::Sum, []) => sum(list, budget),
+        (Function::Sum, []) => sum(list, &V::Int(0), budget),
+        (Function::Sum, [zero]) => sum(list, zero, budget),
         (Function::Min, []) => extreme(list, Ordering::Greater, budget),
         (Function::Max, []) => extreme(list, Ordering::Less, budget),
         (Function::IsSorted, []) => is_sorted(list, budget),
@@ -120,9 +127,11 @@ fn first_comparable<'e>(list: &V<'e>) -> Result<Option<V<'e>>, Fault<'e>> {
     }
 }
 
-fn sum<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
+/// Returns the sum of the elements. `zero` is the sum of an empty list.
+fn sum<'e>(list: &V<'e>, zero: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
     let mut total = match list.element(0) {
-        None | Some(V::Int(_)) => V::Int(0),
+        None => zero.clone(),
+        Some(V::Int(_)) => V::Int(0),
         Some(V::Uint(_)) => V::Uint(0),
         Some(V::Double(_)) => V::Double(0.0),
         Some(V::Duration(_)) => V::Duration(0),

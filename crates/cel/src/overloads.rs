@@ -145,7 +145,12 @@ static TO_DOUBLE: [Overload; 4] = [
     f(&[Str], Double),
     f(&[Uint], Double),
 ];
-static TO_DURATION: [Overload; 2] = [f(&[Duration], Duration), f(&[Str], Duration)];
+// Kubernetes declares the conversion of a number, but it always fails.
+static TO_DURATION: [Overload; 3] = [
+    f(&[Duration], Duration),
+    f(&[Int], Duration),
+    f(&[Str], Duration),
+];
 static TO_INT: [Overload; 6] = [
     f(&[Int], Int),
     f(&[Double], Int),

@@ -252,7 +252,7 @@ impl Lowering<'_> {
         };
         self.depth = self.depth.max(self.level + program.0.depth);
         self.reads_now |= program.0.reads_now;
-        (Op::Variable(slot), program.0.ty.clone())
+        (Op::Variable(slot), program.0.ty.clone().without_unknown())
     }
 
     /// Returns the operand of a field selection, and the type of the field. The flag is true if the
@@ -520,6 +520,10 @@ impl Lowering<'_> {
                 Op::Otherwise(Box::new((first, second)), true)
             }
             (Some(function), Ok(args)) => Op::Call(function, args.into()),
+            (Some(Function::Sum), Err(mut args)) => {
+                args.extend(zero(&ty).map(Op::Const));
+                Op::Call(Function::Sum, args)
+            }
             (Some(function), Err(args)) => Op::Call(function, args),
             (None, Ok([left, right])) => binary(name, left, right),
             (None, Err(args)) => match <[Op; 3]>::try_from(args) {
@@ -698,10 +702,10 @@ impl Lowering<'_> {
         };
         let name = without_dot(name).to_owned();
         let (target, ty) = self.expr(target);
-        if let Err(message) = resolve("hasValue", std::slice::from_ref(&ty), true) {
-            return self.mistyped(node, message);
-        }
-        let value = ty.optional_value().cloned().unwrap_or(Ty::Dyn);
+        let value = match resolve("hasValue", std::slice::from_ref(&ty), true) {
+            Ok(_) => ty.optional_value().cloned().unwrap_or(Ty::Dyn),
+            Err(message) => self.mistyped(node, message).1,
+        };
         let before = self.ops;
         self.vars.push((name, value));
         let (body, body_ty) = self.expr(body);
@@ -740,6 +744,16 @@ pub(super) fn comprehension_kind(name: &str, args: usize) -> Option<(Comprehensi
         ("sortBy", 2) => (ComprehensionKind::SortBy, 1),
         _ => return None,
     })
+}
+
+/// Returns the sum of an empty list. The type of the sum is known when the expression is compiled.
+fn zero(ty: &Ty) -> Option<Const> {
+    match ty {
+        Ty::Uint => Some(Const::Uint(0)),
+        Ty::Double => Some(Const::Double(0.0)),
+        Ty::Duration => Some(Const::Duration(0)),
+        _ => None,
+    }
 }
 
 fn optional_of(value: Op) -> Op {

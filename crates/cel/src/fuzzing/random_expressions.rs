@@ -267,7 +267,12 @@ impl Generator {
             28 | 29 => Ty::Dyn,
             30..=33 => Ty::list(self.ty(depth - 1)),
             34 | 35 => Ty::map(self.key_ty(), self.ty(depth - 1)),
-            _ => Ty::optional(self.ty(depth - 1)),
+            // cel-go loses types and nested optionals in some expressions.
+            _ => match self.ty(depth - 1) {
+                Ty::Optional(of) => Ty::Optional(of),
+                Ty::Type(_) => Ty::optional(Ty::Int),
+                of => Ty::optional(of),
+            },
         }
     }
 
@@ -474,6 +479,10 @@ impl Generator {
         let mut fitting: Vec<(Signature, [Option<Ty>; 2])> = Vec::new();
         for signature in &self.signatures {
             let mut bound = [None, None];
+            // cel-go loses types that are the result of a conditional.
+            if matches!(ty, Ty::Type(_)) && signature.0 == "_?_:_" {
+                continue;
+            }
             if returns(signature.1.result, ty, &mut bound) {
                 fitting.push((signature.clone(), bound));
             }
