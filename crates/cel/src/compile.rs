@@ -107,7 +107,13 @@ pub(super) fn compile_on_this_thread(
         });
     }
     // If several lists have errors, only the errors of the first of these lists are reported.
-    let errors = [lowered.misused, lowered.mistyped, lowered.unacceptable]
+    let errors = [
+        lowered.misused,
+        lowered.mistyped,
+        lowered.invalid,
+        lowered.unacceptable,
+    ];
+    let errors = errors
         .into_iter()
         .find(|errors| !errors.is_empty())
         .unwrap_or_default();

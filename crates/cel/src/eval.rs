@@ -672,7 +672,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut found = 0;
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            found += usize::from(self.test(&fold.body)?);
+            match self.test(&fold.body) {
+                Ok(passed) => found += usize::from(passed),
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
+            }
         }
         Ok(V::Bool(found == 1))
     }
@@ -683,16 +686,63 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut items = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if !self.passes(fold)? {
-                continue;
-            }
-            if fold.kind == ComprehensionKind::Map {
-                items.push(self.eval(&fold.body)?);
-            } else if self.test(&fold.body)? {
-                items.extend(range.item(index));
+            match self.collected(fold, range, index) {
+                Ok(item) => items.extend(item),
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
             }
         }
         Ok(V::List(items.into()))
+    }
+
+    /// Returns the element of the result for the element or key at `index`, or None if the condition
+    /// is false.
+    fn collected(
+        &mut self,
+        fold: &'e Comprehension,
+        range: &V<'e>,
+        index: usize,
+    ) -> Result<Option<V<'e>>, Fault<'e>> {
+        if fold.kind != ComprehensionKind::Filter {
+            return if self.passes(fold)? {
+                self.eval(&fold.body).map(Some)
+            } else {
+                Ok(None)
+            };
+        }
+        let passed = self.test(&fold.body)?;
+        Ok(passed.then(|| range.item(index)).flatten())
+    }
+
+    /// Returns the fault of a comprehension in which the iteration `failed` has ended with `fault`.
+    /// As in cel-go, the conditions of the later iterations are evaluated, too. If one of them
+    /// fails, its fault is the result.
+    #[inline(never)]
+    fn last_fault(
+        &mut self,
+        fold: &'e Comprehension,
+        range: &V<'e>,
+        failed: usize,
+        fault: Fault<'e>,
+    ) -> Fault<'e> {
+        let condition = match fold.kind {
+            ComprehensionKind::ExistsOne | ComprehensionKind::Filter => Some(&fold.body),
+            _ => fold.test.as_ref(),
+        };
+        let Some(condition) = condition else {
+            return fault;
+        };
+        let depth = self.vars.len() - 1 - usize::from(fold.two_variables);
+        let mut last = fault;
+        for index in failed + 1..range.len() {
+            if matches!(last, Fault::Budget) {
+                break;
+            }
+            let tested = self.bind(fold, range, depth, index);
+            if let Err(fault) = tested.and_then(|()| self.test(condition)) {
+                last = fault;
+            }
+        }
+        last
     }
 
     /// Evaluates the condition of a comprehension. Without a condition, the result is true.
@@ -706,9 +756,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut entries = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if self.passes(fold)? {
-                let key = self.comprehension_variable(depth)?;
-                entries.push((key, self.eval(&fold.body)?));
+            match self.collected(fold, range, index) {
+                Ok(Some(value)) => entries.push((self.comprehension_variable(depth)?, value)),
+                Ok(None) => {}
+                Err(fault) => return Err(self.last_fault(fold, range, index, fault)),
             }
         }
         Ok(V::Map(entries.into()))
@@ -720,26 +771,36 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut entries: Vec<(V<'e>, V<'e>)> = Vec::new();
         for index in 0..range.len() {
             self.bind(fold, range, depth, index)?;
-            if !self.passes(fold)? {
-                continue;
-            }
-            let map = self.eval(&fold.body)?;
-            if !map.is_map() {
-                return Err(Fault::no_overload());
-            }
-            for entry in 0..map.len() {
-                // The new key is compared with all previous keys.
-                charge(self.scope.budget, 1 + steps(entries.len(), 16))?;
-                let Some((key, value)) = map.entry(entry) else {
-                    continue;
-                };
-                if entries.iter().any(|(own, _)| same_key(own, &key)) {
-                    return Err(Fault::error("insert failed: key already exists"));
-                }
-                entries.push((key, value));
+            let added = match self.collected(fold, range, index) {
+                Ok(None) => continue,
+                Ok(Some(map)) => self.add_entries(&mut entries, &map),
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = added {
+                return Err(self.last_fault(fold, range, index, fault));
             }
         }
         Ok(V::Map(entries.into()))
+    }
+
+    /// Adds the entries of `map`, whose keys must be new.
+    fn add_entries(
+        &mut self,
+        entries: &mut Vec<(V<'e>, V<'e>)>,
+        map: &V<'e>,
+    ) -> Result<(), Fault<'e>> {
+        if !map.is_map() {
+            return Err(Fault::no_overload());
+        }
+        for (key, value) in (0..map.len()).filter_map(|index| map.entry(index)) {
+            // The new key is compared with all previous keys.
+            charge(self.scope.budget, 1 + steps(entries.len(), 16))?;
+            if entries.iter().any(|(own, _)| same_key(own, &key)) {
+                return Err(Fault::error("insert failed: key already exists"));
+            }
+            entries.push((key, value));
+        }
+        Ok(())
     }
 
     #[inline(never)]

@@ -9,7 +9,7 @@ use super::format_clause::{Clause, FormatPart, FormatParts};
 use super::to_ops::{Lowering, NodeError};
 
 impl Lowering<'_> {
-    /// Adds an error to `self.unacceptable` if the format string and the values do not match.
+    /// Adds an error to `self.invalid` if the format string and the values do not match.
     pub(super) fn check_format(&mut self, node: u64, target: &IdedExpr, args: &[IdedExpr]) {
         let Expr::Literal(LiteralValue::String(text)) = &target.expr else {
             return;
@@ -25,7 +25,7 @@ impl Lowering<'_> {
             .format_error(text.inner(), args)
             .map(|(at, message)| (at.unwrap_or(node), message));
         if let Some((node, message)) = error {
-            self.unacceptable.push(NodeError { node, message });
+            self.invalid.push(NodeError { node, message });
         }
     }
 

@@ -45,8 +45,11 @@ pub(super) struct Lowered {
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Literals that a function can never accept, such as the pattern in `matches('[')`. These errors
-    /// are reported only if there are no other errors.
+    /// Literals that cel-go's validators refuse, such as the pattern in `matches('[')`. These errors
+    /// are reported only if the types are right.
+    pub invalid: Vec<NodeError>,
+    /// Other literals that a function can never accept, as in `int('a')`. These errors are reported
+    /// only if there are no other errors.
     pub unacceptable: Vec<NodeError>,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -67,6 +70,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         reads_item: false,
         misused: Vec::new(),
         mistyped: Vec::new(),
+        invalid: Vec::new(),
         unacceptable: Vec::new(),
         enclosing_formats: 0,
         types: HashMap::new(),
@@ -81,6 +85,7 @@ pub(super) fn lower(root: &IdedExpr, environment: &Environment) -> Lowered {
         weight: weight(lowering.ops),
         misused: lowering.misused,
         mistyped: lowering.mistyped,
+        invalid: lowering.invalid,
         unacceptable: lowering.unacceptable,
     }
 }
@@ -106,7 +111,8 @@ pub(super) struct Lowering<'v> {
     reads_item: bool,
     misused: Vec<NodeError>,
     mistyped: Vec<NodeError>,
-    pub unacceptable: Vec<NodeError>,
+    pub invalid: Vec<NodeError>,
+    unacceptable: Vec<NodeError>,
     /// Number of `format` calls around the current node.
     enclosing_formats: usize,
     /// The types of the nodes inside of `format` calls, by node.
@@ -395,12 +401,9 @@ impl Lowering<'_> {
     ) -> (Op, Ty) {
         let all = target.into_iter().chain(args);
         let (ops, types): (Vec<_>, Vec<_>) = all.map(|arg| self.expr(arg)).unzip();
-        let before = self.unacceptable.len();
         let applied = self.apply(node, name, ops, &types, target.is_some());
         if let Some((argument, reason)) = refused_literal(name, args) {
-            // The error of the argument replaces the error of the call.
-            self.unacceptable.truncate(before);
-            self.unacceptable.push(NodeError {
+            self.invalid.push(NodeError {
                 node: argument,
                 message: format!("invalid {name} argument: {reason}"),
             });
@@ -508,7 +511,7 @@ impl Lowering<'_> {
                 Ok(pattern) => (with_pattern(function, ops, pattern), ty),
                 Err(message) => {
                     self.unacceptable.push(NodeError { node, message });
-                    error_op()
+                    (error_op().0, ty)
                 }
             };
         }
@@ -676,7 +679,11 @@ impl Lowering<'_> {
             ComprehensionKind::TransformMap => Ty::map(first, body.clone()),
             ComprehensionKind::TransformMapEntry => {
                 let empty = Ty::map(Ty::Free, Ty::Free);
-                check("cel.@mapInsert", &[empty, body.clone()], false)
+                match check("cel.@mapInsert", &[empty.clone(), body.clone()], false) {
+                    // As in cel-go, the result is a map also if the check fails.
+                    Ty::Error => empty,
+                    ty => ty,
+                }
             }
             ComprehensionKind::SortBy => {
                 let keys = Ty::list(body.clone());

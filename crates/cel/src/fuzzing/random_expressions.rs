@@ -244,7 +244,8 @@ impl Generator {
         }
     }
 
-    /// Returns a random type whose type parameters are nested at most `depth` times.
+    /// Returns a random type, without types such as `type(int)`, which cel-go loses in some
+    /// expressions. Its type parameters are nested at most `depth` times.
     fn ty(&mut self, depth: usize) -> Ty {
         let deeper = if depth == 0 { 0 } else { 8 };
         match self.random.below(30 + deeper) {
@@ -262,15 +263,13 @@ impl Generator {
             24 => Ty::Cidr,
             25 => Ty::Semver,
             26 => Ty::NamedFormat,
-            27 => Ty::Type(Box::new(Ty::Dyn)),
-            28 if self.random.one_in(2) => Ty::Null,
+            27 => Ty::Null,
             28 | 29 => Ty::Dyn,
             30..=33 => Ty::list(self.ty(depth - 1)),
             34 | 35 => Ty::map(self.key_ty(), self.ty(depth - 1)),
-            // cel-go loses types and nested optionals in some expressions.
+            // cel-go loses nested optionals in some expressions.
             _ => match self.ty(depth - 1) {
                 Ty::Optional(of) => Ty::Optional(of),
-                Ty::Type(_) => Ty::optional(Ty::Int),
                 of => Ty::optional(of),
             },
         }
@@ -479,10 +478,6 @@ impl Generator {
         let mut fitting: Vec<(Signature, [Option<Ty>; 2])> = Vec::new();
         for signature in &self.signatures {
             let mut bound = [None, None];
-            // cel-go loses types that are the result of a conditional.
-            if matches!(ty, Ty::Type(_)) && signature.0 == "_?_:_" {
-                continue;
-            }
             if returns(signature.1.result, ty, &mut bound) {
                 fitting.push((signature.clone(), bound));
             }
@@ -501,6 +496,13 @@ impl Generator {
             return self.format(depth);
         }
         let mut args = Vec::new();
+        if overload
+            .args
+            .iter()
+            .any(|wanted| matches!(wanted, P::Map(..) | P::Optional(P::Map(..))))
+        {
+            bound[0].get_or_insert_with(|| self.key_ty());
+        }
         for (index, wanted) in overload.args.iter().enumerate() {
             let pool = texts_for(&name, index);
             if matches!(wanted, P::String) && !pool.is_empty() && !self.random.one_in(4) {
@@ -530,9 +532,6 @@ impl Generator {
             P::A => bound[0].get_or_insert_with(|| self.ty(1)).clone(),
             P::B => bound[1].get_or_insert_with(|| self.ty(1)).clone(),
             P::Map(key, value) => {
-                if matches!(key, P::A) && bound[0].is_none() {
-                    bound[0] = Some(self.key_ty());
-                }
                 let key = self.instance(*key, bound);
                 Ty::map(key, self.instance(*value, bound))
             }
@@ -604,6 +603,11 @@ impl Generator {
                     self.expression(&Ty::Bool, depth),
                 ];
                 Expression::filled(&format!("($ {operator} $)"), terms)
+            }
+            4 => {
+                let (a, b) = (self.ty(1), self.ty(1));
+                let types = [a, b].map(|ty| self.expression(&ty, depth));
+                Expression::filled("(type($) == type($))", types.into())
             }
             3 => match self.path(&Ty::Dyn) {
                 Some((path, _)) => Expression::filled("has($)", vec![path]),
