@@ -125,8 +125,7 @@ impl Ty {
         matches!(self, Self::Error | Self::Free | Self::Dyn)
     }
 
-    /// Returns the type with `dyn` instead of unknown types. As in cel-go, the type of a variable has
-    /// no unknown parts.
+    /// Returns the type with `dyn` instead of unknown types.
     pub(super) fn without_unknown(self) -> Self {
         match self {
             Self::Free => Self::Dyn,

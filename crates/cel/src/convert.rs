@@ -20,6 +20,11 @@ pub(super) fn convert<'e>(
     value: V<'e>,
     budget: &mut Budget,
 ) -> ConversionOutcome<'e> {
+    if let V::Str(text) = &value
+        && !matches!(to, Function::String | Function::Bytes)
+    {
+        charge(budget, steps(text.len(), COPY_BYTES_PER_STEP))?;
+    }
     match to {
         Function::Bool => to_bool(value),
         Function::Bytes => to_bytes(value, budget),

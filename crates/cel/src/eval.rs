@@ -3,8 +3,7 @@
 //! An error ends the evaluation, with one exception: `&&` and `||` ignore an error of one operand
 //! if the other operand decides the result. An exhausted budget is never ignored.
 
-use super::EvaluationScope;
-use super::convert::{arithmetic, convert};
+use super::convert::{COPY_BYTES_PER_STEP, arithmetic, convert};
 use super::lists;
 use super::op::{
     Comprehension, ComprehensionKind, Const, Function, Library, Op, OptionalTransform, Order,
@@ -15,8 +14,8 @@ use super::pattern::{Pattern, cached_pattern, find, find_all};
 use super::quantity;
 use super::strings;
 use super::time::duration_part;
-use super::value::{Fault, V, charge, equal, exact_int, order, same_key, steps};
-use super::{addresses, formats, versions};
+use super::value::{Fault, Text, V, charge, equal, exact_int, key_cost, order, same_key, steps};
+use super::{Budget, EvaluationScope, addresses, formats, versions};
 
 /// Number of bytes that are compared or searched in one step of the budget.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
@@ -151,17 +150,17 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             for field in fields {
                 match node.get(field) {
                     Some(member) => node = member,
-                    None => return select(&V::of(node), field),
+                    None => return select(&V::of(node), field, self.scope.budget),
                 }
             }
             return Ok(V::of(node));
         }
         // A field of an optional value is optional.
         if let V::Optional(optional) = &value {
-            return present_path(optional.as_deref(), fields);
+            return present_path(optional.as_deref(), fields, self.scope.budget);
         }
         for field in fields {
-            value = select(&value, field)?;
+            value = select(&value, field, self.scope.budget)?;
         }
         Ok(value)
     }
@@ -169,19 +168,21 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     #[inline(never)]
     fn optional_path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
         match self.eval(base)? {
-            V::Optional(optional) => present_path(optional.as_deref(), fields),
-            value => present_path(Some(&value), fields),
+            V::Optional(optional) => present_path(optional.as_deref(), fields, self.scope.budget),
+            value => present_path(Some(&value), fields, self.scope.budget),
         }
     }
 
     #[inline(never)]
     fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
-        let present = match self.eval(base)? {
-            V::Optional(None) => false,
-            V::Optional(Some(value)) => present_field(&value, field)?.is_some(),
-            value => present_field(&value, field)?.is_some(),
+        let base = self.eval(base)?;
+        let value = match &base {
+            V::Optional(None) => return Ok(V::Bool(false)),
+            V::Optional(Some(value)) => value,
+            value => value,
         };
-        Ok(V::Bool(present))
+        let found = present_field(value, field, self.scope.budget)?;
+        Ok(V::Bool(found.is_some()))
     }
 
     #[inline(never)]
@@ -238,7 +239,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
         match index {
             V::Bool(_) | V::Int(_) | V::Uint(_) | V::Double(_) | V::Str(_) => {
-                charge(self.scope.budget, value.find_cost())?;
+                charge(self.scope.budget, value.find_cost(index))?;
                 Ok(value.find(index))
             }
             other => Err(Fault::words(&[
@@ -274,6 +275,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut map = Vec::with_capacity(entries.len());
         for (key, value) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
+            charge(self.scope.budget, key_cost(map.len(), &key))?;
             insert(&mut map, key, value);
         }
         Ok(V::Map(map.into()))
@@ -285,6 +287,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         let mut map = Vec::with_capacity(entries.len());
         for (key, value, optional) in entries {
             let (key, value) = (self.eval(key)?, self.eval(value)?);
+            charge(self.scope.budget, key_cost(map.len(), &key))?;
             match present_item(value, *optional)? {
                 Some(value) => insert(&mut map, key, value),
                 // As in cel-go, an optional entry without a value removes an earlier entry.
@@ -400,7 +403,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     fn contained(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
         let (value, range) = self.pair(pair)?;
         if range.is_map() {
-            charge(self.scope.budget, range.find_cost())?;
+            charge(self.scope.budget, range.find_cost(&value))?;
             return Ok(V::Bool(range.find(&value).is_some()));
         }
         if !range.is_list() {
@@ -576,6 +579,10 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             return Err(Fault::no_overload());
         };
         if let Function::Get(part) = function {
+            charge(
+                self.scope.budget,
+                steps(argument.len(), COPY_BYTES_PER_STEP),
+            )?;
             return get(part, text, Some(argument));
         }
         let V::Str(text) = text else {
@@ -794,7 +801,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         }
         for (key, value) in (0..map.len()).filter_map(|index| map.entry(index)) {
             // The new key is compared with all previous keys.
-            charge(self.scope.budget, 1 + steps(entries.len(), 16))?;
+            let compared = steps(entries.len(), 16) + key_cost(entries.len(), &key);
+            charge(self.scope.budget, 1 + compared)?;
             if entries.iter().any(|(own, _)| same_key(own, &key)) {
                 return Err(Fault::error("insert failed: key already exists"));
             }
@@ -841,7 +849,12 @@ fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>
 }
 
 /// Returns a field of a map, or None if it does not exist.
-fn present_field<'e>(value: &V<'e>, field: &'e str) -> Result<Option<V<'e>>, Fault<'e>> {
+fn present_field<'e>(
+    value: &V<'e>,
+    field: &'e str,
+    budget: &mut Budget,
+) -> Result<Option<V<'e>>, Fault<'e>> {
+    charge_field(value, field, budget)?;
     match value.field(field) {
         None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
         found => Ok(found),
@@ -850,12 +863,16 @@ fn present_field<'e>(value: &V<'e>, field: &'e str) -> Result<Option<V<'e>>, Fau
 
 /// Returns the value at a path of fields as an optional value. `value` is None if the value itself
 /// does not exist.
-fn present_path<'e>(value: Option<&V<'e>>, fields: &'e [Box<str>]) -> Outcome<'e> {
+fn present_path<'e>(
+    value: Option<&V<'e>>,
+    fields: &'e [Box<str>],
+    budget: &mut Budget,
+) -> Outcome<'e> {
     let Some(mut value) = value.cloned() else {
         return Ok(V::Optional(None));
     };
     for field in fields {
-        match present_field(&value, field)? {
+        match present_field(&value, field, budget)? {
             Some(member) => value = member,
             None => return Ok(V::Optional(None)),
         }
@@ -865,11 +882,21 @@ fn present_path<'e>(value: Option<&V<'e>>, fields: &'e [Box<str>]) -> Outcome<'e
 
 /// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,
 /// as in cel-go.
-fn select<'e>(value: &V<'e>, field: &'e str) -> Outcome<'e> {
+fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
+    charge_field(value, field, budget)?;
     match value.field(field) {
         Some(value) => Ok(value),
         None if value.is_list() => Err(Fault::error("unsupported index type 'string' in list")),
         None => Err(Fault::MissingField(field)),
+    }
+}
+
+/// Charges the steps for the search of a field. A name in an expression is short, so a search in a map
+/// of the document takes no steps.
+fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Result<(), Fault<'e>> {
+    match value {
+        V::Map(_) => charge(budget, value.find_cost(&V::Str(Text::Ref(field)))),
+        _ => Ok(()),
     }
 }
 

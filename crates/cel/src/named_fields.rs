@@ -434,6 +434,96 @@ mod tests {
     }
 
     #[test]
+    fn optional_fields_are_reported_like_other_fields() {
+        let none = NameOrigins::default();
+        for (source, expected) in [
+            (
+                "object.?a.?b.c",
+                &["1:9 .a", "1:12 .a.b", "1:14 .a.b.c"][..],
+            ),
+            ("has(object.?a.b)", &["1:13 .a", "1:15 .a.b"]),
+            ("object[?'a'].?b", &["1:10 .a", "1:15 .a.b"]),
+            ("object.l[?0].?x", &["1:8 .l", "1:15 .l[].x"]),
+            (
+                "[?object.?a, ?object.?b][0].c",
+                &["1:11 .a", "1:23 .b", "1:29 .a.c", "1:29 .b.c"],
+            ),
+            ("{?'k': object.?a}", &["1:16 .a"]),
+            (
+                "object.?a.optMap(x, x.b + x.?c.orValue(1))",
+                &["1:9 .a", "1:23 .a.b", "1:30 .a.c"],
+            ),
+            (
+                "object.?a.optMap(x, x.b).value().c",
+                &["1:9 .a", "1:23 .a.b", "1:34 .a.b.c"],
+            ),
+            (
+                "object.?a.optFlatMap(x, x.?b).?c",
+                &["1:9 .a", "1:28 .a.b", "1:32 .a.b.c"],
+            ),
+            (
+                "object.?a.or(object.?b).value().c",
+                &["1:9 .a", "1:22 .b", "1:33 .a.c", "1:33 .b.c"],
+            ),
+            (
+                "object.?a.orValue(object.b).c",
+                &["1:9 .a", "1:26 .b", "1:29 .a.c", "1:29 .b.c"],
+            ),
+            ("optional.of(object.a).?b", &["1:20 .a", "1:24 .a.b"]),
+            (
+                "optional.ofNonZeroValue(object.a).value().b",
+                &["1:32 .a", "1:43 .a.b"],
+            ),
+        ] {
+            assert_eq!(selections(source, &none), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn field_selections_are_followed_through_the_macros_with_two_variables() {
+        let none = NameOrigins::default();
+        for (source, expected) in [
+            (
+                "object.l.all(i, e, e.a > i)",
+                &["1:8 .l", "1:22 .l[].a"][..],
+            ),
+            (
+                "object.m.exists(k, v, v.a == k)",
+                &["1:8 .m", "1:25 .m[].a"],
+            ),
+            (
+                "object.l.existsOne(i, e, e.a && has(e.b))",
+                &["1:8 .l", "1:28 .l[].a", "1:39 .l[].b"],
+            ),
+            ("object.l.exists_one(i, e, e.a)", &["1:8 .l", "1:29 .l[].a"]),
+            (
+                "object.l.transformList(i, e, e.a, e.b).map(b, b.c)",
+                &["1:8 .l", "1:32 .l[].a", "1:37 .l[].b", "1:49 .l[].b.c"],
+            ),
+            (
+                "object.m.transformMap(k, v, v.a)['k'].b",
+                &["1:8 .m", "1:31 .m[].a"],
+            ),
+            (
+                "object.m.transformMapEntry(k, v, v.a, {v.b: v.c})",
+                &["1:8 .m", "1:36 .m[].a", "1:42 .m[].b", "1:47 .m[].c"],
+            ),
+            (
+                "object.l.sortBy(e, e.a)[0].b",
+                &["1:8 .l", "1:22 .l[*].a", "1:28 .l[].b"],
+            ),
+            ("object.l.first().?a", &["1:8 .l", "1:19 .l[].a"]),
+            ("object.l.last().value().a", &["1:8 .l", "1:25 .l[].a"]),
+            (
+                "object.l.slice(0, object.n).reverse().exists(e, e.a)",
+                &["1:8 .l", "1:26 .n", "1:51 .l[*].a"],
+            ),
+        ] {
+            assert_eq!(selections(source, &none), expected, "{source}");
+        }
+    }
+
+    #[test]
     fn field_selections_are_followed_through_variables() {
         let none = NameOrigins::default();
         assert_eq!(

@@ -123,6 +123,18 @@ impl NeededPart {
         self.every.take().map(|need| *need).unwrap_or_default()
     }
 
+    /// Returns the part that is needed of any member of a map.
+    fn into_member(self) -> NeededPart {
+        if self.whole {
+            return Self::whole();
+        }
+        let mut member = self.every.map(|need| *need).unwrap_or_default();
+        for (_, need) in self.named {
+            member.merge(need);
+        }
+        member
+    }
+
     pub(super) fn merge(&mut self, other: NeededPart) {
         if self.whole {
             return;
@@ -304,6 +316,7 @@ impl NeedCollector {
         }
         let body = match fold.kind {
             ComprehensionKind::Map => want.clone().into_element(),
+            ComprehensionKind::TransformMap => want.clone().into_member(),
             _ => NeededPart::whole(),
         };
         self.visit(&fold.body, body);

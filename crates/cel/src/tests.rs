@@ -8,10 +8,12 @@ use super::compile::Compiled;
 use super::fuzzing::comparison::format_value;
 use super::*;
 
+mod costs;
 mod errors_contain_no_values;
 mod evaluation;
 mod hostile_expressions;
 mod kubernetes;
+mod projections;
 mod variables;
 
 /// Compiles `source`, whose result can have any type.
@@ -19,24 +21,29 @@ fn compile_any(source: &str) -> Result<Compiled, CompileError> {
     compile::compile(source, ResultKind::Any, &Environment::default())
 }
 
-/// Compiles each of `sources`. The results can have any type. All sources are compiled on one
-/// thread with a large stack. With one thread for each source, the tests would take more than twice
+/// Compiles each of `sources`. The results can have any type. The sources are compiled on two
+/// threads with a large stack. With one thread for each source, the tests would take more than twice
 /// as long.
 fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
     let each = |source| compile::compile_on_this_thread(source, ResultKind::Any, environment);
+    let (first, second) = sources.split_at(sources.len() / 2);
     thread::scope(|scope| {
-        thread::Builder::new()
-            .stack_size(compile::STACK_BYTES)
-            .spawn_scoped(scope, || {
-                let sources = sources.iter().map(AsRef::as_ref);
-                sources.map(each).collect()
-            })
-            .unwrap()
-            .join()
-            .expect("the compiler must not panic")
+        let threads = [first, second].map(|half| {
+            let compile = move || {
+                let sources = half.iter().map(AsRef::as_ref);
+                sources.map(each).collect::<Vec<_>>()
+            };
+            let thread = thread::Builder::new().stack_size(compile::STACK_BYTES);
+            thread.spawn_scoped(scope, compile).unwrap()
+        });
+        let compiled = threads.into_iter().map(|thread| {
+            let half = thread.join();
+            half.expect("the compiler must not panic")
+        });
+        compiled.flatten().collect()
     })
 }
 

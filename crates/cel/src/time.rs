@@ -387,10 +387,15 @@ pub(super) fn format_duration(nanoseconds: i64) -> String {
 /// Returns the whole duration in the unit of a getter, rounded towards zero. For example,
 /// `getMinutes` of `1h` is 60. Returns None for getters that durations do not have.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
+    // As in Go, hours, minutes and seconds are computed as a double, which can be rounded up.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // At most 2^34.
+    let whole = |unit: i64| {
+        ((nanoseconds / unit) as f64 + (nanoseconds % unit) as f64 / unit as f64) as i64
+    };
     Some(match part {
-        TimePart::Hours => nanoseconds / (3600 * BILLION),
-        TimePart::Minutes => nanoseconds / (60 * BILLION),
-        TimePart::Seconds => nanoseconds / BILLION,
+        TimePart::Hours => whole(3600 * BILLION),
+        TimePart::Minutes => whole(60 * BILLION),
+        TimePart::Seconds => whole(BILLION),
         TimePart::Milliseconds => nanoseconds / 1_000_000,
         _ => return None,
     })

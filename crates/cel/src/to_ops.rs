@@ -231,15 +231,7 @@ impl Lowering<'_> {
         }
         let (operand, ty, _) = self.field_of(node, operand);
         let ty = Ty::optional(ty);
-        let field = field.inner().into();
-        let op = match operand {
-            Op::OptionalPath(base, mut fields) => {
-                fields.push(field);
-                Op::OptionalPath(base, fields)
-            }
-            operand => Op::OptionalPath(Box::new(operand), vec![field]),
-        };
-        (op, ty)
+        (optional_path(operand, field.inner().into()), ty)
     }
 
     /// Returns true if `node` is the name `variables`. Returns false if a comprehension variable
@@ -572,6 +564,9 @@ impl Lowering<'_> {
             _ => target.id,
         };
         let (key, value) = self.range_types(place, &range_ty, variables);
+        // cel-go infers an unknown type from the first use of the variable. Here, a variable of
+        // unknown type is dyn, so that all uses of it are allowed.
+        let (key, value) = (key.without_unknown(), value.without_unknown());
         let before = self.ops;
         let outer = self.vars.len();
         self.vars
@@ -710,7 +705,9 @@ impl Lowering<'_> {
         let name = without_dot(name).to_owned();
         let (target, ty) = self.expr(target);
         let value = match resolve("hasValue", std::slice::from_ref(&ty), true) {
-            Ok(_) => ty.optional_value().cloned().unwrap_or(Ty::Dyn),
+            Ok(_) => (ty.optional_value().cloned())
+                .unwrap_or(Ty::Dyn)
+                .without_unknown(),
             Err(message) => self.mistyped(node, message).1,
         };
         let before = self.ops;
@@ -904,6 +901,16 @@ fn path(base: Op, field: &str) -> Op {
     }
 }
 
+fn optional_path(base: Op, field: Box<str>) -> Op {
+    match base {
+        Op::OptionalPath(base, mut fields) => {
+            fields.push(field);
+            Op::OptionalPath(base, fields)
+        }
+        base => Op::OptionalPath(Box::new(base), vec![field]),
+    }
+}
+
 fn binary(name: &str, left: Op, right: Op) -> Op {
     let pair = |left, right| Box::new((left, right));
     match name {
@@ -917,7 +924,11 @@ fn binary(name: &str, left: Op, right: Op) -> Op {
         operators::MULTIPLY => Op::Arith(pair(left, right), Arith::Mul),
         operators::DIVIDE => Op::Arith(pair(left, right), Arith::Div),
         operators::MODULO => Op::Arith(pair(left, right), Arith::Mod),
-        operators::OPT_INDEX => Op::OptionalIndex(pair(left, right)),
+        operators::OPT_INDEX => match right {
+            // `a[?'b']` is the same as `a.?b` for values of all types.
+            Op::Const(Const::Str(field)) => optional_path(left, field),
+            right => Op::OptionalIndex(pair(left, right)),
+        },
         operators::INDEX => match right {
             // `a['b']` is the same as `a.b` for values of all types.
             Op::Const(Const::Str(field)) => path(left, &field),

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use super::eval::SEARCH_BYTES_PER_STEP;
 use super::failure::{FixedText, MissingKey};
 use super::ip_address::{Cidr, Ip};
 use super::json_document::{DocItem, Node};
@@ -267,13 +268,13 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the number of steps for [`Self::find`]. The search in a map of the document takes no
-    /// steps. A map that the evaluation has created is searched linearly, so the search takes more
-    /// steps in a larger map.
-    pub(super) fn find_cost(&self) -> u64 {
+    /// Returns the number of steps for [`Self::find`]. A map that the evaluation has created is
+    /// searched linearly, so the search takes more steps in a larger map. In a map of the document,
+    /// `key` is compared with a few keys, which takes steps only if `key` is long.
+    pub(super) fn find_cost(&self, key: &V<'_>) -> u64 {
         match self {
-            Self::Map(entries) => steps(entries.len(), 16),
-            _ => 0,
+            Self::Map(entries) => steps(entries.len(), 16) + key_cost(entries.len(), key),
+            _ => key_cost(self.len().min(MAX_NODE_COMPARISONS), key),
         }
     }
 
@@ -285,6 +286,20 @@ impl<'e> V<'e> {
             _ => None,
         }
     }
+}
+
+/// Largest number of keys with which a key is compared in a map of the document, which has at most
+/// 100,000 members. The search is binary, or linear in a small map.
+const MAX_NODE_COMPARISONS: usize = 17;
+
+/// Returns the number of steps for the bytes that are read when `key` is compared with `keys` other
+/// keys. Short keys take few steps or none.
+pub(super) fn key_cost(keys: usize, key: &V<'_>) -> u64 {
+    let bytes = match key {
+        V::Str(text) => text.len(),
+        _ => 0,
+    };
+    steps(keys.saturating_mul(bytes), SEARCH_BYTES_PER_STEP)
 }
 
 /// Returns true if two keys of a map literal are equal and have the same type.
@@ -464,10 +479,11 @@ fn equal_maps<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fau
         return Ok(false);
     }
     for index in 0..a.len() {
-        charge(budget, u64::from(index % 16 == 0) + b.find_cost())?;
+        charge(budget, u64::from(index % 16 == 0))?;
         let Some((key, a)) = a.entry(index) else {
             return Ok(false);
         };
+        charge(budget, b.find_cost(&key))?;
         match b.find(&key) {
             Some(b) if equal_parts(&a, &b, budget)? => {}
             _ => return Ok(false),

@@ -158,17 +158,28 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         },
     },
     Difference {
-        reason: "cel-go loses a nested optional in a conditional.",
-        applies: |answer, _| {
+        reason: "cel-go loses a nested optional in a conditional, `optMap` or `optFlatMap`.",
+        applies: |answer, here| {
             let nested = ["optional.of(optional.", "optional.ofNonZeroValue(optional."];
+            let is_error = |class: &str| ["missing", "eval-err"].contains(&class);
+            let count = |text: &str| answer.expr.matches(text).count();
+            let conditionals = count("optMap(") + count("optFlatMap(") + count(" ? ");
             nested.iter().any(|part| answer.expr.contains(part))
+                || (is_error(here) != is_error(&class(answer))
+                    && here != "compile-err"
+                    && answer.phase != "compile-err"
+                    && conditionals > 0
+                    && count("optional.of") + count(".?") + count("[?") > 1)
         },
     },
     Difference {
-        reason: "In Kubernetes, `find` and `findAll` with a literal pattern also search the text in an \
-                 optional of the type dyn.",
+        reason: "In Kubernetes, `matches`, `find` and `findAll` with a literal pattern also search the \
+                 text in an optional of the type dyn.",
         applies: |answer, here| {
-            answer.phase == "ok" && answer.expr.contains(".find") && here == "eval-err"
+            let searches = [".find", ".matches("];
+            answer.phase == "ok"
+                && searches.iter().any(|name| answer.expr.contains(name))
+                && here == "eval-err"
         },
     },
     Difference {
@@ -182,8 +193,15 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     Difference {
         reason: "In cel-go, an optional in a list or map has no fields and no elements.",
         applies: |answer, here| {
-            answer.expr.contains("optional.") && class(answer) == "missing" && here != "compile-err"
+            answer.expr.contains("optional.")
+                && ["missing", "optional.none"].contains(&&*class(answer))
+                && here != "compile-err"
         },
+    },
+    Difference {
+        reason: "In cel-go, `has` with an optional field yields an optional where it is the key of a \
+                 map.",
+        applies: |answer, _| answer.v == "invalid qualifier type: *types.Optional",
     },
     Difference {
         reason: "The time zone `Local` is the zone of the server, so it is refused.",

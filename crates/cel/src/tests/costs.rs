@@ -1,0 +1,271 @@
+//! Tests that the cost of each function grows with the size of its arguments and of its result, as
+//! the README describes in the section "Evaluate within a budget".
+
+use super::super::op::Function;
+use super::super::overloads::{Overload, P, overloads};
+use super::*;
+
+/// The factor between the sizes of the small and of the large arguments.
+const FACTOR: usize = 64;
+
+/// The size of the small arguments: bytes of a text, or elements of a list.
+const SMALL: usize = 64;
+
+/// Returns the overloads of all functions, with the names of the functions.
+fn functions() -> Vec<(String, &'static Overload)> {
+    let names = Function::names().map(str::to_owned);
+    let names = names.chain(["format.uri".to_owned(), "format.byte".to_owned()]);
+    let with_overloads = |name: String| {
+        let all = overloads(&name).iter();
+        all.map(move |overload| (name.clone(), overload))
+    };
+    names.flat_map(with_overloads).collect()
+}
+
+/// Returns an expression of the type `wanted`, whose value is as large as the parts of the object.
+fn argument(name: &str, wanted: P) -> String {
+    match wanted {
+        P::A | P::B | P::Dyn | P::String => text_for(name),
+        P::Bool => "true".to_owned(),
+        P::Int => "object.int".to_owned(),
+        P::Uint => "3u".to_owned(),
+        P::Double => "3.5".to_owned(),
+        P::Bytes => "bytes(object.text)".to_owned(),
+        P::Duration => "duration('1h')".to_owned(),
+        P::Timestamp => "timestamp('2024-02-29T12:00:00Z')".to_owned(),
+        P::Quantity => "quantity('1.5Gi')".to_owned(),
+        P::Url => "url(object.url)".to_owned(),
+        P::Ip => "ip('10.0.0.1')".to_owned(),
+        P::Cidr => "cidr('10.0.0.0/8')".to_owned(),
+        P::Semver => "semver(object.semver)".to_owned(),
+        P::NamedFormat => "format.byte()".to_owned(),
+        P::Type(_) => "int".to_owned(),
+        P::List(of) => match of {
+            P::String | P::A | P::Dyn => "object.texts".to_owned(),
+            P::Int => "object.ints".to_owned(),
+            P::Double => "object.doubles".to_owned(),
+            P::Bool => "object.bools".to_owned(),
+            P::List(_) => "object.lists".to_owned(),
+            P::Optional(_) => "object.texts.map(x, optional.of(x))".to_owned(),
+            of => format!("object.texts.map(x, {})", argument(name, *of)),
+        },
+        P::Map(..) => "object.map".to_owned(),
+        P::Optional(of) => format!("optional.of({})", argument(name, *of)),
+    }
+}
+
+/// Returns a text that the function reads to its end.
+fn text_for(name: &str) -> String {
+    let field = match name {
+        "int" | "uint" | "double" | "quantity" | "isQuantity" => "zeros",
+        "url" | "isURL" => "url",
+        "semver" | "isSemver" => "semver",
+        _ => "text",
+    };
+    format!("object.{field}")
+}
+
+/// Returns an object whose texts have `size` bytes, and whose lists and maps have `size` elements.
+fn object(size: usize) -> String {
+    let list = |element: &str| format!("[{}]", vec![element; size].join(","));
+    let members: Vec<_> = (0..size).map(|at| format!("\"{at}\":{at}")).collect();
+    let tail = "a".repeat(size);
+    format!(
+        r#"{{"int":3,"text":"{tail}","zeros":"{}","url":"https://h/?{}","semver":"1.2.3-{tail}",
+            "texts":{},"ints":{},"doubles":{},"bools":{},"lists":{},"map":{{{}}}}}"#,
+        "0".repeat(size),
+        "&a=b".repeat(size / 4),
+        list("\"a\""),
+        list("1"),
+        list("1.5"),
+        list("true"),
+        list("[1]"),
+        members.join(","),
+    )
+}
+
+/// The cost of a call, and the size of its result.
+struct Call {
+    steps: u64,
+    /// The number of steps for a result that does not borrow from the document.
+    made: u64,
+    is_value: bool,
+}
+
+/// Evaluates a call. Returns its source, and its cost without the cost of its arguments.
+fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call) {
+    let args = overload.args.iter();
+    let args: Vec<_> = args.map(|wanted| argument(name, *wanted)).collect();
+    let source = match &*args {
+        [receiver, args @ ..] if overload.member => {
+            format!("{receiver}.{name}({})", args.join(", "))
+        }
+        args => format!("{name}({})", args.join(", ")),
+    };
+    let run = |source: &str| {
+        let program = compile_any(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+        let mut budget = Budget { left: u64::MAX };
+        let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
+        let value = Context::new(&mut scope).eval(&program.op);
+        let made = value.as_ref().map_or(0, made);
+        let is_value = value.is_ok();
+        (u64::MAX - budget.left, made, is_value)
+    };
+    let (steps, made, is_value) = run(&source);
+    let arguments: u64 = args.iter().map(|arg| run(arg).0).sum();
+    let call = Call {
+        steps: steps.saturating_sub(arguments),
+        made,
+        is_value,
+    };
+    (source, call)
+}
+
+/// Returns the number of steps that the README requires for the parts of a value that an evaluation
+/// has created.
+fn made(value: &V<'_>) -> u64 {
+    match value {
+        V::Str(value::Text::Own(text)) => steps(text.len(), 64),
+        V::Bytes(value::Bytes::Own(bytes)) => steps(bytes.len(), 64),
+        V::Optional(Some(value)) => made(value),
+        V::List(items) => steps(items.len(), 1),
+        V::Map(entries) => steps(entries.len(), 1),
+        _ => 0,
+    }
+}
+
+/// Returns true for a function that does not read its arguments to their end, because the first
+/// part decides, or because only the length or an element at an index is read.
+fn reads_little(name: &str, overload: &Overload) -> bool {
+    match name {
+        "size" | "slice" | "charAt" | "first" | "last" => true,
+        // The value is returned or wrapped as it is.
+        "type" | "dyn" | "or" | "orValue" | "value" | "hasValue" => true,
+        _ if name.starts_with("optional.o") || name == "optional.none" => true,
+        // A name that is no key of a small table, or a value of a small fixed size.
+        "format.named" => true,
+        // The result is the argument, or it borrows from the argument.
+        "string" | "bytes" => matches!(overload.args, [P::String | P::Bytes]),
+        // The list contains only equal elements, so the first element is the result.
+        "sets.intersects" | "indexOf" | "lastIndexOf" => true,
+        // The format has no verbs, so the list is not read.
+        "format" => true,
+        _ => false,
+    }
+}
+
+/// Returns the least number of steps for reading an argument of `size` bytes or elements.
+fn read_steps(wanted: P, size: usize) -> u64 {
+    match wanted {
+        P::String | P::Bytes | P::Url | P::Semver => steps(size, 1024),
+        P::List(_) => steps(size, 16),
+        _ => 0,
+    }
+}
+
+#[test]
+fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
+    let mut wrong = Vec::new();
+    let mut with_value = 0;
+    let objects = [SMALL, SMALL * FACTOR].map(|size| (size, object(size)));
+    let docs = objects.each_ref().map(|(size, json)| {
+        let doc = Doc::parse(json.as_bytes(), &whole_object());
+        (*size, doc.unwrap())
+    });
+    for (name, overload) in functions() {
+        for (size, doc) in &docs {
+            let (source, call) = call(&name, overload, doc);
+            let args = overload.args.iter();
+            // A text that is searched, and the text that is searched for, are counted once.
+            let read = args.map(|arg| read_steps(*arg, *size)).max();
+            let read = read.filter(|_| !reads_little(&name, overload));
+            let least = call.made.max(read.unwrap_or_default());
+            if call.steps < least {
+                let found = call.steps;
+                wrong.push(format!(
+                    "{source}: {found} steps instead of {least} or more"
+                ));
+            }
+            with_value += usize::from(call.is_value);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(with_value > 300, "only {with_value} calls have a value");
+}
+
+#[test]
+fn a_huge_result_ends_with_an_exhausted_budget() {
+    let json = format!(
+        r#"{{"list":[{}1],"numbers":[{}0],"text":"{}","url":"https://h/?{}"}}"#,
+        "1,".repeat(999),
+        (1..30_000).map(|at| format!("{at},")).collect::<String>(),
+        "x".repeat(1 << 20),
+        "&a=b".repeat(1 << 16),
+    );
+    for source in [
+        "lists.range(9223372036854775807)",
+        "lists.range(100001)",
+        "lists.range(object.list.size() * 1000000000000)",
+        "object.list.map(x, object.list).map(x, object.list.map(y, x)).flatten(9223372036854775807)",
+        "lists.range(50000).flatten(9223372036854775807) + lists.range(50000)",
+        "lists.range(1000).transformMapEntry(i, x, {x: lists.range(1000)})",
+        "object.list.transformMapEntry(i, x, object.list.transformMapEntry(j, y, {i * 1000 + j: y}))",
+        "object.numbers.transformMapEntry(i, x, {x: x})",
+        "object.list.transformMap(i, x, object.list.transformList(j, y, i * j))",
+        "object.text.findAll('')",
+        "object.text.findAll('' + '')",
+        "object.list.map(x, object.text.find('y'))",
+        "object.numbers.distinct()",
+        "sets.equivalent(object.numbers, object.numbers)",
+        "sets.intersects(object.numbers, object.numbers.map(x, -1 - x))",
+        "object.list.map(x, object.numbers.sort())",
+        "object.list.map(x, object.numbers.sortBy(y, -y))",
+        "object.list.map(x, object.numbers.reverse())",
+        "object.list.map(x, object.numbers.slice(0, 20000))",
+        "object.list.map(x, url(object.url))",
+        "object.list.map(x, url(object.url).getQuery())",
+        "[url(object.url)].map(u, object.list.map(x, u.getQuery()))",
+        "object.list.map(x, optional.unwrap(object.numbers.map(y, optional.of(y))))",
+        "object.list.map(x, strings.quote(object.text))",
+        "object.list.map(x, semver('1.2.3-' + object.text))",
+        "object.list.map(x, format.uri().validate(object.text))",
+    ] {
+        let program = compile_any(source).unwrap();
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        let outcome = evaluate(&program, &doc, &mut full_budget());
+        assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
+    }
+}
+
+#[test]
+fn long_texts_that_are_converted_or_compared_as_keys_are_charged() {
+    let long = "0".repeat(1 << 16);
+    let json = format!(
+        r#"{{"list":[{}1],"zeros":"{long}","map":{{"{long}":1}}}}"#,
+        "1,".repeat(9_999)
+    );
+    for source in [
+        "object.list.all(x, int(object.zeros) == 0)",
+        "object.list.all(x, uint(object.zeros) == 0u)",
+        "object.list.all(x, double(object.zeros) == 0.0)",
+        "object.list.all(x, !bool(object.zeros) || true)",
+        "object.list.all(x, duration(object.zeros) == null || true)",
+        "object.list.all(x, timestamp(object.zeros) == null || true)",
+        "object.list.all(x, timestamp(0).getHours(object.zeros) == 0 || true)",
+        "object.list.all(x, object.map[object.zeros] == 1)",
+        "object.list.all(x, object.zeros in object.map)",
+        "object.list.all(x, {object.zeros: 1}[object.zeros] == 1)",
+        "object.list.all(x, object.zeros in {object.zeros: 1})",
+        "object.list.all(x, {object.zeros: 1, object.zeros: 2}.size() == 1)",
+        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, has(m.a) || true))",
+        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.a == 1 || true))",
+        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m.?a.hasValue() || true))",
+        "[object.list.transformMap(i, x, x)].all(m, object.list.all(x, m[?0].hasValue() || true))",
+        "object.list.transformMapEntry(i, x, {object.zeros + string(i): x}).size() > 0",
+    ] {
+        let program = compile_any(source).unwrap();
+        let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
+        let outcome = evaluate(&program, &doc, &mut full_budget());
+        assert_eq!(outcome, Err(EvaluationFault::Budget), "{source}");
+    }
+}
