@@ -123,7 +123,8 @@ fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
         || (answer.v.contains(": expected type '") && !answer.v.contains("type 'bool'"))
 }
 
-/// Known differences that occur only with random expressions.
+/// Known differences that occur only with random expressions. Their conditions are less exact than
+/// those of [`DIFFERENCES`], because random expressions combine everything.
 const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     Difference {
         reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \

@@ -510,14 +510,10 @@ impl Generator {
                     "'{}'",
                     self.random.pick(&texts(pool))
                 )));
-            } else if name == "lists.range" {
-                args.push(Expression::text(
-                    *self.random.pick(&texts(operands::SMALL_INTS)),
-                ));
-            } else if matches!(wanted, P::Int) && self.random.one_in(2) {
-                args.push(Expression::text(
-                    *self.random.pick(&texts(operands::SMALL_INTS)),
-                ));
+            } else if name == "lists.range" || (matches!(wanted, P::Int) && self.random.one_in(2)) {
+                // Kubernetes makes the whole list of `lists.range` before it checks its limit.
+                let small = texts(operands::SMALL_INTS);
+                args.push(Expression::text(*self.random.pick(&small)));
             } else {
                 let ty = self.instance(*wanted, &mut bound);
                 args.push(self.expression(&ty, depth));
