@@ -138,7 +138,10 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
                  another type then, the evaluation fails.",
         applies: |answer, here| {
             answer.phase == "eval-err"
-                && answer.v.starts_with("no such overload: ")
+                && (answer.v.starts_with("no such overload: ")
+                    // The other operand has failed with another error.
+                    || answer.expr.contains(" && ")
+                    || answer.expr.contains(" || "))
                 && has_unknown_type(answer)
                 && here != "compile-err"
         },
@@ -251,6 +254,7 @@ fn has_unknown_type(answer: &Answer) -> bool {
         "sortBy(",
         "optMap(",
         "optFlatMap(",
+        "transformMapEntry(",
     ];
     unknown.iter().any(|part| answer.expr.contains(part))
 }
