@@ -181,7 +181,8 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
                  text in an optional of the type dyn.",
         applies: |answer, here| {
             let searches = [".find", ".matches("];
-            answer.phase == "ok"
+            answer.phase != "compile-err"
+                && answer.expr.contains('?')
                 && searches.iter().any(|name| answer.expr.contains(name))
                 && here == "eval-err"
         },
