@@ -69,10 +69,24 @@ struct ResourceList {
 struct DiscoveredResource {
     name: String,
     kind: String,
+    #[serde(default, rename = "singularName")]
+    singular_name: String,
     #[serde(default)]
     namespaced: bool,
     #[serde(default)]
     verbs: Option<Vec<String>>,
+}
+
+/// Returns a hint if `name` is the kind or the singular of one of `resources`, and not its plural.
+/// Otherwise the hint is empty.
+fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
+    let is_meant = |it: &&DiscoveredResource| {
+        !it.name.contains('/') && (it.singular_name == name || it.kind.eq_ignore_ascii_case(name))
+    };
+    let meant = resources.iter().find(is_meant);
+    meant
+        .map(|it| format!(" (hint: write the plural: {})", it.name))
+        .unwrap_or_default()
 }
 
 impl Discovery {
@@ -129,11 +143,9 @@ impl Discovery {
                 };
             }
         };
-        let found = list
-            .resources
-            .into_iter()
-            .flatten()
-            .find(|r| r.name == gvr.resource);
+        let resources = list.resources.unwrap_or_default();
+        let hint = plural_hint(&resources, &gvr.resource);
+        let found = resources.into_iter().find(|r| r.name == gvr.resource);
         let Some(DiscoveredResource {
             kind,
             namespaced,
@@ -142,7 +154,11 @@ impl Discovery {
         }) = found
         else {
             return Resolution::NotServed {
-                message: format!("{} has no resource {}", gvr.api_version(), gvr.resource),
+                message: format!(
+                    "{} has no resource {}{hint}",
+                    gvr.api_version(),
+                    gvr.resource
+                ),
                 group_served: true,
             };
         };

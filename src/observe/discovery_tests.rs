@@ -96,6 +96,24 @@ async fn a_resource_missing_on_a_ready_server_is_not_served() {
 }
 
 #[tokio::test]
+async fn a_kind_or_singular_in_place_of_the_plural_has_a_hint() {
+    for name in ["cow", "Cow"] {
+        let (discovery, _) = discovery(|path, _| match path {
+            "/readyz" => (200, "ok"),
+            _ => (200, LIST),
+        });
+        match discovery.resolve(&gvr(name)).await {
+            Resolution::NotServed { message, .. } => {
+                let expected =
+                    format!("farm.io/v1 has no resource {name} (hint: write the plural: cows)");
+                assert_eq!(message, expected);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_missing_version_is_distinguished_from_a_missing_group() {
     for (group, served) in [(200, Some(true)), (404, Some(false)), (503, None)] {
         let (discovery, _) = discovery(move |path, _| match path {

@@ -15,7 +15,7 @@
 //!
 //! - It decodes whole objects.
 //! - It starts a `WatchList` at resourceVersion 0. The kube-apiserver may then send an older state
-//!   than this server has already read.
+//!   than the feed has already read.
 //! - It does not fall back to a list if the kube-apiserver refuses `WatchList`.
 
 use super::{
@@ -37,18 +37,19 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
-/// If a watch is silent for longer, the feed ends the watch and opens a new one. A kube-apiserver
-/// sends a bookmark every 60 s, so two bookmarks are then missing.
+/// The longest time without a line in a watch. After this time, the feed ends the watch and opens a
+/// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// If a `WatchList` is silent for longer before it has sent all objects, the feed lists the objects
-/// instead. A server without support for `sendInitialEvents` sends the objects, but never the
+/// The longest time without a line in a `WatchList` that has not sent all objects yet. After this
+/// time, the feed lists the objects instead. A server without support for `sendInitialEvents` sends the objects, but never the
 /// bookmark after the last object.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A resumed watch counts as working if the server has not refused it within this time. If the
 /// requested version is too old, the server sends an error at once. A working watch can be silent
-/// for 60 s, until its first bookmark, so the feed does not wait for a line.
+/// for 60 s, until its first bookmark. So the feed does not wait for a line before it reports that it
+/// is synced again.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// If the server has not answered a request after this time, the feed reports an interruption, and
@@ -74,7 +75,7 @@ mod watch_end;
 
 use watch_end::WatchEnd;
 
-/// Lists and watches one source until it is dropped.
+/// The task that lists and watches one source. It ends when it is dropped.
 pub(super) struct WatchTask {
     connection: Connection,
     source: Source,
@@ -275,8 +276,9 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
-                    // The line and the event may share the permit for a large object. The line is
-                    // dropped here, so that the permit is released together with the event.
+                    // For a large object, the line holds a permit of the budget for read bytes, and
+                    // the event holds the same permit. The line is dropped here, so that the permit
+                    // is released as soon as the event is dropped.
                     drop(line);
                     match decoded {
                         Ok(event) => {

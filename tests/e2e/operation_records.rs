@@ -151,7 +151,7 @@ fn a_completed_operation_leaves_a_record() {
         let row = ["VirtualMachine", "good", "Migrating", "Succeeded"];
         assert_eq!(lines[2][..4], row, "{table}");
         assert_eq!(lines[2][4], text(&record, "/status/started"), "{table}");
-        assert_eq!(lines[2][6], "60m", "{table}");
+        assert_eq!(lines[2][6], "limit 60m", "{table}");
         let wide = ["get", "opr", "-n", namespace, "-o", "wide"];
         let table = cluster.kubectl(&wide).await.expect("kubectl must print it");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();

@@ -1,4 +1,4 @@
-//! The report of a test under load: what the clients have counted (such as lists), which reads have
+//! The report of a test under load: how many requests the clients sent (such as lists), which reads
 //! failed, and which guarantees were violated. Each failure and each violation names the
 //! disturbance of the replicas (such as a SIGKILL of one replica) during which it happened.
 

@@ -25,7 +25,7 @@ pub const SERVER_SUFFIXES: [&str; 15] = [
     "subject-uid",
 ];
 
-/// Label keys with [`PREFIX`] that rule sets may set, without the prefix.
+/// The label keys with [`PREFIX`] that rule sets may set. The keys in this list lack the prefix.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
 /// Maximum length of a label value, in bytes (`validation.LabelValueMaxLength` in apimachinery).

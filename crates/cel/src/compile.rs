@@ -11,6 +11,7 @@ use cel::common::ast::{EntryExpr, Expr, SourceInfo};
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::check::Ty;
+use super::hints::hint;
 use super::op::Op;
 use super::projection::NeededPart;
 use super::to_ops::{NodeError, lower};
@@ -59,7 +60,10 @@ pub(super) fn compile(
     kind: ResultKind,
     environment: &Environment,
 ) -> Result<Compiled, CompileError> {
-    with_stack(|| compile_on_this_thread(source, kind, environment))
+    with_stack(|| compile_on_this_thread(source, kind, environment)).map_err(|mut error| {
+        error.hint = hint(source, &error.message, error.line, error.column);
+        error
+    })
 }
 
 /// Runs `work` on a new thread that has a stack of [`STACK_BYTES`] bytes.
@@ -88,6 +92,7 @@ fn error(message: String) -> CompileError {
         message,
         line: 1,
         column: 1,
+        hint: None,
     }
 }
 
@@ -179,6 +184,7 @@ pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
         message: error.message,
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
+        hint: None,
     }
 }
 
@@ -201,6 +207,7 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
         message,
         line: position(first.pos.0),
         column: position(first.pos.1),
+        hint: None,
     }
 }
 

@@ -156,8 +156,12 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             return Ok(V::of(node));
         }
         // A field of an optional value is optional.
-        if let V::Optional(optional) = &value {
-            return present_path(optional.as_deref(), fields, self.scope.budget);
+        if let V::Optional(optional) = value {
+            let Some(optional) = optional else {
+                return Ok(V::Optional(None));
+            };
+            let found = present_path((*optional).clone(), fields, self.scope.budget)?;
+            return Ok(found.map_or(V::Optional(None), V::some));
         }
         for field in fields {
             value = select(&value, field, self.scope.budget)?;
@@ -167,9 +171,20 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
 
     #[inline(never)]
     fn optional_path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
+        let found = self.find_path(base, fields)?;
+        Ok(found.map_or(V::Optional(None), V::some))
+    }
+
+    /// Returns the value at a path whose first selection is optional, or None if it does not exist.
+    fn find_path(
+        &mut self,
+        base: &'e Op,
+        fields: &'e [Box<str>],
+    ) -> Result<Option<V<'e>>, Fault<'e>> {
         match self.eval(base)? {
-            V::Optional(optional) => present_path(optional.as_deref(), fields, self.scope.budget),
-            value => present_path(Some(&value), fields, self.scope.budget),
+            V::Optional(None) => Ok(None),
+            V::Optional(Some(value)) => present_path((*value).clone(), fields, self.scope.budget),
+            value => present_path(value, fields, self.scope.budget),
         }
     }
 
@@ -301,6 +316,14 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
     /// an optional is the result.
     #[inline(never)]
     fn otherwise(&mut self, pair: &'e (Op, Op), unwraps: bool) -> Outcome<'e> {
+        // The most frequent form is `a.?b.orValue(c)`. It needs no optional value, which would be
+        // allocated.
+        if let (true, Op::OptionalPath(base, fields)) = (unwraps, &pair.0) {
+            return match self.find_path(base, fields)? {
+                Some(value) => Ok(value),
+                None => self.eval(&pair.1),
+            };
+        }
         match self.eval(&pair.0)? {
             V::Optional(None) => self.eval(&pair.1),
             V::Optional(Some(value)) if unwraps => Ok((*value).clone()),
@@ -861,23 +884,19 @@ fn present_field<'e>(
     }
 }
 
-/// Returns the value at a path of fields as an optional value. `value` is None if the value itself
-/// does not exist.
+/// Returns the value at a path of fields, or None if it does not exist.
 fn present_path<'e>(
-    value: Option<&V<'e>>,
+    mut value: V<'e>,
     fields: &'e [Box<str>],
     budget: &mut Budget,
-) -> Outcome<'e> {
-    let Some(mut value) = value.cloned() else {
-        return Ok(V::Optional(None));
-    };
+) -> Result<Option<V<'e>>, Fault<'e>> {
     for field in fields {
         match present_field(&value, field, budget)? {
             Some(member) => value = member,
-            None => return Ok(V::Optional(None)),
+            None => return Ok(None),
         }
     }
-    Ok(V::some(value))
+    Ok(Some(value))
 }
 
 /// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,

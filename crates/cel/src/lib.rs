@@ -41,6 +41,7 @@ mod format_clause;
 mod formats;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod hints;
 mod ip_address;
 mod json_document;
 mod json_fault;
@@ -294,6 +295,32 @@ pub struct CompileError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
+    /// What to do, for mistakes that authors often make. The text of the error does not contain the
+    /// hint.
+    pub hint: Option<String>,
+}
+
+/// Maximum number of characters of a line in [`CompileError::excerpt`].
+const EXCERPT_WIDTH: usize = 80;
+
+impl CompileError {
+    /// Returns the line of `source` with the error, and a line with a caret below its position. Of a
+    /// long line, only the part around the position is returned.
+    pub fn excerpt(&self, source: &str) -> String {
+        let line = source.lines().nth(self.line.saturating_sub(1));
+        // A tab would move the caret.
+        let line: Vec<char> = line
+            .unwrap_or_default()
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let at = self.column.saturating_sub(1).min(line.len());
+        let from = at.saturating_sub(EXCERPT_WIDTH / 2);
+        let part: String = line.iter().skip(from).take(EXCERPT_WIDTH).collect();
+        let left = if from > 0 { "…" } else { "" };
+        let indent = " ".repeat(at - from + left.chars().count());
+        format!("{left}{part}\n{indent}^")
+    }
 }
 
 /// The number of steps that evaluations may still take. A comprehension takes one step to visit an

@@ -457,7 +457,6 @@ static FUNCTIONS: [(&str, Function); 104] = [
 
 impl Function {
     /// Returns the names of all functions, without those such as `format.uri`.
-    #[cfg(any(fuzzing, test, feature = "fuzzing"))]
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         FUNCTIONS.iter().map(|(name, _)| *name)
     }

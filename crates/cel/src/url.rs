@@ -318,7 +318,7 @@ fn parse_user_info(text: &str) -> Result<String, Reason<'_>> {
 
 /// How a URL is parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ParseMode {
     /// Like Go's `url.ParseRequestURI`, which does not accept relative URLs. A fragment is treated
     /// as a part of the path or query.
     Request,
@@ -347,7 +347,7 @@ struct Components {
 }
 
 impl Components {
-    fn parse(text: &str, mode: Mode) -> Result<Self, Reason<'_>> {
+    fn parse(text: &str, mode: ParseMode) -> Result<Self, Reason<'_>> {
         if text.bytes().any(|byte| byte.is_ascii_control()) {
             let reason = "net/url: invalid control character in URL";
             return Err(Reason::Fixed(reason));
@@ -375,7 +375,7 @@ impl Components {
             }
             return Err(Reason::Fixed("invalid URI for request"));
         }
-        let is_reference = mode == Mode::Reference;
+        let is_reference = mode == ParseMode::Reference;
         let may_have_host = !scheme.is_empty() || (is_reference && !rest.starts_with("///"));
         let after_slashes = rest.strip_prefix("//").filter(|_| may_have_host);
         let path = if let Some(rest) = after_slashes {
@@ -455,7 +455,7 @@ impl UrlError {
 /// Returns the error of Go's `url.ParseRequestURI`, which contains `text`. Returns None if there is
 /// no error.
 pub(super) fn request_uri_error(text: &str) -> Option<String> {
-    let reason = Components::parse(text, Mode::Request).err()?;
+    let reason = Components::parse(text, ParseMode::Request).err()?;
     Some(format!(
         "parse {}: {}",
         quote(text.as_bytes()),
@@ -466,7 +466,7 @@ pub(super) fn request_uri_error(text: &str) -> Option<String> {
 /// Returns true if `text` is an absolute URL or an absolute path. As in Kubernetes, [`Url::parse`]
 /// can refuse such a text, because it also checks the fragment and the host after a leading `//`.
 pub(super) fn is_url(text: &str) -> bool {
-    Components::parse(text, Mode::Request).is_ok()
+    Components::parse(text, ParseMode::Request).is_ok()
 }
 
 /// A URL of CEL.
@@ -503,7 +503,7 @@ impl Url {
             return Err(NO_URL);
         }
         let (start, fragment) = text.split_once('#').unwrap_or((text, ""));
-        let components = Components::parse(start, Mode::Reference).map_err(|_| NO_URL)?;
+        let components = Components::parse(start, ParseMode::Reference).map_err(|_| NO_URL)?;
         let escaped_fragment = escaped_form(fragment, Part::Fragment).map_err(|_| NO_URL)?;
         Ok(Self {
             text: components.text(&escaped_fragment),

@@ -77,11 +77,13 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
             .location()
             .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
         let text = error.to_string();
-        format!(
-            "{}{}",
-            line.unwrap_or_default(),
-            text.lines().next().unwrap_or_default()
-        )
+        let text = text.lines().next().unwrap_or_default();
+        // The text of the parser begins with the position in another form.
+        let own = error
+            .location()
+            .map(|at| format!("error: line {} column {}: ", at.line(), at.column()));
+        let text = own.map_or(text, |own| text.strip_prefix(&own).unwrap_or(text));
+        format!("{}{text}", line.unwrap_or_default())
     })
 }
 

@@ -108,6 +108,13 @@ pub(super) fn complain(level: &str, what: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
 }
 
+/// Writes the lines of an excerpt to standard error, indented below the line of the error.
+pub(super) fn print_excerpt(excerpt: &str) {
+    for line in excerpt.lines() {
+        print_error_line(&format!("    {}", one_line(line)));
+    }
+}
+
 /// Writes a line to standard error. Control characters in the text are kept.
 pub(super) fn print_error_line(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");

@@ -61,8 +61,11 @@ async fn write_status(
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
-        .filter(|row| row.get(3) == Some(&subject))
-        .map(|row| [&row[..1], &row[4..6], &row[7..]].concat())
+        .filter(|row| {
+            let name = row.get(1).and_then(|cell| cell.split_once('/'));
+            name.is_some_and(|(_, name)| name == subject)
+        })
+        .map(|row| [&row[..1], &row[2..4], &row[5..]].concat())
         .collect();
     rows.dedup_by(|next, last| {
         next[0] == "MODIFIED" && next[2] == "Progressing" && next[1..] == last[1..]

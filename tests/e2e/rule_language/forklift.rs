@@ -257,17 +257,15 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
                 let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await;
                 let table = table.expect("kubectl must list operations");
                 let rows: Vec<Vec<&str>> = table.lines().skip(1).map(columns).collect();
-                let mut cells: Vec<&[&str]> = rows.iter().map(|row| &row[2..6]).collect();
+                let mut cells: Vec<&[&str]> = rows.iter().map(|row| &row[..3]).collect();
                 cells.sort_unstable();
-                let of =
-                    |subject, operation, progress| [subject, operation, "Progressing", progress];
                 assert_eq!(
                     cells,
                     [
-                        of("wave1", "Executing", "0%"),
-                        of("wave1/vm-1", "MigratingVM", "75%"),
-                        of("wave1/vm-2", "MigratingVM", "0%"),
-                        of("wave1/vm-3", "MigratingVM", "50%"),
+                        ["Plan/wave1", "Executing", "Progressing 0%"],
+                        ["Plan/wave1/vm-1", "MigratingVM", "Progressing 75%"],
+                        ["Plan/wave1/vm-2", "MigratingVM", "Progressing 0%"],
+                        ["Plan/wave1/vm-3", "MigratingVM", "Progressing 50%"],
                     ],
                     "{table}"
                 );

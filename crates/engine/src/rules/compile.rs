@@ -16,11 +16,13 @@ const MAX_SELECTOR: usize = 4096;
 /// The reason why a rule set cannot be used. The texts are for the author of the rule set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// An expression does not compile.
-    #[error("{field}: {error}")]
+    /// An expression does not compile. The text has the hint of the compiler, if there is one.
+    #[error("{field}: {error}{}", hint_in_parentheses(error))]
     Expression {
         /// Field of the expression, such as `rules[Migrating].expression`.
         field: String,
+        /// The text of the expression.
+        source_text: String,
         /// Message of the compiler, with line and column.
         error: CompileError,
     },
@@ -28,6 +30,25 @@ pub enum RuleSetError {
     /// not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
+}
+
+/// Returns the hint of an error for the end of a line, or an empty text.
+fn hint_in_parentheses(error: &CompileError) -> String {
+    let hint = error.hint.as_ref();
+    hint.map_or_else(String::new, |hint| format!(" (hint: {hint})"))
+}
+
+impl RuleSetError {
+    /// Returns the line of the expression with the error, and a line with a caret below the
+    /// position. Returns None for an error that is not in an expression.
+    pub fn excerpt(&self) -> Option<String> {
+        match self {
+            Self::Expression {
+                source_text, error, ..
+            } => Some(error.excerpt(source_text)),
+            Self::Spec(_) => None,
+        }
+    }
 }
 
 /// Compiles a rule set. Returns all errors, not only the first.
@@ -110,7 +131,11 @@ impl Compiler {
         match ifo_cel::compile(source, kind, environment) {
             Ok(program) => Some(program),
             Err(error) => {
-                self.invalid.push(RuleSetError::Expression { field, error });
+                self.invalid.push(RuleSetError::Expression {
+                    field,
+                    source_text: source.to_owned(),
+                    error,
+                });
                 None
             }
         }
@@ -251,10 +276,12 @@ impl Compiler {
                 let (line, column) = expression_start(program.source());
                 self.invalid.push(RuleSetError::Expression {
                     field: format!("rules[{operation}].{field}"),
+                    source_text: program.source().to_owned(),
                     error: CompileError {
                         message: format!("{text:?} is not {fault}"),
                         line,
                         column,
+                        hint: None,
                     },
                 });
             }
@@ -349,6 +376,35 @@ mod tests {
             "{operation: Moving, expression: 'true', state: \"'Blocked'\", reason: \"'AtWork'\", outcome: \"''\"}",
         );
         assert!(compile("x", &spec).is_ok());
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let target = |target: &str| {
+            spec(&format!(
+                "component: c\ntarget: {{{target}}}\nrules:\n- {{operation: Moving, expression: 'true'}}\n"
+            ))
+        };
+        let cases = [
+            (
+                target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
+                "target: \"VirtualMachine\" is not a resource (hint: write the plural of the kind in lower case: virtualmachines)",
+            ),
+            (
+                target("group: '', version: apps/v1, resource: deployments"),
+                "target: \"apps/v1\" is not a version (hint: write group: apps and version: v1)",
+            ),
+            (
+                rule("{operation: Moving, expression: 'true', state: Blocked}"),
+                "rules[Moving].state: 1:1: undeclared reference to 'Blocked' (in container '') (hint: a string needs quotes inside the YAML quotes: \"'Blocked'\")",
+            ),
+        ];
+        for (spec, expected) in cases {
+            assert_eq!(problems(&spec), [expected]);
+        }
+        let spec = rule("{operation: Moving, expression: object.a = 1}");
+        let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
+        assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
     }
 
     #[test]

@@ -92,7 +92,20 @@ impl RuleSetCheck {
         }
         for (field, value) in [("version", &target.version), ("resource", &target.resource)] {
             if !is_dns_label(value) || value.starts_with(|c: char| c.is_ascii_digit()) {
-                self.refuse(format!("target: {value:?} is not a {field}"));
+                let hint = match field {
+                    "resource" if value.starts_with(|c: char| c.is_ascii_uppercase()) => {
+                        let plural = guessed_plural(value);
+                        format!(" (hint: write the plural of the kind in lower case: {plural})")
+                    }
+                    "version" => value
+                        .split_once('/')
+                        .map(|(group, version)| {
+                            format!(" (hint: write group: {group} and version: {version})")
+                        })
+                        .unwrap_or_default(),
+                    _ => String::new(),
+                };
+                self.refuse(format!("target: {value:?} is not a {field}{hint}"));
             }
         }
     }
@@ -241,6 +254,16 @@ impl RuleSetCheck {
         {
             self.refuse(format!("label key {key:?} is set by the server itself"));
         }
+    }
+}
+
+/// Returns the plural that most resources of the kind `kind` have.
+fn guessed_plural(kind: &str) -> String {
+    let kind = kind.to_lowercase();
+    match kind.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if kind.ends_with(['s', 'x']) || kind.ends_with("ch") => format!("{kind}es"),
+        _ => format!("{kind}s"),
     }
 }
 

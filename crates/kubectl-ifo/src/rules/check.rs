@@ -69,10 +69,26 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         is_correct = false;
         complain("error", problem);
     }
+    for warning in rule_sets::unknown_superseded(&loaded) {
+        complain("warning", warning);
+    }
     for rule_set in &loaded {
         let location = format!("{}: {}", rule_set.source, rule_set.name);
         let target = rule_set.target();
         let root = schemas.find(&target);
+        if root.is_none()
+            && let Some(plural) = schemas.plural_of(&target)
+        {
+            is_correct = false;
+            let resource = &target.resource;
+            complain(
+                "error",
+                format!(
+                    "{location}: target: {resource:?} is not a resource (hint: write the plural: {plural})"
+                ),
+            );
+            continue;
+        }
         if root.is_none() && (args.cluster || !args.schema.is_empty()) {
             complain(
                 "note",

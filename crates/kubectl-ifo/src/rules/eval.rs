@@ -3,35 +3,52 @@
 //!
 //! The result can differ from that of the expression in a rule set:
 //!
-//! - `variables` and `item` do not exist, because a rule set defines these names.
+//! - Without `--rules`, `variables` and `item` do not exist, because a rule set defines these names.
 //! - The expression can use the whole evaluation budget of an object. In the server, all rules
 //!   share this budget.
 //! - A missing field is an error. In a rule, a missing field means that the rule does not match.
 
-use super::input_files;
+use super::input_files::{self, Input};
+use super::rule_sets;
 use crate::clock;
-use crate::output::{Format, complain, print, print_value};
+use crate::output::{Format, complain, print, print_excerpt, print_value};
 use crate::problem::Problem;
+use crate::suggestion::nearest;
 use clap::ValueEnum;
 use ifo_cel::{
-    Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, ResultKind,
-    STEPS_PER_OBJECT, compile,
+    Budget, CompileError, Doc, DocError, Environment, EvaluationFault, EvaluationScope, Program,
+    ResultKind, STEPS_PER_OBJECT, TypedValue, compile,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The arguments of `rules eval`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  kubectl ifo rules eval 'object.status.phase' --object pod.yaml")]
+  kubectl ifo rules eval 'object.status.phase' --object pod.yaml
+  kubectl ifo rules eval 'variables.ready' --object vm.yaml --rules my-rules.yaml
+  kubectl ifo rules eval 'item.name' --object plan.yaml --rules plans.yaml --operation VM")]
 pub(crate) struct RulesEvalArgs {
-    /// CEL expression on `object` and `now`; `variables` and `item` do not exist
+    /// CEL expression on `object` and `now`; with --rules also on `variables`, and with --operation
+    /// on `item`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
     /// The object, YAML or JSON; - for standard input
     #[arg(long, value_name = "FILE")]
     object: PathBuf,
+    /// An OperationRuleSet, whose variables the expression can use
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// A rule with forEach in the rule set; the expression is evaluated for each element, which is
+    /// `item`
+    #[arg(long, value_name = "NAME", requires = "rules")]
+    operation: Option<String>,
+    /// The value of `now`, in RFC 3339; default: the current time
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
     /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = EvalFormat::Text)]
     output: EvalFormat,
@@ -68,13 +85,31 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
             return Ok(false);
         }
     };
+    let names = match RuleSetNames::read(args) {
+        Ok(names) => names,
+        Err(why) => {
+            complain("error", why);
+            return Ok(false);
+        }
+    };
     let json = object.to_string();
-    let outcome = evaluate(&args.expression, json.as_bytes());
+    let outcome = evaluate(args, &names, json.as_bytes());
     let has_value = outcome.is_ok();
     let format = match args.output {
         EvalFormat::Text => {
             match outcome {
-                Ok((type_name, value)) => print(&format!("{type_name} {value}\n"))?,
+                Ok(values) => {
+                    for TypedValue { type_name, value } in values {
+                        let value = readable(&type_name, &value);
+                        print(&format!("{type_name} {value}\n"))?;
+                    }
+                }
+                Err(NoValue::Compile(error)) => {
+                    let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
+                    let hint: String = hint.collect();
+                    complain("error", format!("{error}{hint}"));
+                    print_excerpt(&error.excerpt(&args.expression));
+                }
                 Err(why) => complain("error", why),
             }
             return Ok(has_value);
@@ -82,14 +117,24 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
         EvalFormat::Json => Format::Json,
         EvalFormat::Yaml => Format::Yaml,
     };
+    let one = |it: &TypedValue| json!({"type": it.type_name, "value": it.value});
     let document = match outcome {
-        Ok((type_name, value)) => json!({"type": type_name, "value": value}),
-        Err(NoValue::Compile(error)) => json!({"error": {
-            "phase": "compile",
-            "message": error.message,
-            "line": error.line,
-            "column": error.column,
-        }}),
+        Ok(values) if names.list.is_some() => {
+            json!({"items": values.iter().map(one).collect::<Vec<_>>()})
+        }
+        Ok(values) => values.first().map_or(Value::Null, one),
+        Err(NoValue::Compile(error)) => {
+            let mut fields = json!({
+                "phase": "compile",
+                "message": error.message,
+                "line": error.line,
+                "column": error.column,
+            });
+            if let Some(hint) = error.hint {
+                fields["hint"] = hint.into();
+            }
+            json!({"error": fields})
+        }
         Err(failure) => json!({"error": {
             "phase": "evaluate",
             "message": failure.to_string(),
@@ -97,6 +142,86 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     };
     print_value(&document, format)?;
     Ok(has_value)
+}
+
+/// Returns a value as text. A duration is written like `15m44s`, and other values as JSON.
+fn readable(type_name: &str, value: &Value) -> String {
+    let seconds = value.as_str().and_then(|text| text.strip_suffix('s'));
+    let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
+    let duration = seconds.and_then(|it| Duration::try_from_secs_f64(it.abs()).ok());
+    let (Some(seconds), Some(duration)) = (seconds, duration) else {
+        return value.to_string();
+    };
+    if type_name != "google.protobuf.Duration" {
+        return value.to_string();
+    }
+    let whole = duration.as_secs();
+    let (hours, minutes) = (whole / 3600, whole / 60 % 60);
+    let fraction = Duration::new(whole % 60, duration.subsec_nanos()).as_secs_f64();
+    let parts = [
+        (hours > 0).then(|| format!("{hours}h")),
+        (minutes > 0).then(|| format!("{minutes}m")),
+        (fraction > 0.0 || whole < 60).then(|| format!("{fraction}s")),
+    ];
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    sign.chars()
+        .map(String::from)
+        .chain(parts.into_iter().flatten())
+        .collect()
+}
+
+/// The names that a rule set defines for the expression.
+struct RuleSetNames {
+    environment: Environment,
+    /// The `forEach` of the rule that `--operation` names.
+    list: Option<Program>,
+}
+
+impl RuleSetNames {
+    fn read(args: &RulesEvalArgs) -> Result<Self, String> {
+        let Some(path) = &args.rules else {
+            return Ok(Self {
+                environment: Environment::default(),
+                list: None,
+            });
+        };
+        let mut input = Input::read(std::slice::from_ref(path));
+        let loaded = rule_sets::load(&mut input);
+        if !input.report() {
+            return Err("the rule set has errors".to_owned());
+        }
+        let [rule_set] = loaded.as_slice() else {
+            let (path, count) = (path.display(), loaded.len());
+            return Err(format!(
+                "{path}: there are {count} rule sets in it, and not one"
+            ));
+        };
+        let environment = rule_set.compiled.environment.clone();
+        let Some(name) = &args.operation else {
+            return Ok(Self {
+                environment,
+                list: None,
+            });
+        };
+        let mut rules = rule_set.compiled.rules.iter();
+        let Some(rule) = rules.find(|rule| *rule.operation == **name) else {
+            let known = rule_set.spec.rules.iter().map(|it| it.operation.as_str());
+            let hint = nearest(name, known).map(|it| format!(" (hint: the most similar is {it})"));
+            return Err(format!(
+                "no rule has the operation {name}{}",
+                hint.unwrap_or_default()
+            ));
+        };
+        let Some(each) = &rule.for_each else {
+            return Err(format!(
+                "the rule {name} has no forEach, so there is no item"
+            ));
+        };
+        Ok(Self {
+            environment: environment.with_item(),
+            list: Some(each.list.clone()),
+        })
+    }
 }
 
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
@@ -113,14 +238,32 @@ fn read(path: &Path) -> Result<Value, String> {
     }
 }
 
-fn evaluate(source: &str, json: &[u8]) -> Result<(String, Value), NoValue> {
+/// Returns the value of the expression, or its values for all elements of the list.
+fn evaluate(
+    args: &RulesEvalArgs,
+    names: &RuleSetNames,
+    json: &[u8],
+) -> Result<Vec<TypedValue>, NoValue> {
     let program =
-        compile(source, ResultKind::Any, &Environment::default()).map_err(NoValue::Compile)?;
-    let doc = Doc::parse(json, program.projection()).map_err(NoValue::Read)?;
+        compile(&args.expression, ResultKind::Any, &names.environment).map_err(NoValue::Compile)?;
+    let mut projection = program.projection().clone();
+    if let Some(list) = &names.list {
+        projection.merge(list.projection());
+    }
+    let doc = Doc::parse(json, &projection).map_err(NoValue::Read)?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    let mut scope = EvaluationScope::new(&doc, clock::now(), &mut budget);
-    let answer = program.value(&mut scope).map_err(NoValue::Evaluate)?;
-    Ok((answer.type_name, answer.value))
+    let now = args.now.unwrap_or_else(clock::now);
+    let mut scope = EvaluationScope::new(&doc, now, &mut budget);
+    scope.set_variables(&names.environment);
+    let Some(list) = &names.list else {
+        return Ok(vec![program.value(&mut scope).map_err(NoValue::Evaluate)?]);
+    };
+    let mut values = Vec::new();
+    for item in list.items(&mut scope).map_err(NoValue::Evaluate)? {
+        scope.set_item(Some(item));
+        values.push(program.value(&mut scope).map_err(NoValue::Evaluate)?);
+    }
+    Ok(values)
 }

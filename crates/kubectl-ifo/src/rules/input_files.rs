@@ -5,7 +5,8 @@
 //! read. A document that is not a Kubernetes object is skipped in a folder. In a file that the user
 //! has named, such a document is an error.
 
-use crate::output::complain;
+use crate::output::{complain, print_excerpt};
+use ifo_cel::CompileError;
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -47,13 +48,31 @@ pub(super) struct FoundObject {
     pub(super) object: Object,
 }
 
+/// An error in a file.
+#[derive(Debug)]
+pub(super) struct InputFault {
+    /// The error, as `file: reason`.
+    pub(super) text: String,
+    /// Lines that show the position of the error.
+    pub(super) excerpt: Option<String>,
+}
+
+impl InputFault {
+    pub(super) fn new(text: String) -> Self {
+        Self {
+            text,
+            excerpt: None,
+        }
+    }
+}
+
 /// The objects in files, and the errors of reading them.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     /// The objects, in the order of the files and of the documents in each file.
     pub(super) objects: Vec<FoundObject>,
-    /// Errors, as `file: reason`.
-    pub(super) faults: Vec<String>,
+    /// Errors of reading the files and of compiling rule sets.
+    pub(super) faults: Vec<InputFault>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
     /// Files in folders from which a document was skipped, because it is not a Kubernetes object.
@@ -86,14 +105,18 @@ impl Input {
     /// Prints the notes and the errors to standard error. Returns true if there are no errors.
     pub(super) fn report(&self) -> bool {
         self.notes.iter().for_each(|note| complain("note", note));
-        self.faults
-            .iter()
-            .for_each(|fault| complain("error", fault));
+        for fault in &self.faults {
+            complain("error", &fault.text);
+            if let Some(excerpt) = &fault.excerpt {
+                print_excerpt(excerpt);
+            }
+        }
         self.faults.is_empty()
     }
 
     fn add_fault(&mut self, source: &str, why: impl std::fmt::Display) {
-        self.faults.push(format!("{source}: {why}"));
+        self.faults
+            .push(InputFault::new(format!("{source}: {why}")));
     }
 
     fn read_folder(&mut self, folder: &Path) {
@@ -205,7 +228,10 @@ impl Input {
     fn read_text(&mut self, source: &str, text: &str, json: bool, named: bool) {
         let documents = match documents(text, json) {
             Ok(documents) => documents,
-            Err(why) => return self.add_fault(source, why),
+            Err(why) => {
+                self.faults.push(syntax_fault(source, text, &why));
+                return;
+            }
         };
         let several = documents.len() > 1;
         for (n, document) in documents.into_iter().enumerate() {
@@ -229,6 +255,64 @@ impl Input {
                 }));
         }
     }
+}
+
+/// Returns the error for a text that is not YAML or JSON. `why` begins with line and column if they
+/// are known.
+fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
+    let hint = yaml_hint(why).map_or(String::new(), |hint| format!(" (hint: {hint})"));
+    let position = why.strip_prefix("line ").and_then(|rest| {
+        let (line, rest) = rest.split_once(", column ")?;
+        let (column, _) = rest.split_once(':')?;
+        Some((line.parse().ok()?, column.parse().ok()?))
+    });
+    let excerpt = position.map(|(line, column)| {
+        let error = CompileError {
+            message: String::new(),
+            line,
+            column,
+            hint: None,
+        };
+        error.excerpt(text)
+    });
+    InputFault {
+        text: format!("{source}: {why}{hint}"),
+        excerpt,
+    }
+}
+
+/// Returns a hint for an error of the YAML parser, if the mistake is frequent.
+fn yaml_hint(why: &str) -> Option<&'static str> {
+    const HINTS: [(&str, &str); 6] = [
+        (
+            "mapping values are not allowed",
+            "quote the expression, because ': ' begins a value in YAML",
+        ),
+        (
+            "trailing content after single-quoted",
+            "the value begins with a quote, so YAML reads only the quoted part. Put the whole \
+             expression in double quotes",
+        ),
+        (
+            "trailing content after double-quoted",
+            "the value begins with a quote, so YAML reads only the quoted part. Put the whole \
+             expression in double quotes, and use single quotes in the expression",
+        ),
+        (
+            "found a tab",
+            "indent with spaces, because YAML does not allow tabs",
+        ),
+        (
+            "did not find expected key",
+            "quote the expression, because it begins with a map or list of YAML",
+        ),
+        (
+            "unexpected character",
+            "quote the expression, because it begins with a character that is reserved in YAML",
+        ),
+    ];
+    let known = HINTS.iter().find(|(part, _)| why.contains(part));
+    known.map(|(_, hint)| *hint)
 }
 
 /// Returns the text of a file. `-` is standard input.
@@ -317,7 +401,7 @@ mod tests {
         fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n")
             .expect("a file can be written");
         let input = Input::read(&[inner]);
-        assert!(input.faults[0].ends_with("too deep, or a cycle"));
+        assert!(input.faults[0].text.ends_with("too deep, or a cycle"));
     }
 
     #[test]
@@ -335,14 +419,18 @@ mod tests {
         let input = Input::read(&[folder.path().to_owned()]);
         assert_eq!(names(&input), ["a", "c"]);
         assert_eq!(input.faults.len(), 1);
-        assert!(input.faults[0].contains("b.yaml: line 1"));
+        assert!(input.faults[0].text.contains("b.yaml: line 1"));
         assert_eq!(input.notes.len(), 1);
         let named = Input::read(&[
             folder.path().join("values.yaml"),
             folder.path().join("none.yaml"),
         ]);
         assert_eq!(named.faults.len(), 2);
-        assert!(named.faults[0].ends_with("values.yaml: kind is missing"));
+        assert!(
+            named.faults[0]
+                .text
+                .ends_with("values.yaml: kind is missing")
+        );
     }
 
     #[test]
@@ -351,6 +439,10 @@ mod tests {
         let folder = folder(&[("a.yaml", &text)]);
         let input = Input::read(&[folder.path().join("a.yaml")]);
         assert_eq!(names(&input), ["a", "a"]);
-        assert!(input.faults[0].ends_with("document 2: apiVersion is missing"));
+        assert!(
+            input.faults[0]
+                .text
+                .ends_with("document 2: apiVersion is missing")
+        );
     }
 }

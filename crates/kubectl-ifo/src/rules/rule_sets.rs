@@ -2,11 +2,13 @@
 //! server does. If a rule set is invalid, its errors are recorded, and the other rule sets are
 //! still compiled.
 
-use super::input_files::{FoundObject, Input};
+use super::input_files::{FoundObject, Input, InputFault};
+use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
-use ifo_api::{GROUP, Gvr};
+use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A rule set that compiles.
@@ -29,25 +31,52 @@ impl Loaded {
     }
 }
 
+/// Returns the apiVersion of rule sets.
+fn api_version() -> String {
+    format!("{GROUP}/{VERSION}")
+}
+
 /// Compiles the rule sets among the objects of `input`. Errors are added to the errors of `input`.
 pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     let mut faults = Vec::new();
     for FoundObject { source, object } in &input.objects {
-        if object.kind != KIND || object.group() != GROUP {
+        if !object.kind.eq_ignore_ascii_case(KIND) {
             continue;
         }
         let name = &object.name;
-        let mut fault = |what: String| faults.push(format!("{source}: {name}: {what}"));
+        let mut fault = |what: String, excerpt: Option<String>| {
+            let text = format!("{source}: {name}: {what}");
+            faults.push(InputFault { text, excerpt });
+        };
         if let Some(first) = seen.insert(name.clone(), source.clone()) {
-            fault(format!("is defined twice, first in {first}"));
+            fault(format!("is defined twice, first in {first}"), None);
+            continue;
+        }
+        let version = &object.api_version;
+        if *version != api_version() {
+            let what = format!(
+                "apiVersion {version:?} does not exist (hint: write {})",
+                api_version()
+            );
+            fault(what, None);
+            continue;
+        }
+        if object.kind != KIND {
+            let kind = &object.kind;
+            fault(
+                format!("kind {kind:?} does not exist (hint: write {KIND})"),
+                None,
+            );
             continue;
         }
         let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
             Ok(rule_set) => rule_set,
             Err(error) => {
-                fault(error.to_string());
+                let what = unquoted_value(&object.json["spec"], "spec");
+                let what = what.map(|what| what.trim_start_matches("spec.").to_owned());
+                fault(what.unwrap_or_else(|| error.to_string()), None);
                 continue;
             }
         };
@@ -58,14 +87,105 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
                 spec: rule_set.spec,
                 compiled: Arc::new(compiled),
             }),
-            Err(invalid) => invalid.iter().for_each(|what| fault(what.to_string())),
+            Err(invalid) => {
+                for what in invalid {
+                    fault(what.to_string(), what.excerpt());
+                }
+            }
         }
     }
     if seen.is_empty() && input.faults.is_empty() {
-        faults.push(format!("no {KIND} in the files"));
+        faults.push(InputFault::new(format!("no {KIND} in the files")));
     }
     input.faults.extend(faults);
     loaded
+}
+
+/// The fields of a rule set that contain a text. If such a text has no quotes, YAML can read it as
+/// another type.
+const TEXT_FIELDS: [&str; 17] = [
+    "appearAfter",
+    "continueWhile",
+    "debounce",
+    "expectedDuration",
+    "expression",
+    "forEach",
+    "itemKey",
+    "message",
+    "nodes",
+    "outcome",
+    "progress",
+    "reason",
+    "size",
+    "stalledAfter",
+    "startedAt",
+    "state",
+    "work",
+];
+
+/// Returns the error for the first field of [`TEXT_FIELDS`] whose value is not a string, such as
+/// `expression: true`. `path` is the path of `value`.
+fn unquoted_value(value: &Value, path: &str) -> Option<String> {
+    match value {
+        Value::Object(members) => members.iter().find_map(|(name, member)| {
+            let path = format!("{path}.{name}");
+            if !TEXT_FIELDS.contains(&name.as_str()) {
+                return unquoted_value(member, &path);
+            }
+            let (kind, hint) = match member {
+                Value::Bool(_) => ("a boolean", format!("put quotes around it: {name}: \"{member}\"")),
+                Value::Number(_) => ("a number", format!("put quotes around it: {name}: \"{member}\"")),
+                Value::Null => (
+                    "empty",
+                    "an expression that begins with `!` or `&` needs quotes, because these characters \
+                     have a meaning in YAML"
+                        .to_owned(),
+                ),
+                Value::Array(_) => ("a list of YAML", "quote the expression".to_owned()),
+                Value::Object(_) => ("a map of YAML", "quote the expression".to_owned()),
+                Value::String(_) => return None,
+            };
+            Some(format!("{path} is {kind}, not a string (hint: {hint})"))
+        }),
+        Value::Array(elements) => elements.iter().enumerate().find_map(|(index, element)| {
+            // As in other errors, a rule is named by its operation.
+            let name = ["operation", "name", "key"]
+                .iter()
+                .find_map(|key| element.get(key)?.as_str());
+            let name = name.map_or_else(|| index.to_string(), str::to_owned);
+            unquoted_value(element, &format!("{path}[{name}]"))
+        }),
+        _ => None,
+    }
+}
+
+/// Returns a warning for each operation in `supersedes` that no rule set on the same target detects.
+/// Rule sets that are not among the files may detect it.
+pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for rule_set in loaded {
+        let same_target = loaded.iter().filter(|it| it.target() == rule_set.target());
+        let known: BTreeSet<&str> = same_target
+            .flat_map(|it| it.spec.rules.iter().map(|rule| rule.operation.as_str()))
+            .collect();
+        for rule in &rule_set.spec.rules {
+            for other in &rule.supersedes {
+                if other == "*" || known.contains(other.as_str()) {
+                    continue;
+                }
+                let similar = nearest(other, known.iter().copied());
+                let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
+                warnings.push(format!(
+                    "{}: {}: rules[{}].supersedes: no rule in the files detects {other} on this resource{}",
+                    rule_set.source,
+                    rule_set.name,
+                    rule.operation,
+                    hint.unwrap_or_default(),
+                ));
+            }
+        }
+    }
+    warnings
 }
 
 /// Groups the rule sets by target, because the server evaluates all rule sets of one target

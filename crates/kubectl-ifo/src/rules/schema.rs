@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Schemas {
     /// The schemas in CRDs, by version of the resource.
     declared: BTreeMap<Gvr, Value>,
+    /// Group, kind, singular and plural of the resources of the CRDs.
+    names: Vec<[String; 4]>,
     /// The `OpenAPI` documents.
     documents: Vec<Value>,
 }
@@ -32,7 +34,7 @@ impl Schemas {
         for path in paths {
             if path.is_dir() {
                 let mut input = Input::read(std::slice::from_ref(path));
-                faults.append(&mut input.faults);
+                faults.extend(input.faults.drain(..).map(|fault| fault.text));
                 input
                     .objects
                     .iter()
@@ -78,6 +80,10 @@ impl Schemas {
         let (Some(group), Some(resource)) = names else {
             return;
         };
+        let name_of = |key: &str| text(&spec["names"][key]).unwrap_or_default();
+        let (kind, singular) = (name_of("kind"), name_of("singular"));
+        self.names
+            .push([group.clone(), kind, singular, resource.clone()]);
         for version in spec["versions"].as_array().into_iter().flatten() {
             let Some(name) = text(&version["name"]) else {
                 continue;
@@ -139,6 +145,27 @@ impl Schemas {
         Ok(())
     }
 
+    /// Returns the plural of the resource whose kind or singular is the resource of `target`. Returns
+    /// None if there is no such resource.
+    pub(super) fn plural_of(&self, target: &Gvr) -> Option<&str> {
+        let name = &target.resource;
+        let declared = self.names.iter().find(|[group, kind, singular, _]| {
+            *group == target.group && (kind.eq_ignore_ascii_case(name) || singular == name)
+        });
+        if let Some([_, _, _, plural]) = declared {
+            return Some(plural);
+        }
+        let prefix = path_prefix(target);
+        let paths = self.documents.iter();
+        let mut paths = paths.filter_map(|it| it["paths"].as_object()).flatten();
+        paths.find_map(|(path, item)| {
+            let kind = kind_of(item)?;
+            let plural = path.strip_prefix(&prefix)?.rsplit('/').next()?;
+            (kind.eq_ignore_ascii_case(name) && ifo_client::kinds::is_plural(plural, kind))
+                .then_some(plural)
+        })
+    }
+
     /// Returns the schema of the objects of `target`, with the document to which references in the
     /// schema point. None if no schema of the resource was read.
     pub(super) fn find(&self, target: &Gvr) -> Option<SchemaRoot<'_>> {
@@ -154,21 +181,31 @@ impl Schemas {
     }
 }
 
+/// Returns the beginning of the URL paths of the group and version of `target`.
+fn path_prefix(target: &Gvr) -> String {
+    match target.group.as_str() {
+        "" => format!("/api/{}/", target.version),
+        _ => format!("/apis/{}/", target.api_version()),
+    }
+}
+
+/// Returns the kind of the objects at a path of an `OpenAPI` document.
+fn kind_of(path_item: &Value) -> Option<&str> {
+    path_item["get"]["x-kubernetes-group-version-kind"]["kind"].as_str()
+}
+
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
     // In the document, the URL path of a resource states the kind of the resource, as
     // `x-kubernetes-group-version-kind`. The schema of the kind has this field, too, with the same
     // value.
-    let prefix = match target.group.as_str() {
-        "" => format!("/api/{}/", target.version),
-        _ => format!("/apis/{}/", target.api_version()),
-    };
+    let prefix = path_prefix(target);
     let suffix = format!("/{}", target.resource);
     let kind = document["paths"]
         .as_object()?
         .iter()
         .find_map(|(path, item)| {
             (path.starts_with(&prefix) && path.ends_with(&suffix))
-                .then(|| item["get"]["x-kubernetes-group-version-kind"]["kind"].as_str())
+                .then(|| kind_of(item))
                 .flatten()
         })?;
     let schemas = document.pointer("/components/schemas");

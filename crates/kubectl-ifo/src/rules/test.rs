@@ -33,7 +33,7 @@ use std::sync::Arc;
 // `--objects` takes all arguments that follow it, so the rule sets come before it.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
-Each object is evaluated separately at the current time, with the whole evaluation
+Each object is evaluated separately at one time (--now), with the whole evaluation
 budget. Operations are not tracked: superseded operations are listed, too, and
 appearAfter and stateAfter have no effect.
 
@@ -55,6 +55,9 @@ pub(crate) struct RulesTestArgs {
     /// empty); exit code 1 if they differ
     #[arg(long)]
     expect: bool,
+    /// The value of `now`, in RFC 3339; default: the current time
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
     /// Output format
     #[arg(short = 'O', long, short_alias = 'o', value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -152,7 +155,7 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
         .collect();
     let all = rules.objects.iter().chain(&objects.objects);
     let kinds = KnownKinds::of(all.map(|found| &found.object)).with_targets(books.keys());
-    let now = clock::now();
+    let now = args.now.unwrap_or_else(clock::now);
     let results: Vec<ObjectResult> = objects
         .objects
         .iter()

@@ -29,7 +29,9 @@ fn all_errors_are_reported_with_their_position() {
             output.stderr
         );
     }
-    assert_eq!(output.stderr.lines().count(), 5, "{}", output.stderr);
+    let lines = output.stderr.lines();
+    let errors = lines.filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(errors, 5, "{}", output.stderr);
 }
 
 #[test]
@@ -87,4 +89,109 @@ fn the_shipped_rule_sets_are_valid() {
     let output = run_rules(&["check", shipped]);
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     assert!(output.stdout.lines().count() > 5, "{}", output.stdout);
+}
+
+/// Returns the text of a rule set with these fields of its only rule.
+fn rule_set_with(fields: &str) -> String {
+    format!(
+        "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\nmetadata: {{name: x}}\n\
+         spec:\n  component: c\n  target: {{group: example.io, version: v1, resource: widgets}}\n  \
+         rules:\n  - operation: Moving\n    {fields}\n"
+    )
+}
+
+#[test]
+fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
+    for (fields, expected) in [
+        (
+            "expression: object.spec.paused = true",
+            "error: -: x: rules[Moving].expression: 1:20: Syntax error: token recognition error at: '= ' (hint: write `==` to compare two values)\n    object.spec.paused = true\n                       ^\n",
+        ),
+        (
+            "expression: object.a\n    state: Blocked",
+            "error: -: x: rules[Moving].state: 1:1: undeclared reference to 'Blocked' (in container '') (hint: a string needs quotes inside the YAML quotes: \"'Blocked'\")\n    Blocked\n    ^\n",
+        ),
+        (
+            "expression: object.a\n    message: Waiting for the node",
+            "(hint: a string needs quotes inside the YAML quotes: \"'Waiting for the node'\")\n    Waiting for the node\n            ^\n",
+        ),
+        (
+            "expression: \"object.a ? 'b': 'c' == 'd'\"\n    message: object.a ? 'b': 'c'",
+            "error: -: line 10, column 28: mapping values are not allowed in this context (hint: quote the expression, because ': ' begins a value in YAML)\n        message: object.a ? 'b': 'c'\n                               ^\n",
+        ),
+        (
+            "expression: object.a\n    message: 'Copied: ' + object.b",
+            "Put the whole expression in double quotes)\n        message: 'Copied: ' + object.b\n                            ^\n",
+        ),
+        (
+            "expression: true",
+            "error: -: x: rules[Moving].expression is a boolean, not a string (hint: put quotes around it: expression: \"true\")\n",
+        ),
+        (
+            "expression: !has(object.a)",
+            "rules[Moving].expression is empty, not a string (hint: an expression that begins with `!`",
+        ),
+        (
+            "expression: request.object.a == 1",
+            "(hint: there is no admission request. Use `object`, which is the watched object)\n    request.object.a == 1\n    ^\n",
+        ),
+        (
+            "expression: cel.bind(x, object.a, x == 1)",
+            "(hint: `cel.bind` is not in Kubernetes' admission policies. Declare a variable in the list `variables`, and read it as variables.NAME)\n",
+        ),
+        (
+            "expression: object.a\n    supersedes: [Movin]",
+            "rules[Moving].supersedes: no rule in the files detects Movin on this resource (hint: the most similar is Moving)\n",
+        ),
+    ] {
+        let output = run_rules_with_input(&["check", "-"], &rule_set_with(fields));
+        let is_warning = expected.contains("supersedes");
+        assert_eq!(output.code, i32::from(!is_warning), "{}", output.stderr);
+        assert!(
+            output.stderr.contains(expected),
+            "{expected}\n{}",
+            output.stderr
+        );
+    }
+}
+
+#[test]
+fn wrong_names_of_types_and_resources_have_a_hint() {
+    let correct = rule_set_with("expression: object.status.phase == 'Moving'");
+    for (from, to, expected) in [
+        (
+            "v1alpha1",
+            "v1beta1",
+            "error: -: x: apiVersion \"ifo.kubevirt.io/v1beta1\" does not exist (hint: write ifo.kubevirt.io/v1alpha1)\n",
+        ),
+        (
+            "ifo.kubevirt.io",
+            "kubevirt.io",
+            "apiVersion \"kubevirt.io/v1alpha1\" does not exist (hint: write ifo.kubevirt.io/v1alpha1)\n",
+        ),
+        (
+            "OperationRuleSet",
+            "OperationRuleset",
+            "kind \"OperationRuleset\" does not exist (hint: write OperationRuleSet)\n",
+        ),
+        (
+            "widgets",
+            "Widget",
+            "target: \"Widget\" is not a resource (hint: write the plural of the kind in lower case: widgets)\n",
+        ),
+        (
+            "widgets",
+            "widget",
+            "target: \"widget\" is not a resource (hint: write the plural: widgets)\n",
+        ),
+    ] {
+        let args = ["check", "-", "--schema", "crd.yaml"];
+        let output = run_rules_with_input(&args, &correct.replace(from, to));
+        assert_eq!(output.code, 1, "{}", output.stderr);
+        assert!(
+            output.stderr.contains(expected),
+            "{expected}\n{}",
+            output.stderr
+        );
+    }
 }

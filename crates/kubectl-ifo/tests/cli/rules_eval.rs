@@ -83,3 +83,41 @@ fn exactly_one_object_is_needed() {
         assert_eq!((output.code, output.stderr.as_str()), (1, expected));
     }
 }
+
+#[test]
+fn an_expression_uses_the_names_of_a_rule_set() {
+    let folder = tempfile::tempdir().expect("a folder can be created");
+    let rules = folder.path().join("rules.yaml");
+    let text = "apiVersion: ifo.kubevirt.io/v1alpha1\nkind: OperationRuleSet\n\
+                metadata: {name: r}\nspec:\n  component: c\n  \
+                target: {group: x.example, version: v1, resource: plans}\n  \
+                variables: [{name: machines, expression: object.machines}]\n  rules:\n  \
+                - {operation: Plan, expression: size(variables.machines) > 0}\n  \
+                - {operation: Copying, forEach: variables.machines, itemKey: item.name, \
+                expression: item.done < 100}\n";
+    std::fs::write(&rules, text).expect("the file can be written");
+    let rules = rules.to_str().expect("the path is UTF-8");
+    let object = r#"{"machines": [{"name": "a", "done": 1}, {"name": "b", "done": 2}]}"#;
+    let eval = |arguments: &[&str]| {
+        let all = [&["eval", "--object", "-"], arguments].concat();
+        let output = run_rules_with_input(&all, object);
+        (output.code, output.stdout, output.stderr)
+    };
+    let copying = ["--rules", rules, "--operation", "Copying"];
+    let (_, stdout, stderr) = eval(&["variables.machines.size()", "--rules", rules]);
+    assert_eq!(stdout, "int 2\n", "{stderr}");
+    let (_, stdout, stderr) = eval(&[&["item.name"], &copying[..]].concat());
+    assert_eq!(stdout, "string \"a\"\nstring \"b\"\n", "{stderr}");
+    let (_, stdout, _) = eval(&[&["item.done", "-O", "json"], &copying[..]].concat());
+    let json: serde_json::Value = serde_json::from_str(&stdout).expect("the output is JSON");
+    assert_eq!(json["items"][1], json!({"type": "int", "value": 2}));
+    let (code, _, stderr) = eval(&["item", "--rules", rules, "--operation", "Coping"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("the most similar is Copying"), "{stderr}");
+    let (code, _, stderr) = eval(&["item", "--rules", rules, "--operation", "Plan"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("no forEach"), "{stderr}");
+    let time = "2026-01-31T12:00:00Z";
+    let (_, stdout, stderr) = eval(&["now - timestamp('2026-01-31T11:44:16Z')", "--now", time]);
+    assert_eq!(stdout, "google.protobuf.Duration 15m44s\n", "{stderr}");
+}

@@ -1,0 +1,442 @@
+//! Says what to do about a compile error, for mistakes that authors of expressions often make.
+
+use super::op::Function;
+
+/// Names that exist only in the expressions of an admission policy.
+const REQUEST_NAMES: [&str; 5] = [
+    "request",
+    "oldObject",
+    "params",
+    "namespaceObject",
+    "authorizer",
+];
+
+/// Functions of other languages and of other CEL environments, with the CEL function that does the
+/// same.
+const OTHER_NAMES: [(&str, &str); 16] = [
+    ("any", "exists"),
+    ("concat", "+"),
+    ("count", "filter(…).size()"),
+    ("every", "all"),
+    ("hasPrefix", "startsWith"),
+    ("hasSuffix", "endsWith"),
+    ("includes", "contains"),
+    ("len", "size"),
+    ("length", "size"),
+    ("lower", "lowerAscii"),
+    ("some", "exists"),
+    ("str", "string"),
+    ("toLowerCase", "lowerAscii"),
+    ("toString", "string"),
+    ("toUpperCase", "upperAscii"),
+    ("upper", "upperAscii"),
+];
+
+/// Returns a hint for the error `message` at `line` and `column` (from 1) of `source`. Returns None
+/// if no hint is known.
+pub(super) fn hint(source: &str, message: &str, line: usize, column: usize) -> Option<String> {
+    if message.starts_with("Syntax error") {
+        return syntax_hint(source, line, column);
+    }
+    if let Some(name) = quoted_after(message, "undeclared reference to '") {
+        return name_hint(source, name, line, column);
+    }
+    if let Some(types) = message.strip_prefix("found no matching overload for '") {
+        return overload_hint(types);
+    }
+    if let Some(types) = message.strip_prefix("expected type '") {
+        return result_hint(types);
+    }
+    let fixed = if message.starts_with("invalid duration argument") {
+        "a duration is a string such as '90s', '10m' or '1h30m'"
+    } else if message.starts_with("invalid timestamp argument") {
+        "a timestamp is a string such as '2026-01-31T12:00:00Z'"
+    } else if message.starts_with("invalid argument to has() macro") {
+        "`has` takes the selection of a field, as in has(object.status.phase). To test a key that is \
+         not an identifier, write 'a-b' in object.map"
+    } else if message.starts_with("undefined field '") {
+        "declare the variable in the list `variables`, before the expression that reads it"
+    } else {
+        return None;
+    };
+    Some(fixed.to_owned())
+}
+
+/// Returns the text in quotes that follows `start`.
+fn quoted_after<'m>(message: &'m str, start: &str) -> Option<&'m str> {
+    let (_, rest) = message.split_once(start)?;
+    rest.split_once('\'').map(|(text, _)| text)
+}
+
+fn syntax_hint(source: &str, line: usize, column: usize) -> Option<String> {
+    let text: Vec<char> = source
+        .lines()
+        .nth(line.saturating_sub(1))?
+        .chars()
+        .collect();
+    let at = column.saturating_sub(1);
+    let char_at = |at: usize| text.get(at).copied();
+    let is_lone = |at: usize, sign: char| {
+        let before = at.checked_sub(1).and_then(char_at);
+        char_at(at) == Some(sign)
+            && char_at(at + 1) != Some(sign)
+            && !matches!(before, Some('=' | '!' | '<' | '>' | '&' | '|'))
+    };
+    // The parser reports some errors one character after the wrong character.
+    let has_lone =
+        |sign: char| is_lone(at, sign) || at.checked_sub(1).is_some_and(|at| is_lone(at, sign));
+    for (sign, hint) in [
+        ('=', "write `==` to compare two values"),
+        ('&', "write `&&` for \"and\""),
+        ('|', "write `||` for \"or\""),
+    ] {
+        if has_lone(sign) {
+            return Some(hint.to_owned());
+        }
+    }
+    if text.windows(3).any(|signs| signs == ['='; 3]) {
+        return Some("write `==` to compare two values".to_owned());
+    }
+    let words: Vec<&str> = source.split_whitespace().collect();
+    let reads_values = ["object.", "item.", "variables."]
+        .iter()
+        .any(|start| source.contains(start));
+    if is_plain_text(source) {
+        return Some(if reads_values {
+            "a string needs quotes inside the YAML quotes. Join strings and values with `+`, as in \
+             \"'phase: ' + object.status.phase\""
+                .to_owned()
+        } else {
+            quote(source)
+        });
+    }
+    let operator = |word: &&str| match *word {
+        "and" | "AND" => Some("&&"),
+        "or" | "OR" => Some("||"),
+        "not" | "NOT" => Some("!"),
+        _ => None,
+    };
+    words.iter().find_map(|word| {
+        let sign = operator(word)?;
+        Some(format!("write `{sign}` for \"{}\"", word.to_lowercase()))
+    })
+}
+
+/// The hint for a string without quotes of CEL.
+fn quote(source: &str) -> String {
+    let source = source.trim();
+    let short = source.chars().count() <= 40 && !source.contains(['\'', '"', '\\', '\n']);
+    let example = if short { source } else { "Blocked" };
+    format!("a string needs quotes inside the YAML quotes: \"'{example}'\"")
+}
+
+fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<String> {
+    if REQUEST_NAMES.contains(&name) {
+        let hint = "there is no admission request. Use `object`, which is the watched object";
+        return Some(hint.to_owned());
+    }
+    let fixed = match name {
+        "self" | "oldSelf" => "the watched object is `object`",
+        "cel" => {
+            "`cel.bind` is not in Kubernetes' admission policies. Declare a variable in the list \
+             `variables`, and read it as variables.NAME"
+        }
+        "math" => {
+            "`math` is not in Kubernetes' admission policies. For the greatest of some numbers, \
+             write [a, b].max(), and for the least, [a, b].min()"
+        }
+        "base64" => "`base64` is not in Kubernetes' admission policies. Compare the encoded string",
+        "regex" => {
+            "`regex` is not in Kubernetes' admission policies. Use matches, find, findAll or replace"
+        }
+        "json" | "yaml" => {
+            "there is no function that parses JSON or YAML. Read a part of a string with find"
+        }
+        "now" => "`now` is a value and not a function: now - duration('10m')",
+        "item" => "`item` exists only in a rule with `forEach`",
+        _ => "",
+    };
+    if !fixed.is_empty() {
+        return Some(fixed.to_owned());
+    }
+    if is_plain_text(source) {
+        return Some(quote(source));
+    }
+    if let Some((_, here)) = OTHER_NAMES.iter().find(|(other, _)| *other == name) {
+        return Some(format!("in CEL, write `{here}`"));
+    }
+    if let Some(nearest) = nearest(name) {
+        return Some(format!("the nearest is `{nearest}`"));
+    }
+    // A name with a capital letter, which is neither called nor a receiver, is a string such as
+    // `Running`. The parser reports a call after the name of the function.
+    let rest: String = (source.lines().nth(line.saturating_sub(1))?.chars())
+        .skip(column.saturating_sub(1))
+        .collect();
+    let after = rest.strip_prefix(name)?.trim_start();
+    let is_word = name.starts_with(|c: char| c.is_ascii_uppercase());
+    (is_word && !after.starts_with(['(', '.', '[']))
+        .then(|| format!("a string needs quotes: '{name}'"))
+}
+
+/// Returns the hint for a call with arguments of wrong types. `types` begins with the name of the
+/// function.
+fn overload_hint(types: &str) -> Option<String> {
+    let (operator, rest) = types.split_once('\'')?;
+    let arguments = quoted_after(rest, "applied to '(")?.strip_suffix(')')?;
+    let (left, right) = arguments.split_once(", ")?;
+    let other = match (left, right) {
+        ("string", other) | (other, "string") => other,
+        ("int" | "uint", "double") | ("double", "int" | "uint") => {
+            return Some("convert one of the numbers: double(…) or int(…)".to_owned());
+        }
+        ("timestamp", "int") | ("int", "timestamp") => {
+            return Some("a number of seconds is duration(string(…) + 's')".to_owned());
+        }
+        ("kubernetes.Quantity", _) | (_, "kubernetes.Quantity") => {
+            return Some(
+                "compare quantities with isGreaterThan, isLessThan or compareTo".to_owned(),
+            );
+        }
+        _ => return None,
+    };
+    let function = match (operator, other) {
+        ("_+_", "string") => return None,
+        ("_+_", _) => return Some("convert the other value to a string: string(…)".to_owned()),
+        (_, "kubernetes.Quantity") => "quantity",
+        (_, "timestamp" | "duration" | "int" | "uint" | "double") => other,
+        (_, "bool") => {
+            return Some("a bool is compared with true or false without quotes".to_owned());
+        }
+        _ => return None,
+    };
+    Some(format!("convert the string: {function}(…)"))
+}
+
+/// Returns the hint for a result of a wrong type. `types` is `WANTED' but found 'FOUND'`.
+fn result_hint(types: &str) -> Option<String> {
+    let (wanted, rest) = types.split_once('\'')?;
+    let found = quoted_after(rest, "but found '")?;
+    let hint = match (wanted, found) {
+        ("string", "int" | "uint" | "double" | "bool" | "timestamp" | "duration") => {
+            "convert the value to a string: string(…)".to_owned()
+        }
+        ("bool", "string" | "int" | "uint" | "double") => {
+            "compare the value, as in object.status.phase == 'Running'".to_owned()
+        }
+        ("duration", "string") => "convert the string: duration(…)".to_owned(),
+        ("duration", "int" | "uint" | "double") => {
+            "a number of seconds is duration(string(…) + 's')".to_owned()
+        }
+        ("number or quantity", "string") => {
+            "convert the string: quantity(…), int(…) or double(…)".to_owned()
+        }
+        ("list(string)", "string") => {
+            "put the string into a list: [object.spec.nodeName]".to_owned()
+        }
+        (wanted, found)
+            if found
+                .strip_prefix("optional_type(")
+                .is_some_and(|of| of.starts_with(wanted) || of.starts_with("dyn")) =>
+        {
+            "an optional has a value only with `orValue`, as in object.?status.?phase.orValue('')"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(hint)
+}
+
+/// Returns true if `source` looks like words and not like an expression. It is one word, or it has
+/// two words next to each other. It has no operator and no quotes.
+fn is_plain_text(source: &str) -> bool {
+    let source = source.trim().trim_end_matches(['.', '!', '?', ':', '…']);
+    let is_word = |word: &str| {
+        let word = word.trim_matches(|c: char| c.is_ascii_punctuation() && c != '_');
+        !word.is_empty()
+            && word
+                .chars()
+                .all(|c| c.is_alphanumeric() || "_-'./".contains(c))
+    };
+    let has_operator = [
+        "==", "!=", "&&", "||", " in ", "\"", "<", ">", " and ", " or ", "not ",
+    ]
+    .iter()
+    .any(|operator| source.contains(operator));
+    // An apostrophe inside of a word, as in `node's`, is no quote.
+    let letters: Vec<char> = source.chars().collect();
+    let has_quote = letters.iter().enumerate().any(|(at, c)| {
+        let is_letter = |at: Option<usize>| {
+            at.and_then(|at| letters.get(at))
+                .is_some_and(|c| c.is_alphabetic())
+        };
+        *c == '\'' && !(is_letter(at.checked_sub(1)) && is_letter(Some(at + 1)))
+    });
+    if has_operator || has_quote || !source.contains(char::is_alphabetic) {
+        return false;
+    }
+    let words: Vec<&str> = source.split_whitespace().collect();
+    match words.as_slice() {
+        [word] => word
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == '-'),
+        words => words
+            .windows(2)
+            .any(|pair| pair.iter().all(|word| is_word(word))),
+    }
+}
+
+/// Returns the function, macro or name that differs from `name` only in a few letters.
+fn nearest(name: &str) -> Option<&'static str> {
+    const MACROS: [&str; 13] = [
+        "has",
+        "all",
+        "exists",
+        "exists_one",
+        "existsOne",
+        "map",
+        "filter",
+        "sortBy",
+        "optMap",
+        "optFlatMap",
+        "transformList",
+        "transformMap",
+        "transformMapEntry",
+    ];
+    const VARIABLES: [&str; 4] = ["object", "variables", "now", "item"];
+    let lower = name.to_lowercase();
+    Function::names()
+        .chain(MACROS)
+        .chain(VARIABLES)
+        .map(|other| {
+            let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
+            (distance, other)
+        })
+        .filter(|(distance, other)| *distance * 3 <= other.len())
+        .min()
+        .map(|(_, other)| other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Environment, ResultKind, compile};
+
+    #[test]
+    fn frequent_mistakes_have_a_hint() {
+        for (source, hint) in [
+            ("object.spec.paused = true", "write `==`"),
+            ("object.a = 'b' && object.c == 1", "write `==`"),
+            ("object.a === 'b'", "write `==`"),
+            ("object.a & object.b", "write `&&`"),
+            ("object.a | object.b", "write `||`"),
+            ("object.a and object.b", "write `&&`"),
+            ("object.a == 'x' or object.b == 'y'", "write `||`"),
+            ("not object.a", "write `!`"),
+            ("Blocked", "inside the YAML quotes: \"'Blocked'\""),
+            (
+                "Copying the disk, please wait",
+                "\"'Copying the disk, please wait'\"",
+            ),
+            ("Waiting for the node!", "\"'Waiting for the node!'\""),
+            (
+                "Waiting for the node's disk (slow)",
+                "quotes inside the YAML",
+            ),
+            (
+                "Copied object.status.done volumes",
+                "Join strings and values",
+            ),
+            (
+                "object.status.phase == Running",
+                "a string needs quotes: 'Running'",
+            ),
+            (
+                "request.object.spec == 1",
+                "no admission request. Use `object`",
+            ),
+            ("oldObject.spec != object.spec", "no admission request"),
+            ("has(params.x)", "no admission request"),
+            (
+                "namespaceObject.metadata.name == 'a'",
+                "no admission request",
+            ),
+            ("authorizer.group('')", "no admission request"),
+            ("self.spec.x == 1", "the watched object is `object`"),
+            ("cel.bind(x, object.a, x)", "Declare a variable"),
+            ("math.greatest(1, 2) == 2", "[a, b].max()"),
+            ("base64.decode(object.a)", "`base64` is not in Kubernetes"),
+            ("now() > timestamp(object.a)", "`now` is a value"),
+            ("item.name", "only in a rule with `forEach`"),
+            ("object.name.startswith('a')", "`startsWith`"),
+            ("object.name.toLowerCase() == 'a'", "`lowerAscii`"),
+            ("len(object.list) == 1", "`size`"),
+            ("objct.name == 'a'", "`object`"),
+            ("variables.x == 1", "list `variables`"),
+            ("has(object)", "`has` takes the selection of a field"),
+            ("'a' + 1", "string(…)"),
+            ("size(object.a) + ' of 3'", "string(…)"),
+            ("string(object.a) < now", "timestamp(…)"),
+            ("string(object.a) > duration('1s')", "duration(…)"),
+            ("string(object.a) == 1", "int(…)"),
+            ("string(object.a) == true", "without quotes"),
+            ("size(object.a) * 1.5", "double(…) or int(…)"),
+            ("now - 60", "duration(string(…) + 's')"),
+            ("quantity(object.a) > quantity('1Gi')", "isGreaterThan"),
+            ("duration('10 min') > duration('1s')", "'10m'"),
+            ("now > timestamp('yesterday')", "2026-01-31T12:00:00Z"),
+        ] {
+            let error = compile(source, ResultKind::Any, &Environment::default());
+            let error = error.expect_err(source);
+            let found = error.hint.as_deref().unwrap_or_default();
+            assert!(found.contains(hint), "{source}: {error}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_of_a_wrong_type_has_a_hint() {
+        for (source, kind, hint) in [
+            ("1", ResultKind::String, "string(…)"),
+            ("'a'", ResultKind::Bool, "compare the value"),
+            ("'10m'", ResultKind::Duration, "duration(…)"),
+            ("60", ResultKind::Duration, "duration(string(…) + 's')"),
+            ("'1Gi'", ResultKind::Amount, "quantity(…)"),
+            ("'node'", ResultKind::Strings, "put the string into a list"),
+            ("object.?a", ResultKind::String, "orValue"),
+        ] {
+            let error = compile(source, kind, &Environment::default()).expect_err(source);
+            let found = error.hint.as_deref().unwrap_or_default();
+            assert!(found.contains(hint), "{source}: {error}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn other_errors_have_no_hint() {
+        for source in ["object.a ==", "[1, 2", "object.xyzzy()", "1 + true"] {
+            let error = compile(source, ResultKind::Any, &Environment::default());
+            assert_eq!(error.expect_err(source).hint, None, "{source}");
+        }
+    }
+
+    #[test]
+    fn the_excerpt_marks_the_position() {
+        let source = "object.a == 1 &&\n  object.b = 'ü'";
+        let error = compile(source, ResultKind::Any, &Environment::default());
+        let error = error.expect_err(source);
+        assert_eq!(error.excerpt(source), "  object.b = 'ü'\n           ^");
+        let source = "\u{1F389} && object.ä";
+        let error = compile(source, ResultKind::Any, &Environment::default());
+        let error = error.expect_err(source);
+        assert!(error.excerpt(source).ends_with('^'));
+        let long = format!("{} = 1", "object.aa + ".repeat(30));
+        let error = compile(&long, ResultKind::Any, &Environment::default());
+        let error = error.expect_err("`=` is no operator");
+        let excerpt = error.excerpt(&long);
+        let lines: Vec<&str> = excerpt.lines().collect();
+        assert!(lines[0].chars().count() <= 82, "{excerpt}");
+        let at = lines[1].chars().count() - 1;
+        assert!(
+            lines[0].chars().skip(at).take(2).any(|c| c == '='),
+            "{excerpt}"
+        );
+    }
+}
