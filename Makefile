@@ -10,7 +10,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions cel-answers fuzz docker-build install-plugin
+.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -65,6 +65,10 @@ cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests a
 
 fuzz: ## Run each fuzz target for a minute, or FOR=seconds
 	.ci/fuzz $(or $(FOR),60)
+
+fuzz-cel: ## Compare random CEL expressions with Kubernetes for a minute, or FOR=seconds; SEED repeats a run
+	oracle=$$(tests/cel-oracle/build) && $(CARGO) run --locked --profile simulate --package ifo-cel --features fuzzing \
+		--example compare_with_kubernetes -- "$$oracle" $(or $(FOR),60) $(or $(SEED),$$(date +%s))
 
 docker-build: ## Build the image
 	docker build -t $(IMAGE) .

@@ -1,6 +1,8 @@
 //! Compiles and evaluates one arbitrary expression, and panics if the crate violates one of its
 //! guarantees. The fuzz targets in `fuzz/` call [`expression`] with generated texts. The tests call
 //! it with the texts of the fuzz corpus.
+//!
+//! The modules [`random_expressions`] and [`comparison`] compare random expressions with Kubernetes.
 
 pub mod comparison;
 mod operands;

@@ -27,7 +27,7 @@ fn compile_any(source: &str) -> Result<Compiled, CompileError> {
 /// Compiles each of `sources`. The results can have any type. The sources are compiled on two
 /// threads with a large stack. With one thread for each source, the tests would take more than twice
 /// as long.
-fn compile_all(
+pub(crate) fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
 ) -> Vec<Result<Compiled, CompileError>> {
@@ -75,7 +75,7 @@ fn evaluate<'a>(
 }
 
 /// Returns the projection of the whole object.
-fn whole_object() -> Projection {
+pub(crate) fn whole_object() -> Projection {
     let mut projection = Projection::default();
     projection.add(&[]);
     projection
