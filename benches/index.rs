@@ -1,5 +1,5 @@
-//! Measures the index, which holds the operations in memory: lists, commits, and the delivery of
-//! changes to watches. Each is measured with several numbers of operations.
+//! Measures the index, which has the operations in memory: lists, commits, and the delivery of
+//! changes to watches, with several numbers of operations.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The limits of the index's ring buffer of changes. They equal the server's limits.
+/// The limits of the index's ring buffer of changes, as in the server.
 const BOUNDS: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
@@ -76,9 +76,9 @@ fn list(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a list at the oldest version in the ring buffer. A client causes this list if it reads
-/// the first page of a list, and a later page after many changes. The index must then undo all
-/// changes since the first page.
+/// Measures a list at the oldest version in the ring buffer. The index must undo all newer changes
+/// for this list. A client causes it if it reads the first page of a list, and reads the next page
+/// after many changes.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {

@@ -1,10 +1,10 @@
-//! Measures the processor time of the server's pipeline for one change of an object, and for one
-//! list. The measured steps begin with the JSON of an object, and end when all clients have
-//! received the operation. Lists and watches call the HTTP routes directly, without a network.
+//! Measures the processor time that the server needs for one change of an object, and for one list.
+//! The measured steps begin with the JSON of an object, and end when all clients have received the
+//! operation. Lists and watches call the HTTP routes directly, so no network is involved.
 //!
-//! The unit is the processor time of this process, so that other processes do not influence the
-//! result. The goals are in `docs/performance.md`. `benches/cluster` measures the server together
-//! with a kube-apiserver.
+//! The measured time is the processor time of this process, so that other processes do not
+//! influence the result. `docs/performance.md` has the goals. `benches/cluster` measures the server
+//! together with a kube-apiserver.
 
 mod serving;
 
@@ -37,7 +37,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const OPERATIONS: usize = 10_000;
 /// Number of watches that receive a change.
 const WATCHERS: usize = 1_000;
-/// The limits of the index's ring buffer of changes. They equal the server's limits.
+/// The limits of the index's ring buffer of changes, as in the server.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_mins(5),
@@ -86,7 +86,7 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// Compiles a rule set to a rule book. A rule book has all compiled rule sets of one resource.
+/// Compiles a rule set to a rule book (all compiled rule sets of one target).
 fn rule_book(yaml: &str, kind: &str) -> Arc<RuleBook> {
     let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("the rule set is valid");
     let name = set.metadata.name.as_deref().unwrap_or_default();
@@ -113,7 +113,7 @@ fn virtual_machines() -> Arc<RuleBook> {
 }
 
 /// Returns a rule book whose rules have only an operation and an expression. The performance goals
-/// in `docs/performance.md` apply to rules with only these two fields.
+/// in `docs/performance.md` are for such rules.
 fn bare_rule_book(kind: &str, rules: &[(&str, &str)]) -> Arc<RuleBook> {
     let rules: Vec<_> = rules
         .iter()
@@ -159,7 +159,7 @@ const MACHINE_RULES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Returns eight rules for a `KubeVirt`. Most of them check a combination of its conditions.
+/// Returns eight rules for a `KubeVirt`. Most of them check several of its conditions.
 fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
     macro_rules! is {
         ($kind:literal) => {
@@ -299,7 +299,7 @@ impl Pipeline {
     }
 
     /// Returns the message that the tracker receives for `VirtualMachine` number `n` with `status`.
-    /// The snapshot of the fixture is removed, so that the `VirtualMachine` has at most one
+    /// The snapshot is removed from the fixture, so that the `VirtualMachine` has at most one
     /// operation.
     fn event(&self, n: usize, status: &str) -> Message {
         const SNAPSHOT: &str =
@@ -355,11 +355,11 @@ impl Pipeline {
     }
 }
 
-/// Prints how much resident memory the tracker and the index need for each operation in flight.
-/// Criterion cannot do this, because it only measures time.
+/// Prints the resident memory that the tracker and the index need for each operation in flight.
+/// Criterion cannot do this, because it measures only time.
 ///
-/// This must be the first benchmark of the process. Otherwise, the operations would use memory that
-/// an earlier benchmark has freed, and this memory would not be counted.
+/// This benchmark must be the first one in the process. After another benchmark, the operations
+/// would use memory that it has freed, and this memory would not be counted.
 fn memory(_: &mut Criterion<ProcessorTime>) {
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("Linux has this file");
@@ -368,7 +368,7 @@ fn memory(_: &mut Criterion<ProcessorTime>) {
         kilobytes.and_then(|it| it.parse::<usize>().ok())
     };
     // The first 100 operations are not counted, because they also cause allocations that happen
-    // only once.
+    // only once in a process.
     let (mut pipeline, _reader) = Pipeline::with_operations(100);
     let before = resident();
     for n in 100..OPERATIONS + 100 {
@@ -435,7 +435,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table, gzip", TABLE, "gzip"),
     ] {
         let list = async || read_to_end(serving::get(&router, LIVE, accept, encoding).await).await;
-        // The throughput counts the bytes that are sent, after compression.
+        // The throughput is computed from the bytes that are sent, which are compressed.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));

@@ -1,13 +1,16 @@
-//! Compacts recordings of watch events: it keeps only the fields that the shipped rules read.
+//! Makes recordings of watch events compact: keeps only the fields that the default rule sets read.
 //!
 //! `cargo run --example compact_recording -- FILE.jsonl…` writes a compact file with the same name
-//! to `tests/fixtures/recorded`. The README in this folder describes the compact files.
+//! to `tests/fixtures/recorded`. The README of that folder describes the format.
 //!
 //! Each line of a recording is one watch event, `{"t", "resource", "type", "object"}`. `t` is the
-//! time of the event in seconds since the start of the recording. The compact file has only events
-//! of resources that the default rule sets watch. Each object has only its identity and the fields
-//! that these rule sets read. If an event changes none of these fields, it is dropped, because it
-//! cannot change the result of a rule.
+//! time of the event in seconds since the start of the recording. The compact file differs as
+//! follows:
+//!
+//! - It has only events of resources that the default rule sets watch.
+//! - Each object has only its identity and the fields that these rule sets read.
+//! - If an event changes none of these fields, it is dropped, because it cannot change the result
+//!   of a rule.
 
 use anyhow::Context as _;
 use ifo_api::Gvr;
@@ -41,10 +44,10 @@ fn repository_path(path: &str) -> PathBuf {
 
 /// The default rule sets.
 struct Catalogue {
-    /// The fields that the rule sets read, by the resource that they watch.
+    /// The fields that the rule sets of a resource read, by resource.
     projections: HashMap<Gvr, Projection>,
-    /// The text of all rule sets. If a rule checks whether an annotation exists, its projection
-    /// contains all annotations. So an annotation is kept only if this text contains its name.
+    /// The text of all rule sets. If a rule checks whether an annotation exists, the rule counts as
+    /// a reader of all annotations. So an annotation is kept only if its name is in this text.
     text: String,
 }
 
@@ -105,7 +108,7 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     let mut latest = latest_write(text)?;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
-        // The field `resource` can lack the API group, so the group is read from the object.
+        // The field `resource` can lack the API group. So the group is taken from the object.
         let resource = event["resource"].as_str().context("resource")?;
         let plural = resource.rsplit('/').next().context("a plural")?;
         let api = event["object"]["apiVersion"]
@@ -127,9 +130,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // From `managedFields`, the replay of a recording reads only the times of writes. It
-            // derives the date at which the recording starts from the write whose event followed
-            // soonest. So only the time of this write is kept.
+            // A replay reads only one kind of time from `managedFields`: it computes the date of
+            // the recording's start from the write that was delivered fastest. So only the time of
+            // this write is kept.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);
@@ -165,12 +168,12 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     Ok(reduced)
 }
 
-/// Finds the write whose event followed soonest. Returns the number of the event's line, and the
-/// time of the write.
+/// Finds the write that was delivered fastest. Returns the number of the line with its event, and
+/// the time of the write.
 ///
-/// The date at which the recording starts is unknown, so the delay between a write and its event is
-/// unknown, too. But the delay is shortest where the difference between the time of the write and
-/// the event's time `t` is largest.
+/// The delay between a write and its event cannot be computed, because the date of the recording's
+/// start is unknown. But the delay is shortest where the time of the write minus the event's time
+/// `t` is largest.
 fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {
@@ -192,7 +195,7 @@ fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     Ok(latest.map(|(_, latest)| latest))
 }
 
-/// Returns only those fields of `value` that `node` has, too.
+/// Returns the fields of `value` that `node` contains.
 fn restrict(value: &Value, node: Node<'_>) -> Value {
     match value {
         Value::Object(members) => members

@@ -1,10 +1,10 @@
-//! Writes the generated manifests. `make manifests` runs this program, and `tests/manifests.rs`
-//! fails if a file differs from its output.
+//! Generates manifests. `make manifests` runs this program. If a file in the repository differs
+//! from the output of this program, `tests/manifests.rs` fails.
 //!
 //! - The CRDs are generated from Rust types.
 //! - Each folder of shipped rule sets gets a `ClusterRole` for the rule sets in its kustomization.
-//! - A rule set that its folder's kustomization does not list gets its own `ClusterRole`. The
-//!   `ClusterRole` is the second document in the file of the rule set.
+//! - If the kustomization of a folder does not list a rule set, the rule set gets its own
+//!   `ClusterRole`. This role is the second document in the file of the rule set.
 //! - The table in `docs/rules-catalogue.md` is generated from all rule sets.
 //! - The OLM bundle is generated from the manifests in `deploy`.
 //! - The ConfigMap with the Grafana dashboard is generated from the JSON of the dashboard.
@@ -66,8 +66,7 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     Ok(manifests)
 }
 
-/// Returns the rule sets in one folder of the catalogue. There are none if the folder has no
-/// kustomization.
+/// Returns the rule sets in one folder of the catalogue. A folder without a kustomization has none.
 fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     let kustomization = folder.join("kustomization.yaml");
     if !kustomization.is_file() {
@@ -88,8 +87,8 @@ fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
             continue;
         }
         let text = read(&path)?;
-        // The first document of the file is the rule set. The second document, if any, is a
-        // generated role.
+        // The first document of the file is the rule set. There may be a second document, which is
+        // a generated role.
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
         shipped.push(Shipped {
             folder: file_name(folder),

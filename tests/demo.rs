@@ -1,7 +1,8 @@
 //! Tests of the command `ifo-apiserver demo`, which serves example objects without a cluster. The
-//! tests start the real binary and check its answers, its output and its reaction to invalid input.
+//! tests start the real binary. They check its answers, its output, and its reaction to invalid
+//! input.
 
-// Some tests contain a table of cases. The type of a table is long.
+// Some tests contain a table of cases, and the type of such a table is long.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
 mod binaries;

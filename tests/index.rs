@@ -1,6 +1,6 @@
-//! Tests of the index, which holds the operations in memory with their latest changes. One test
-//! lists and watches while another thread writes at full speed. A property test compares random
-//! sequences of writes with a simple model.
+//! Tests of the index, which has the operations in memory and their latest changes. One test lists
+//! and watches while another thread writes at full speed. A property test compares the index with a
+//! simple model after random sequences of writes.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A write to the index: the key of an object, and the number that the object contains after the
-/// write. The number is None if the write deletes the object.
+/// A write to the index: the key of an object, and the number that the object contains. The number
+/// is None if the write deletes the object.
 type Step = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
@@ -86,8 +86,8 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// The result of one reader: a list at a version, and the first changes that a watch from this
-/// version has returned.
+/// The result of one reader: a list at a version, and the first changes of a watch from this
+/// version.
 struct ReaderResult {
     scope: ListScope,
     rv: Rv,
@@ -134,8 +134,8 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // The ring buffer of changes no longer has the next change. This happens if the
-            // operating system does not run this thread for a while, but runs the writer.
+            // The ring buffer no longer has the next change of this reader. This happens if the
+            // operating system runs the writer, but not this thread, for some time.
             Err(_) => overtaken += 1,
         }
         assert!(
@@ -207,7 +207,7 @@ struct Model {
     past: Vec<Past>,
 }
 
-/// A version of the index, the write that created this version, and the state at this version.
+/// A version of the index, the write that created it, and the state of the index at this version.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -226,9 +226,9 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// Returns the writes for which the index must publish a change. Normally, a write of an equal
-    /// object publishes no change. But if the index copies the index of a leader (`mirror`), such a
-    /// write also publishes a change.
+    /// Returns the writes for which the index must publish a change. If a write does not change its
+    /// object, the index usually publishes nothing. If the index copies the index of a leader
+    /// (`mirror`), it publishes a change for each write.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -297,8 +297,8 @@ impl Model {
         }
     }
 
-    /// Compares the changes that `cursor` returns with the changes of the model. The first expected
-    /// change is the first one in `self.past[from..]` that belongs to `scope`.
+    /// Compares the changes that `cursor` returns with the changes of the model. The comparison
+    /// starts with the first change in `self.past[from..]` that belongs to `scope`.
     fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
@@ -343,8 +343,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // If true, each batch becomes older than `Bounds::MIN_AGE` before the next batch is
-        // committed. The limit `bytes` applies only to changes of this age.
+        // If true, each batch is older than `Bounds::MIN_AGE` when the next batch is committed. The
+        // limit `bytes` applies only to changes that are older than this.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
@@ -367,7 +367,7 @@ proptest! {
                 prop_assert!(last.0 >= head.0 + count);
             }
             for (i, step) in (1..).zip(changing) {
-                // When the index assigns the versions, the versions of a batch are consecutive.
+                // If the index assigns the versions, a batch has consecutive versions.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
             prop_assert!(reader.ring_bytes() <= bounds.peak_bytes());

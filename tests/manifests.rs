@@ -1,5 +1,5 @@
 //! Tests of the manifests in `deploy/`, `apiservice/` and `rules/`. Generated files must be up to
-//! date. Files that are written by hand must be complete and must grant only the necessary rights.
+//! date. Hand-written files must be complete, and must grant only the necessary rights.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -23,14 +23,14 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns all YAML files below `folder`. The files `kustomization.yaml` are left out.
+/// Returns all YAML files below `folder`, except `kustomization.yaml`.
 fn manifests(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.ends_with("deploy/helm") || path.ends_with("deploy/olm") {
-            // These files are left out. The files of Helm are templates, which are not YAML. The
-            // files of OLM are in no kustomization, because OLM reads all files of its folder.
+            // These files are left out. The files of Helm are templates, which are not valid YAML.
+            // The files of OLM need no kustomization, because OLM reads all files of its folder.
         } else if path.is_dir() {
             found.extend(manifests(&path));
         } else if path
@@ -73,8 +73,8 @@ fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     all
 }
 
-/// Returns the files that the kustomization in `folder` installs. If this kustomization lists other
-/// folders, the files of their kustomizations are included.
+/// Returns the files that the kustomization in `folder` installs. If the kustomization lists other
+/// folders, the files of these folders are included.
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let mut files = BTreeSet::new();
@@ -136,8 +136,8 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
-/// When the source of a generated template is removed, the template must be deleted by hand. This
-/// test finds templates that are left over.
+/// If the source of a generated template is removed, the template must be deleted by hand. This
+/// test fails if a template without a source exists.
 #[test]
 fn the_charts_contain_only_generated_files_and_these() {
     let written = [
@@ -182,7 +182,7 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
             }
         }
         for path in manifests(&folder) {
-            // If a rule set is not installed by default, a user applies its file alone. So the file
+            // If a rule set is not installed by default, a user applies its file only. So this file
             // must also contain the role that lets the server read the target.
             let alone = || {
                 let documents = documents(&path);
@@ -196,9 +196,9 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     }
 }
 
-/// `deploy` must not contain the CRD of rule sets: otherwise, `kubectl delete -k deploy` would
-/// delete all rule sets. `deploy` must not contain the APIService either, because `kubectl apply -k
-/// deploy` installs the server before it can serve requests.
+/// `deploy` must not contain the CRD of rule sets, because `kubectl delete -k deploy` would then
+/// delete all rule sets. `deploy` must not contain the APIService either. With the APIService,
+/// `kubectl apply -k deploy` would register the server before it can serve requests.
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
@@ -231,9 +231,10 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
     }
 }
 
-/// When the server is deleted, its APIService must be deleted, too. So
-/// `src/app/cluster/api_service_owner.rs` sets the ClusterRole `ifo-apiserver-registration` as the
-/// owner of the APIService. Kubernetes deletes the APIService together with its owner.
+/// If the server is deleted, its APIService must be deleted, too. For this purpose,
+/// `src/app/cluster/api_service_owner.rs` makes the ClusterRole `ifo-apiserver-registration` the
+/// owner of the APIService. When this ClusterRole is deleted, Kubernetes also deletes the
+/// APIService.
 #[test]
 fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
@@ -312,8 +313,7 @@ fn shipped_rule_sets_have_known_fields_and_unique_names() {
     }
 }
 
-/// Returns the resources that a role allows the server to read. Each is a pair of API group and
-/// resource.
+/// Returns the resources that a role allows the server to read, as pairs of API group and resource.
 fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     let labels = role.metadata.labels.clone().unwrap_or_default();
     assert_eq!(
@@ -332,8 +332,8 @@ fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
     granted
 }
 
-/// A rule pack is a folder with rule sets, and with the role that allows the server to read their
-/// targets. A target is the resource that a rule set watches.
+/// A rule pack is a folder with rule sets, and with the role that lets the server read their
+/// targets. A target is a resource that a rule set watches.
 #[test]
 fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
     let rules = repository().join("rules");
@@ -366,7 +366,7 @@ fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
     assert!(packs > 10, "{packs}");
 }
 
-/// Returns those rules of the server's Role or ClusterRole whose list `field` contains `item`.
+/// Returns the rules of the server's Role or ClusterRole whose list `field` contains `item`.
 fn server_rules(kind: &str, field: &str, item: &str) -> Vec<Value> {
     let role = deployed(kind, "ifo-apiserver");
     let rules = role["rules"]
@@ -399,9 +399,9 @@ fn the_server_may_change_only_its_own_lease() {
     assert!(in_all_namespaces.is_empty(), "{in_all_namespaces:?}");
 }
 
-/// RBAC cannot restrict the right to create Secrets to one name. So the server has no right to
-/// create Secrets. Instead, `deploy/` contains an empty Secret, and the server writes its CA into
-/// this Secret.
+/// RBAC cannot limit the right to create Secrets to one name, so the server has no right to create
+/// Secrets. Instead, `deploy/` contains an empty Secret, and the server writes its CA into this
+/// Secret.
 #[test]
 fn the_server_may_read_and_write_its_own_secret_and_create_none() {
     let secret = deployed("Secret", "ifo-apiserver-serving-ca");
@@ -441,8 +441,8 @@ fn a_replica_may_copy_operations_from_other_replicas_and_list_their_addresses() 
             "verbs": ["list"],
         })]
     );
-    // A replica searches EndpointSlices for a port with this name, to find the addresses of the
-    // other replicas.
+    // To find the addresses of the other replicas, a replica searches EndpointSlices for a port
+    // with this name.
     let service = deployed("Service", "ifo-apiserver");
     assert_eq!(service["spec"]["ports"][0]["name"], "https");
 }
@@ -456,8 +456,8 @@ fn no_user_role_grants_the_replication_path() {
             }
             for rule in object["rules"].as_array().into_iter().flatten() {
                 let paths = &rule["nonResourceURLs"];
-                // Prometheus needs the right to read `/metrics`. No other path may be in a role for
-                // users.
+                // Prometheus needs the right to read `/metrics`. A role for users may contain no
+                // other path.
                 let is_allowed = paths.is_null() || *paths == json!(["/metrics"]);
                 assert!(is_allowed, "{}: {paths}", path.display());
             }
@@ -495,7 +495,7 @@ fn a_replica_knows_its_identity_and_has_a_token_for_the_other_replicas() {
     let mut volume = volume.filter(|it| it["name"] == mount["name"]);
     let sources = &volume.next().expect("the mounted volume must exist")["projected"]["sources"];
     // A replica sends this token to other replicas. If the token had the default audience, a
-    // process that receives the token could send it to the kube-apiserver.
+    // process that receives the token could use it at the kube-apiserver.
     assert_eq!(
         sources,
         &json!([{"serviceAccountToken": {"audience": "ifo-apiserver", "path": "token"}}])
@@ -522,7 +522,7 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     let spread = &pod["topologySpreadConstraints"][0];
     assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
     assert_eq!(spread["maxSkew"], 1);
-    // On a cluster with only one node, both replicas must be able to run on this node.
+    // If a cluster has only one node, both replicas must be able to run on it.
     assert_eq!(spread["whenUnsatisfiable"], "ScheduleAnyway");
     for selector in [&budget["selector"], &spread["labelSelector"]] {
         assert_eq!(selector, &spec["selector"]);
@@ -541,9 +541,9 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     );
 }
 
-/// A patch of a component must not replace a list of the Deployment. These lists contain items that
-/// replicas need, such as the volume of the token. In a JSON patch, `add` with the path of a list
-/// replaces the whole list. A path that ends with `/-` appends an item.
+/// A patch of a component must not replace a list of the Deployment, because the list contains
+/// items that replicas need, such as the volume of the token. In a JSON patch, `add` with the path
+/// of a list replaces the whole list. If the path ends with `/-`, `add` appends an item.
 #[test]
 fn components_with_certificates_keep_the_lists_of_the_deployment() {
     for component in ["cert-manager", "openshift-service-ca"] {

@@ -1,5 +1,5 @@
-//! Checks that the modules of the workspace depend on each other only in the allowed direction.
-//! Also checks that no two types have the same name. `docs/architecture.md` describes the modules.
+//! Checks the dependencies between the modules of the workspace. Each module may depend only on
+//! those that `docs/architecture.md` allows. Also checks that no two types have the same name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +19,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the lines of all Rust files below a folder of the repository that contain one of the
-/// Rust paths. Each line is prefixed with the name of its file.
+/// Searches the Rust files below a folder of the repository for these Rust paths. Returns the
+/// matching lines, each after the name of its file.
 fn lines_with(folder: &str, paths: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -44,7 +44,8 @@ fn observe_depends_on_neither_rules_nor_engine() {
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);
-    // The module `detection` uses these paths. This checks that the search can find a use.
+    // The module `detection` uses these paths, so the search must find them there. Without this
+    // check, an error of the search would not be noticed.
     for path in ["crate::rules", "ifo_engine"] {
         assert!(!lines_with("src/detection", &[path]).is_empty(), "{path}");
     }
@@ -65,8 +66,8 @@ fn engine_modules_depend_only_on_modules_earlier_in_the_pipeline() {
     assert!(!lines_with("crates/engine/src/track", &["crate::detect"]).is_empty());
 }
 
-/// Returns true if the attributes contain `#[cfg(test)]` or a similar condition, so that the item
-/// is compiled only for tests.
+/// Returns true if the attributes contain `#[cfg(test)]` or a similar condition. Then the item is
+/// compiled only for tests.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition = attribute
@@ -103,8 +104,8 @@ fn type_names(items: &[Item]) -> Vec<String> {
     names
 }
 
-/// If a contributor searches for the name of a type, there must be only one definition. Only the
-/// name `Error` may be used by several modules.
+/// If a contributor searches for the name of a type, there must be one definition only. The name
+/// `Error` is an exception: several modules may have a type with this name.
 #[test]
 fn type_names_are_unique_in_the_workspace() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,11 +1,11 @@
-//! Tests of the monitoring component in `deploy/components/monitoring`: its alerts, its dashboard,
-//! and the runbooks of the alerts. The tests check the alerts with promtool, and run the queries of
-//! alerts and dashboard in a real Prometheus.
+//! Tests of the monitoring component in `deploy/components/monitoring`: its alerts, their runbooks,
+//! and its dashboard. promtool checks the alerts. A real Prometheus runs the queries of the alerts
+//! and of the dashboard.
 //!
-//! The script `tests/debian-package` downloads Prometheus. Instead, the environment variable
-//! `IFO_PROMETHEUS` can name a folder that contains `prometheus` and `promtool`. Without
-//! Prometheus, the tests that need it are skipped with a message. If the environment has
-//! `IFO_REQUIRE_E2E=1` or `CI=true`, these tests fail instead.
+//! The script `tests/debian-package` downloads Prometheus. If the environment variable
+//! `IFO_PROMETHEUS` is set, the folder that it names must contain `prometheus` and `promtool`, and
+//! nothing is downloaded. Without Prometheus, the tests that need it are skipped with a message.
+//! With `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, they fail instead.
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
@@ -67,7 +67,7 @@ fn alerting_rules() -> Vec<Value> {
 }
 
 /// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and
-/// `_count` of histograms are removed.
+/// `_count` are removed from the names of histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
     let names = name.find_iter(text).map(|found| found.as_str());
@@ -100,8 +100,8 @@ fn alerts_and_dashboard_use_documented_metrics_only() {
             unknown.is_empty(),
             "docs/metrics.md lacks {unknown:?} of the query {query}"
         );
-        // A kube-apiserver has the metrics `apiserver_…`, too. So queries of them must select the
-        // job of our server.
+        // A kube-apiserver also has metrics with the names `apiserver_…`. So queries of these
+        // metrics must select the job of our server.
         for shared in used.iter().filter(|name| !name.starts_with("ifo_")) {
             let own = format!(r#"{shared}{{job="ifo-apiserver""#);
             let own_bucket = format!(r#"{shared}_bucket{{job="ifo-apiserver""#);

@@ -1,7 +1,7 @@
 //! Tests of the whole pipeline of the real binary, from watched objects to clients, with invalid
 //! and hostile input. The input comes from rule sets, objects, clients, or a fake kube-apiserver.
-//! The server must report invalid input, process valid input as usual, limit its memory, and never
-//! panic.
+//! The server must report invalid input and process valid input as usual. It must limit its memory
+//! and never panic.
 
 #[path = "pipeline/access_log.rs"]
 mod access_log;

@@ -1,4 +1,4 @@
-//! Checks the language of docs, comments and messages: sentences in the docs must not be too long,
+//! Checks the language of docs, comments and messages. Sentences in the docs must not be too long,
 //! and some unclear words must not be used.
 
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ fn paragraphs(page: &str) -> Vec<String> {
     found
 }
 
-/// Splits a paragraph into its sentences. A colon and a semicolon end a sentence, too.
+/// Splits a paragraph into its sentences. A colon and a semicolon also end a sentence.
 fn sentences(paragraph: &str) -> impl Iterator<Item = &str> {
     let ends = [". ", "? ", "! ", ": ", "; ", ".)", ".**"];
     let mut rest = paragraph;
@@ -119,8 +119,8 @@ fn sentences_in_the_docs_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Returns a message about each unclear word in a text. The message names `place`, the source of
-/// the text.
+/// Returns a message about each unclear word in a text. The message names the source of the text,
+/// `place`.
 fn complaints(place: &str, text: &str) -> Vec<String> {
     let text = text.to_lowercase();
     let mut words = text.split(|c: char| c.is_whitespace() || ",.;()".contains(c));

@@ -1,5 +1,5 @@
-//! The API client of the benchmarks. It sends their requests to the kube-apiserver and to the
-//! measured server `ifo-apiserver`.
+//! The API client of the benchmarks, for the kube-apiserver and for the measured server
+//! `ifo-apiserver`.
 
 use anyhow::{Context as _, bail};
 use futures::{StreamExt as _, stream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Path of the subjects, which are the objects that operations are about: `VirtualMachine`s here.
+/// Path of the subjects (the objects that operations are about). They are `VirtualMachine` objects.
 pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 /// Path of the API group of operations.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
@@ -25,7 +25,7 @@ const MERGE: &str = "application/merge-patch+json";
 /// Number of requests that [`for_each`] sends at the same time.
 const AT_ONCE: usize = 32;
 
-/// A client, and the kubeconfig from which it was made.
+/// A client, and the kubeconfig with which it was created.
 #[derive(Clone)]
 pub struct Api {
     pub kubeconfig: PathBuf,
@@ -73,15 +73,15 @@ impl Api {
         self.apply(&format!("{path}/{name}"), yaml).await
     }
 
-    /// Creates the `VirtualMachine`s `vm-N` for all numbers `N` below `count`, unless they exist.
+    /// Creates the missing `VirtualMachine` objects `vm-N`, for all numbers `N` below `count`.
     pub async fn create_machines(&self, count: usize) -> anyhow::Result<()> {
         for_each(count, |n| async move {
             let mut machine: Value = serde_json::from_str(VIRTUAL_MACHINE)?;
             let metadata = &mut machine["metadata"];
             *metadata = json!({"name": format!("vm-{n}"), "labels": metadata["labels"],
                 "annotations": metadata["annotations"]});
-            // A rule detects an operation while `snapshotInProgress` exists, even if its value is
-            // null.
+            // While `snapshotInProgress` exists, even with the value null, a rule detects an
+            // operation. So the field is removed.
             if let Some(status) = machine["status"].as_object_mut() {
                 status.remove("snapshotInProgress");
             }
@@ -95,8 +95,8 @@ impl Api {
         for_each(count, |n| self.set(n, status, 0)).await
     }
 
-    /// Sets the status of one subject. Also sets an annotation to `round`, so that the update
-    /// changes the subject even if the status is the same as before.
+    /// Sets the status of one subject. Also sets an annotation to `round`, so that the update is a
+    /// change even if the status stays the same.
     pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
         let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
             "status": {"printableStatus": status}});
@@ -166,8 +166,7 @@ impl Api {
         Ok(body.to_vec())
     }
 
-    /// Starts a watch that receives the changes from now on. The watch passes each line to
-    /// `on_line`.
+    /// Starts a watch of the changes from now on, and passes each line to `on_line`.
     pub async fn watch(
         &self,
         path: &str,
@@ -196,7 +195,7 @@ impl Api {
     }
 }
 
-/// Runs `action` for each number below `count`, several at the same time.
+/// Runs `action` for each number below `count`. Up to [`AT_ONCE`] actions run at the same time.
 pub async fn for_each<F>(count: usize, action: impl Fn(usize) -> F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,

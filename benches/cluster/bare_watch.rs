@@ -1,9 +1,9 @@
 //! The bare watch: a process that watches the subjects with the server's own client, and drops
 //! every event.
 //!
-//! The processor time of the bare watch for an event is the baseline. The additional processor time
-//! of the server is the cost of rules and operations. Both times depend on the control plane and on
-//! the machine, so the server and the bare watch are measured at the same time.
+//! The processor time of the bare watch is the cost of the watch alone. The difference to the
+//! server's processor time is the cost of rules and operations. Both times depend on the control
+//! plane and on the machine, so both processes are measured at the same time.
 
 use crate::server::processor_of;
 use anyhow::Context as _;
@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Environment variable that makes this program a bare watch. Its value is the path of the
+/// The environment variable that makes this program a bare watch. Its value is the path of the
 /// kubeconfig.
 const KUBECONFIG: &str = "IFO_BENCH_BARE_WATCH";
 
@@ -48,9 +48,9 @@ impl Drop for BareWatch {
     }
 }
 
-/// If [`BareWatch::start`] started this process, watches until this process is killed. Otherwise
-/// returns at once. The watch uses one thread, because the server also watches and evaluates with
-/// one thread.
+/// If [`BareWatch::start`] started this process, watches until the process is killed. Otherwise
+/// returns at once. The watch uses one thread, because the server also uses one thread for watches
+/// and rules.
 pub fn run_if_bare_watch() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return Ok(());

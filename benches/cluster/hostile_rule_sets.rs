@@ -1,5 +1,5 @@
-//! Measures how hostile rule sets delay the operations of another rule set. A hostile rule set has
-//! an expression with a very high cost. All rule sets are for the same resource.
+//! Measures how hostile rule sets delay the operations of another rule set for the same resource. A
+//! hostile rule set has an expression with a very high cost.
 
 use crate::api_client::RULE_SETS;
 use crate::server::MeasuredServer;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Number of hostile rule sets.
 const HOSTILE: usize = 100;
-/// Number of rounds. Each round has two loads: one without the hostile rule sets, then one with
-/// them.
+/// Number of rounds. A round measures one load without the hostile rule sets, and then one load
+/// with them.
 const ROUNDS: usize = 2;
 
 /// Returns short expressions that compile and have a high cost.

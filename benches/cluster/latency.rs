@@ -1,5 +1,6 @@
-//! Measures the latency of an update: the time until a client receives the subject's event, and the
-//! time until a client receives the event of the subject's operation.
+//! Measures the latency of an update of a subject (the object that an operation is about): the time
+//! until a client receives the subject's event, and the time until a client receives the
+//! operation's event.
 
 use crate::api_client::{Api, LIVE, MACHINES};
 use std::collections::HashMap;
@@ -19,8 +20,8 @@ struct Times {
     subjects: HashMap<usize, Duration>,
     /// The time from the latest update until the operation's event, by subject.
     operations: HashMap<usize, Duration>,
-    /// For each earlier update whose two events were received: the latency of the subject's event,
-    /// and the latency of the operation's event.
+    /// The latencies of earlier updates: of the subject's event, and of the operation's event.
+    /// Updates without both events are left out.
     complete: Vec<(Duration, Duration)>,
 }
 
@@ -68,9 +69,8 @@ impl Latencies {
         }
     }
 
-    /// Records the first event of an operation after the update of its subject. Completions do not
-    /// count: an operation completes only when the debounce period is over, so this time is not
-    /// latency.
+    /// Records the first event of an operation after the update of its subject. Ignores
+    /// completions, because an operation completes after its debounce period, which is not latency.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
@@ -146,8 +146,8 @@ pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> 
         .unwrap_or_default()
 }
 
-/// Returns the number of the subject in a line of a watch. The first name `vm-N` in the line
-/// belongs to the subject itself, or to the owner of an operation.
+/// Returns the number of the subject in a line of a watch. The first name `vm-N` in the line is the
+/// name of the subject, or the name of the operation's owner, which is the subject, too.
 fn subject_number(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();

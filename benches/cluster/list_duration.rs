@@ -1,4 +1,4 @@
-//! Compares the time of two lists with the same content: the operations from this server, and
+//! Compares the duration of two lists with the same content: operations from this server, and
 //! custom resources from the kube-apiserver's cache.
 
 use crate::api_client::{Api, LIVE, definition, for_each};
@@ -14,8 +14,8 @@ const GROUP: &str = "bench.ifo.kubevirt.io";
 const COPIES: &str = "/apis/bench.ifo.kubevirt.io/v1alpha1/namespaces/default/copies";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of lists that are read from each of the two servers, alternately. The fastest list
-/// counts.
+/// Number of lists from each of the two servers. The servers are read alternately, and the fastest
+/// list of each server counts.
 const TIMES: usize = 8;
 
 /// Creates a custom resource for each operation, and compares the times of both lists.
@@ -45,8 +45,8 @@ pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a custom resource with the content of each operation. The CRD of the custom resources
-/// has the same table columns as operations.
+/// Creates a custom resource with the content of each operation. Its CRD has the same table columns
+/// as operations.
 async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
     let mut copies = definition(GROUP, "v1alpha1", "Copy", "copies");
     let columns = [
@@ -79,8 +79,8 @@ async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
         copy["apiVersion"] = json!(format!("{GROUP}/v1alpha1"));
         copy["kind"] = json!("Copy");
         let metadata = &operations[n]["metadata"];
-        // The names are the same in every run of the benchmark, so custom resources of an earlier
-        // run are used again.
+        // The names are the same in every run of the benchmark. So the custom resources of an
+        // earlier run are used again.
         copy["metadata"] = json!({"name": format!("copy-{n}"), "labels": metadata["labels"],
             "ownerReferences": metadata["ownerReferences"]});
         api.create(COPIES, &copy).await

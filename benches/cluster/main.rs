@@ -1,5 +1,5 @@
 //! Benchmarks of the whole server with a real kube-apiserver. The server watches `VirtualMachine`
-//! objects, the subjects, and detects operations on them.
+//! objects (the subjects), and detects operations on them.
 //!
 //! The benchmarks measure the start, the memory, the processor time for each event of a subject,
 //! the latency of operations, lists, many watchers, and several replicas. The benchmarks need a
@@ -38,10 +38,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Waiting time before a measurement. During this time, the server finishes the work that earlier
-/// updates caused. So this work is not measured.
+/// Waiting time before a measurement. In this time, the server finishes the work that earlier
+/// updates have caused, so that this work is not measured.
 const SETTLE: Duration = Duration::from_secs(4);
-/// Number of measured starts. The fastest start is reported, because other processes can delay the
+/// Number of measured starts. The fastest start is reported, because other processes can delay a
 /// start.
 const STARTS: usize = 5;
 
@@ -98,7 +98,7 @@ struct Bench {
 enum Load {
     /// Each update changes only a field that no rule reads.
     Heartbeat,
-    /// Each update changes the subject's status between `Running` and `Migrating`. So the subject's
+    /// Each update changes the subject's status from `Running` to `Migrating` or back. So its
     /// operation starts, is no longer detected, or is detected again.
     StatusChange,
 }
@@ -199,11 +199,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs a load while one watch receives the subjects and another one receives their operations.
+    /// Runs a load while one watch receives the subjects and another watch receives the operations.
     /// Returns the latencies of both.
     async fn load_with_watches(&self, load: Load) -> anyhow::Result<Arc<Latencies>> {
-        // Wait until the operations of the previous load have ended. They end after the debounce
-        // period, which is 5 s in the measured server.
+        // Wait until the operations of the previous load have ended. Their debounce period is 5 s.
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let latencies = Arc::new(Latencies::default());
@@ -218,8 +217,8 @@ impl Bench {
         Ok(latencies)
     }
 
-    /// Sends updates to the subjects at the configured rate and for the configured time. Returns
-    /// the number of updates.
+    /// Sends updates to the subjects with the configured rate and duration. Returns the number of
+    /// updates.
     async fn load(&self, load: Load, latencies: Option<&Latencies>) -> anyhow::Result<usize> {
         let total = self.rate * self.seconds;
         let start = Instant::now();
@@ -247,7 +246,7 @@ impl Bench {
         Ok(total)
     }
 
-    /// Measures the memory of operations in flight. Afterwards, every subject has an operation in
+    /// Measures the memory of operations in flight. At the end, every subject has an operation in
     /// flight.
     async fn measure_operations(&self, server: &MeasuredServer) -> anyhow::Result<()> {
         self.api.set_all(self.subjects, "Running").await?;

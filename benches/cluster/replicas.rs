@@ -1,6 +1,6 @@
-//! Measures several replicas of the server: the leader, which detects operations, and the
-//! followers, which copy the leader's operations. The benchmarks measure processor time, memory,
-//! reads, and the time without a leader after a crash.
+//! Measures several replicas of the server: one leader, which detects operations, and followers,
+//! which copy the leader's operations. Measures processor time, memory, reads, and the time without
+//! a leader after a crash.
 
 use crate::api_client::{Api, LIVE};
 use crate::latency::percentile;
@@ -22,8 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Largest number of followers.
 const MAX_FOLLOWERS: usize = 2;
 
-/// Measures processor time and memory of a leader without followers, with one follower, and with
-/// two followers. Then measures reads.
+/// Measures the processor time and the memory of a leader with zero, one and two followers. Then
+/// measures reads.
 pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
     let api = &bench.api;
     let leader = start_replica(api, "leader-0").await?;
@@ -112,8 +112,8 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
         let pod = format!("replica-{started}");
         let server = start_replica(api, &pod).await?;
         if replicas.is_empty() {
-            // The other replicas read the CA from the APIService when they start. So the first
-            // replica is registered in the APIService before them.
+            // When the other replicas start, they read the CA from the APIService. So the first
+            // replica is registered before they start.
             server.register(api).await?;
         }
         replicas.push((server, pod));
@@ -121,9 +121,9 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = wait_for_holder(api, |_| true).await?;
-        // After this time, the followers have a copy of the leader's operations. The leader renews
-        // the Lease at a fixed interval. The random part of the time varies how long before the
-        // next renewal the leader is killed.
+        // After the fixed part of this time, the followers have copied the leader's operations. The
+        // random part makes the leader's death fall at a random time between two renewals of the
+        // Lease.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
@@ -160,7 +160,8 @@ async fn wait_for_leader(api: &Api, pod: &str) -> anyhow::Result<()> {
     wait_for_holder(api, |holder| holder == pod).await.map(drop)
 }
 
-/// Waits until the Lease is held by a Pod for whose UID `is_wanted` returns true. Returns this UID.
+/// Waits until the holder of the Lease is a Pod for whose UID `is_wanted` returns true. Returns
+/// this UID.
 async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     loop {
         // The Lease may not exist yet.

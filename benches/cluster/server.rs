@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct MeasuredServer {
     child: Child,
     pub port: u16,
-    /// Time from the start of the process until it has served its discovery document.
+    /// Time from the start of the process until it served its discovery document.
     pub started: Duration,
 }
 
@@ -43,8 +43,8 @@ impl MeasuredServer {
         Self::start_with(api, |_| {}).await
     }
 
-    /// Starts one of several replicas. `pod` is the UID of the Pod that the replica believes to run
-    /// in.
+    /// Starts one of several replicas. `pod` is the UID of the Pod in which the replica seems to
+    /// run.
     pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
         let configure = |command: &mut Command| {
             command.arg("--leader-elect");
@@ -67,8 +67,7 @@ impl MeasuredServer {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
-            // The part `watchers` of the benchmark can open more watches than the default limit of
-            // 500.
+            // One part of the benchmark can open more watches than the default limit of 500.
             .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "off")
             .stdin(Stdio::null())
@@ -170,7 +169,7 @@ impl MeasuredServer {
 
     /// Returns the processor time since `before`.
     pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
-        // The difference can be negative, because threads that have ended are no longer counted.
+        // Threads that have ended are no longer counted, so the difference can be negative.
         Ok(self.processor()?.saturating_sub(before))
     }
 
@@ -197,7 +196,7 @@ impl Drop for MeasuredServer {
 pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        // The file is missing if the thread has ended in the meantime.
+        // If the thread has just ended, the file is missing.
         let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
         nanoseconds += text
             .split(' ')
@@ -211,7 +210,7 @@ pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
 /// Waits until the server has written its port to `file`, and returns the port.
 async fn read_port(file: &Path) -> anyhow::Result<u16> {
     for _ in 0..10_000 {
-        // Until the server has written its port, the file is missing or empty.
+        // The file is missing or empty until the server has written its port.
         let text = std::fs::read_to_string(file).unwrap_or_default();
         if let Ok(port) = text.trim().parse() {
             return Ok(port);

@@ -1,5 +1,5 @@
-//! Measures how long the server needs to send one change to many watchers. The measured time begins
-//! when the first watcher receives the change, and ends when the last watcher receives it.
+//! Measures how long the server needs to send one change to many watchers: the time from the first
+//! watcher that receives the change to the last.
 
 use crate::Bench;
 use crate::api_client::LIVE;
@@ -14,17 +14,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Number of HTTP/2 connections that the watchers share. In a cluster, the watches that a
-/// kube-apiserver forwards share connections, too.
+/// Number of HTTP/2 connections that the watchers share. A kube-apiserver also forwards many
+/// watches on few connections.
 const CONNECTIONS: usize = 4;
 /// Number of changes.
 const CHANGES: usize = 200;
 /// Number of changes per second.
 const RATE: u32 = 10;
 
-/// The key is the resourceVersion of a change. The first value is the time at which the first
-/// watcher received the change. The second value is the time at which the last watcher received the
-/// change. The third value is the number of watchers that have received the change.
+/// For each change, by its resourceVersion: the time at which the first watcher received it, the
+/// time at which the last watcher received it, and the number of watchers that have received it.
 type Sightings = Arc<Mutex<HashMap<u64, (Instant, Instant, usize)>>>;
 
 /// Opens the watches, makes changes, and prints the results.
@@ -94,7 +93,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
     Ok(())
 }
 
-/// Returns the resourceVersions in a chunk of a watch.
+/// Returns the resourceVersions in a chunk of a watch's body.
 fn versions(data: &[u8]) -> impl Iterator<Item = u64> {
     const BEFORE: &[u8] = b"\"resourceVersion\":\"";
     memchr::memmem::find_iter(data, BEFORE).map(|at| {

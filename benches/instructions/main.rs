@@ -1,7 +1,6 @@
 //! Counts the processor instructions of six paths of data through the server, and compares the
-//! counts with recorded figures. A higher count is a performance regression. Instructions are
-//! counted instead of time, because the number of instructions hardly depends on the load of the
-//! machine.
+//! counts with recorded figures. A higher count is a performance regression. The number of
+//! instructions depends less on the load of the machine than time does.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
@@ -9,7 +8,7 @@
 //! ```
 //!
 //! For each path, this program starts itself under callgrind, a tool of valgrind. Callgrind counts
-//! only while [`paths::counted_section`] runs, so the set-up is not counted.
+//! only during [`paths::counted_section`], so the set-up is not counted.
 
 mod paths;
 mod recorded;
@@ -22,9 +21,9 @@ use recorded::RecordedFigures;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Largest accepted difference of a count from its recorded figure, in percent. Changes of
-/// unrelated code change the inlining and the layout of the measured code. The differences that
-/// they cause are smaller than this limit.
+/// Largest accepted difference of a count from its recorded figure, in percent. Smaller differences
+/// have no meaning: a change of unrelated code can change the inlining and the layout of the
+/// measured code.
 const TOLERANCE: f64 = 5.0;
 
 /// Path of the script that starts valgrind. If valgrind is not installed, the script downloads it.
@@ -47,8 +46,8 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         [] => {
-            // This is the program that `cargo bench` builds. It has no symbols, so valgrind cannot
-            // find the function whose instructions are counted.
+            // `cargo bench` builds this program without symbols, so valgrind would not find the
+            // function whose instructions are counted.
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
@@ -143,7 +142,7 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
         path.name,
         output.status
     );
-    // `==123== Collected : 456`
+    // An example of the line is `==123== Collected : 456`.
     let collected: u64 = report
         .lines()
         .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
@@ -161,7 +160,7 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
     Ok((collected + items / 2) / items)
 }
 
-/// Returns the path of the file to which callgrind writes the number of instructions of each
+/// Returns the path of the file into which callgrind writes the number of instructions of each
 /// function.
 fn profile_file(path: &MeasuredPath) -> PathBuf {
     let name = format!("{}.callgrind", path.name.replace(' ', "-"));
@@ -180,9 +179,9 @@ fn percent(figure: u64, counted: u64) -> f64 {
     (counted / figure - 1.0) * 100.0
 }
 
-/// Returns the compiler, the compiler's target, and whether the processor supports AVX2. An example
-/// is `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`. On a processor
-/// without AVX2, the C library and some Rust libraries run other code, so the counts differ.
+/// Returns the compiler, its target, and whether the processor supports AVX2. Without AVX2, the C
+/// library and some Rust libraries run other code, so the counts differ. An example is `rustc
+/// 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`.
 fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)

@@ -1,9 +1,9 @@
-//! The six measured paths of data through the server. The function of a path creates the input,
-//! processes it in [`counted_section`], checks the result, and returns the number of items.
+//! The six measured paths of data through the server. Each path has a function that creates the
+//! input, processes it in [`counted_section`], checks the result, and returns the number of items.
 //!
-//! The inputs are the same in every run. The tracker, which turns the results of rules into
-//! operations, gets fixed times that are several years ago. So a table shows ages in years, and its
-//! text changes only once a year.
+//! The inputs are the same in every run. The tracker turns the results of rules into operations,
+//! and gets fixed times that are several years ago. So a table shows ages in years, and changes
+//! only once a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// The name by which valgrind finds [`counted_section`]. The name of no other function may contain
-/// this text, because valgrind would also count while that function runs.
+/// Valgrind finds [`counted_section`] by this name. No other function may have this text in its
+/// name, because valgrind would then also count that function.
 pub const COUNTED_SECTION: &str = "counted_section";
 
 /// A path of data through the server.
 pub struct MeasuredPath {
     /// The name of the path in the file of the recorded figures.
     pub name: &'static str,
-    /// The description of an item. The figure is the number of instructions for one item.
+    /// The description of an item. The recorded figure is the number of instructions for one item.
     pub item: &'static str,
     /// Processes the items, and returns their number.
     pub run: fn() -> usize,
@@ -80,30 +80,31 @@ const OBJECTS: usize = 1_000;
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
 const OPERATIONS_PER_NAMESPACE: usize = 100;
-/// Number of counted lists. The count is the average of several lists, so that costs of only the
-/// first request have little weight.
+/// Number of counted lists. The result is their average, so that the costs of the first request
+/// alone have little weight.
 const LISTS: usize = 3;
 /// Duration of one [`Stage`]. It is longer than the debounce period.
 const STAGE: Duration = Duration::from_mins(1);
 
-/// The limits of the index's ring buffer of changes. The size equals the server's limit. The age is
-/// larger than the server's limit, so that the ring drops no change on a slow machine.
+/// The limits of the index's ring buffer of changes. The size is that of the server. The age is
+/// larger than that of the server, so that the ring buffer drops no change on a slow machine.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 
 /// The first version of the index, in microseconds since 1970. It is decades in the future. If the
-/// newest version is in the future, the index does not take the next version from the clock, but
-/// adds one to the newest version. So the versions are the same in every run. They have as many
-/// digits as versions from the clock.
+/// newest version is in the future, the index adds one to it for the next version, and does not use
+/// the clock. So the versions are the same in every run, and have as many digits as versions from
+/// the clock.
 const START: Rv = Rv(3_141_592_653_589_793);
 
 /// Runs `work`. Valgrind counts the instructions only while this function runs.
 #[inline(never)]
 pub fn counted_section(work: &mut dyn FnMut()) {
     work();
-    // Without code after the call, the compiler would replace the call by a jump.
+    // Without code after the call, the compiler would replace the call by a jump, and this function
+    // would not be on the stack.
     black_box(0_u8);
 }
 
@@ -114,8 +115,8 @@ fn decode_and_evaluate() -> usize {
         .replace("\"Running\"", "\"Migrating\"")
         .replacen("\"uid\":\"", "\"uid\":\"other-", 1);
     let texts = [migrating.as_str(), VIRTUAL_MACHINE];
-    // The detector evaluates both objects before the counted section. So no operation starts or
-    // ends in the counted section, as with most changes in a cluster.
+    // Both objects are evaluated before the counted section. So no operation starts or ends in the
+    // counted section, as for most changes in a cluster.
     for text in texts {
         pipeline.evaluate(text);
     }
@@ -207,12 +208,12 @@ fn watch_line() -> usize {
     items
 }
 
-/// The stages that each `VirtualMachine` goes through, in the order of the variants.
+/// The stages of each `VirtualMachine`, in this order.
 #[derive(Clone, Copy)]
 enum Stage {
     /// The `VirtualMachine` starts.
     Start,
-    /// The `VirtualMachine` is still starting, with another message.
+    /// The `VirtualMachine` is still starting, and has another message.
     Change,
     /// The `VirtualMachine` runs, so its operation ends.
     End,
@@ -236,7 +237,7 @@ impl Stage {
             r#""name":"vm-{n:04}","namespace":"team-{:02}""#,
             n / OPERATIONS_PER_NAMESPACE
         );
-        // Without the snapshot, the object has only one operation.
+        // Without the snapshot, at most one operation is detected on the object.
         let machine = VIRTUAL_MACHINE
             .replace(SNAPSHOT, "")
             .replace(NAME, &named)
@@ -255,8 +256,8 @@ impl Stage {
     }
 }
 
-/// The detector and the tracker of the server. The detector evaluates the rules on each
-/// `VirtualMachine`. The tracker turns its results into operations.
+/// The server's detector and tracker. The detector evaluates the rules on each `VirtualMachine`,
+/// and the tracker turns the results into operations.
 struct Pipeline {
     book: Arc<RuleBook>,
     source: Source,
@@ -288,8 +289,7 @@ impl Pipeline {
         };
         let mut detector = Detector::new(book.clone(), metrics.clone());
         detector.reset();
-        // After this call, the detector treats events as changes, and not as part of the initial
-        // list.
+        // After this call, events count as changes, and not as part of the initial list.
         let (synced, _) = detector.synced();
         let mut pipeline = Self {
             tracker: Tracker::new(settings, metrics),
@@ -333,8 +333,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the messages that the tracker receives while all objects go through `stages`, each
-    /// with its time.
+    /// Returns the messages that the tracker receives while all objects go through `stages`, with
+    /// their times.
     fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
         let mut messages = Vec::new();
         let mut time = Duration::ZERO;
@@ -350,8 +350,8 @@ impl Pipeline {
         messages
     }
 
-    /// Processes the messages in the same way as the server's tracker task, and then lets all
-    /// timers fire. Adds the changes of each commit to `commits`.
+    /// Processes the messages as the server's tracker task does, and then lets all timers fire.
+    /// Adds the changes of each commit to `commits`.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -380,8 +380,7 @@ impl Pipeline {
 }
 
 /// Returns an empty index whose versions do not come from the clock. The versions must be the same
-/// in every run, because the size of an operation's compressed JSON depends on the digits of its
-/// version.
+/// in every run, because the size of compressed JSON depends on the digits of the version.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }
@@ -395,8 +394,8 @@ fn commit_changes(writer: &mut Writer, changes: Vec<Write>) {
     committed.expect("operations are well-formed");
 }
 
-/// Compiles the shipped rule set for `VirtualMachine` objects to a rule book. A rule book has all
-/// compiled rule sets of one resource.
+/// Compiles the shipped rule set for `VirtualMachine` objects to a rule book (all compiled rule
+/// sets of one target).
 fn virtual_machines() -> Arc<RuleBook> {
     let set: OperationRuleSet =
         serde_saphyr::from_str(RULE_SET).expect("the shipped rule set is valid");
@@ -411,7 +410,7 @@ fn virtual_machines() -> Arc<RuleBook> {
     Arc::new(RuleBook::new(1, target, kind, true, vec![Arc::new(rules)]))
 }
 
-/// Returns a runtime with one thread, so that callgrind has only one count.
+/// Returns a runtime with one thread, so that all work runs in the thread that callgrind counts.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

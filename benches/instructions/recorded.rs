@@ -1,5 +1,5 @@
-//! Reads and writes `recorded.txt`, the file with the recorded figures. It has one line for the
-//! platform, and one line for each path.
+//! Reads and writes `recorded.txt`, the file with the recorded figures: one line for the platform,
+//! and one line for each path.
 
 use super::paths::MeasuredPath;
 use anyhow::Context as _;

@@ -1,5 +1,5 @@
-//! Builds the HTTP routes of the server without a listener, and sends requests to them. The
-//! benchmarks `pipeline` and `instructions` use this module.
+//! Builds the server's HTTP routes without a listener, and sends requests to them. The benchmarks
+//! `pipeline` and `instructions` use this module.
 
 use axum::Router;
 use axum::body::Body;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Largest number of watches. It is higher than the server's default limit of 500, because
-/// benchmarks open more watches.
+/// Largest number of watches. The benchmarks open more watches than the server's default limit of
+/// 500.
 const MAX_WATCHES: usize = 2_000;
 /// Bearer token of the administrator.
 const TOKEN: &str = "token";

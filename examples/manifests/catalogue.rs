@@ -1,10 +1,9 @@
-//! Creates the Markdown tables of the catalogue of shipped rule sets, `docs/rules-catalogue.md`.
-//! The tables list the operations that the rule sets detect on each resource. Each operation has
-//! its possible states and its meaning.
+//! Creates the Markdown tables in `docs/rules-catalogue.md`. They list the operations that the
+//! shipped rule sets detect on each resource, with their possible states and their meaning.
 //!
-//! The meaning of an operation is the comment on the line `- operation: …` in the YAML text of the
-//! rule set. An operation without a meaning is an error, so that the tables are complete. If the
-//! possible results of an expression for `state` cannot be derived, this is an error, too.
+//! The meaning of an operation is the comment on the line `- operation: …` in the YAML of the rule
+//! set. The program fails if an operation has no meaning, or if the possible results of its
+//! expression for `state` cannot be derived. So the tables are complete.
 
 use anyhow::{Context as _, bail, ensure};
 use ifo_api::ruleset::{OperationRuleSet, Variable};
@@ -19,8 +18,8 @@ const END: &str = "<!-- end of catalogue -->\n";
 /// All states, in the order in which they are listed.
 const STATES: [&str; 3] = ["Progressing", "Blocked", "Failing"];
 
-/// Largest number of characters of a meaning. A longer meaning is an error, because it would not
-/// fit beside the other columns.
+/// Largest number of characters of a meaning. The program fails if a meaning is longer, because it
+/// would not fit beside the other columns.
 const MAX_MEANING: usize = 80;
 
 /// A shipped rule set.
@@ -48,7 +47,7 @@ pub fn insert(document: &str, table: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{BEGIN}\n{table}\n{END}{after}"))
 }
 
-/// Returns one table for each folder, with a row for each operation.
+/// Returns one table for each folder. A table has one row for each operation.
 ///
 /// # Errors
 ///
@@ -84,8 +83,8 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
         let name = set.rule_set.metadata.name.as_deref().unwrap_or_default();
         let opt_in = if set.default { "" } else { " (opt-in)" };
         let meanings = meanings(&set.text);
-        // `meanings` finds operations by searching the text for lines that begin with `-
-        // operation:`. The check compares them with the operations of the parsed rule set.
+        // `meanings` searches the text for lines that begin with `- operation:`. This check
+        // compares the result with the operations of the parsed rule set.
         ensure!(
             spec.rules
                 .iter()
@@ -118,8 +117,8 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the operations of a rule set in the order of the text. Each has the comment on the line
-/// `- operation: …`, if there is one.
+/// Returns the operations of a rule set in the order of the text. An operation has the comment on
+/// its line `- operation: …`, or None if there is no comment.
 fn meanings(text: &str) -> Vec<(&str, Option<&str>)> {
     text.lines()
         .filter_map(|line| line.trim_start().strip_prefix("- operation:"))
@@ -149,8 +148,7 @@ fn states(expression: Option<&str>, variables: &[Variable]) -> anyhow::Result<St
 }
 
 /// Adds the possible results of an expression to `found`. The expression must be a string literal,
-/// a variable, or a conditional. The branches of a conditional must also have one of these three
-/// forms.
+/// a variable, or a conditional. Each branch of a conditional must also be one of these.
 fn collect_results(
     expression: &str,
     variables: &[Variable],
@@ -162,7 +160,7 @@ fn collect_results(
         return collect_results(no, variables, found);
     }
     if let Some(name) = expression.strip_prefix("variables.") {
-        // A variable can use only earlier variables, so the recursion ends.
+        // A variable can use only variables that come before it, so the recursion ends.
         if let Some(at) = variables.iter().position(|variable| variable.name == name) {
             return collect_results(&variables[at].expression, &variables[..at], found);
         }
@@ -184,7 +182,7 @@ fn branches(expression: &str) -> Option<(&str, &str)> {
     let mut quoted = false;
     // The position of the first `?` outside of parentheses.
     let mut question = None;
-    // The number of `?` so far whose `:` has not been found yet.
+    // The number of `?` whose `:` has not been found yet.
     let mut open = 0_u32;
     for (at, character) in expression.char_indices() {
         match character {

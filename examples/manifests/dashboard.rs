@@ -1,7 +1,7 @@
 //! Creates the ConfigMap with the Grafana dashboard.
 //!
-//! Input: the JSON of the dashboard. Output: a ConfigMap that the dashboard sidecar of Grafana
-//! finds by its label.
+//! The input is the JSON of the dashboard. The output is a ConfigMap with a label, by which the
+//! dashboard sidecar of Grafana finds it.
 
 use std::fmt::Write as _;
 

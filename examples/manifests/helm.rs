@@ -1,19 +1,23 @@
 //! Creates the Helm charts in `deploy/helm` from the files that kustomize uses.
 //!
-//! Input: the kustomizations in `deploy` and `rules`, with the files that they list. Output:
-//! `Chart.yaml` of the charts `ifo` and `ifo-rules`, all other files of `ifo-rules`, and most
-//! templates of `ifo`. The other templates of `ifo` are written by hand.
+//! The input is the kustomizations in `deploy` and `rules`, with the files that they list. The
+//! output is:
 //!
-//! A template is the text of its source with these changes:
+//! - `Chart.yaml` of both charts, `ifo` and `ifo-rules`
+//! - most templates of `ifo`. The others are written by hand.
+//! - all other files of `ifo-rules`
+//!
+//! A template is the text of its source file with these changes:
 //!
 //! - `ifo-system` becomes the namespace of the release.
 //! - The template has the labels and annotations that the kustomization adds.
-//! - `{{` is escaped, so that Helm prints it.
-//! - The whole file is rendered only if a condition on the values is true.
+//! - `{{` is escaped, so that Helm prints it unchanged.
+//! - The whole file is rendered only if a condition is true. The condition uses the values of the
+//!   chart.
 //!
-//! The rule sets are in their own chart, because Helm looks up the kinds of all objects of a chart
-//! before it creates the first object. If one chart had both the CRD of rule sets and rule sets,
-//! Helm would not find the kind of the rule sets.
+//! The rule sets are in a chart of their own. Before Helm creates the first object of a chart, it
+//! looks up the kinds of all objects. If a chart had rule sets and their CRD, Helm would not find
+//! the kind of the rule sets.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
@@ -30,19 +34,19 @@ mod rules_chart;
 const CHART: &str = "deploy/helm/ifo";
 
 /// The folder of the chart with the rule sets. The rule sets of one folder in `rules` are called a
-/// pack.
+/// rule pack.
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
-/// The namespace in the sources.
+/// The namespace in the source files.
 const NAMESPACE: &str = "ifo-system";
 
-/// The kustomizations whose files become templates, each with the condition for its files.
+/// The kustomizations whose files become templates. Each has the condition for its files.
 const FOLDERS: [(&str, &str); 8] = [
     ("base", ""),
     ("crd", ".Values.crds.enabled"),
-    // The chart creates this CRD even if persistence mode is off. If the CRD depended on
-    // persistence mode, Helm would keep it when persistence mode is turned off. Then Helm 3 could
-    // not roll back to the earlier release, because that release contains the kept object.
+    // The chart creates this CRD even if persistence mode is off. Otherwise, Helm would keep the
+    // CRD when persistence mode is turned off. Then Helm 3 could not roll back to the earlier
+    // release, because the kept object already exists.
     ("crd-persistence", ".Values.crds.enabled"),
     ("targets-default", ".Values.targetsDefault.enabled"),
     ("components/persistence", ".Values.persistence.enabled"),
@@ -54,16 +58,17 @@ const FOLDERS: [(&str, &str); 8] = [
     ("components/monitoring", ".Values.monitoring.enabled"),
 ];
 
-/// Kustomize components that only change the Deployment and the Service. They are not translated:
-/// the hand-written `templates/deployment.yaml` and [`CONDITIONAL`] contain the same changes.
+/// Kustomize components that only change the Deployment and the Service. They do not become
+/// templates. The hand-written `templates/deployment.yaml` and [`CONDITIONAL`] contain the same
+/// changes.
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
 
-/// Files that a kustomization lists, but that do not become templates. Helm creates the namespace
-/// of the release. The templates for the other two files are written by hand, because they depend
-/// on several values.
+/// Files of kustomizations that do not become templates. Helm itself creates the namespace of the
+/// release. The templates for the other two files depend on several values, so they are written by
+/// hand.
 const OMITTED: [&str; 3] = ["namespace.yaml", "deployment.yaml", "servicemonitor.yaml"];
 
-/// The condition of a single file.
+/// The conditions of single files.
 const FILE_CONDITIONS: [(&str, &str); 1] = [(
     "base/priorityclass.yaml",
     "eq .Values.priorityClassName \"ifo-apiserver\"",
@@ -84,7 +89,7 @@ const CONDITIONAL: [ConditionalAnnotation; 2] = [
         key: "helm.sh/resource-policy",
         value: "keep",
     },
-    // From deploy/components/openshift-service-ca/service.yaml.
+    // This annotation comes from deploy/components/openshift-service-ca/service.yaml.
     ConditionalAnnotation {
         kind: "Service",
         condition: "eq .Values.certificates.source \"openshift\"",
@@ -93,8 +98,8 @@ const CONDITIONAL: [ConditionalAnnotation; 2] = [
     },
 ];
 
-/// Returns the generated files of both charts. `generated` has the other generated files, some of
-/// which are sources of the charts.
+/// Returns the generated files of both charts. `generated` has the other generated files, because
+/// some of them are sources of the charts.
 ///
 /// # Errors
 ///
@@ -135,7 +140,7 @@ pub fn charts(
     Ok(files)
 }
 
-/// Returns `Chart.yaml`. The version is that of the workspace.
+/// Returns `Chart.yaml`. The chart has the version of the workspace.
 fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
     let name = folder.rsplit('/').next().unwrap_or_default();
     let chart = json!({
@@ -145,7 +150,7 @@ fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
         "type": "application",
         "version": env!("CARGO_PKG_VERSION"),
         "appVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        // The suffix also allows the versions of providers, such as 1.30.4-gke.100.
+        // The suffix also allows versions of cloud providers, such as 1.30.4-gke.100.
         "kubeVersion": ">=1.30.0-0",
         "home": "https://github.com/kubevirt/ifo",
         "sources": ["https://github.com/kubevirt/ifo"],
@@ -163,7 +168,7 @@ struct Added {
 }
 
 impl Added {
-    /// Returns these labels and annotations, and in addition those that `kustomization` adds.
+    /// Returns these labels and annotations together with those that `kustomization` adds.
     fn with(&self, kustomization: &Value) -> Self {
         let mut added = self.clone();
         for entry in kustomization["labels"].as_array().into_iter().flatten() {
@@ -189,8 +194,8 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the path and the text of the template. If the source is a generated file, its text
-    /// is in `generated`. Otherwise its text is read from the file.
+    /// Returns the path and the text of the template. The text of the source is in `generated`, or
+    /// in the file.
     fn template(&self, generated: &[(String, String)]) -> anyhow::Result<(String, String)> {
         let path = format!("deploy/{}", self.file);
         let text = match generated.iter().find(|(generated, _)| *generated == path) {
@@ -212,8 +217,8 @@ fn sources(
     let path = deploy.join(folder).join("kustomization.yaml");
     let kustomization: Value = parse(&path, &read(&path)?)?;
     for field in object(&kustomization).keys() {
-        // The fields `images` and `patches` of a kustomization only change files whose templates
-        // are written by hand.
+        // `images` and `patches` only change files whose templates are written by hand, so they are
+        // ignored.
         let supported = [
             "apiVersion",
             "kind",
@@ -297,7 +302,7 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
             value,
             ..
         } = conditional;
-        // If the object has annotations, they are now the last field of the metadata.
+        // If the kustomization adds annotations, they are already the last field of the metadata.
         let field = if added.annotations.is_empty() {
             "  annotations:\n"
         } else {

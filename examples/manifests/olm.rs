@@ -1,8 +1,8 @@
 //! Generates the bundle for the Operator Lifecycle Manager (OLM) in `deploy/olm` from the manifests
 //! in `deploy`.
 //!
-//! OLM creates some objects itself from the `ClusterServiceVersion`: the ServiceAccount with its
-//! roles, the Deployment, the Service, the APIService, and the serving certificate. The other
+//! OLM itself creates some objects from the `ClusterServiceVersion`: the ServiceAccount with its
+//! roles, the Deployment, the Service, the APIService, and the serving certificate. All other
 //! objects are files of the bundle.
 
 use super::{parse, read, repository};
@@ -11,14 +11,14 @@ use ifo_api::ruleset;
 use serde_json::{Value, json};
 
 /// The namespace of the manifests in `deploy`. The bundle must be installed in this namespace,
-/// because OLM does not change the namespace in the subjects of a `ClusterRoleBinding`.
+/// because a `ClusterRoleBinding` in the bundle names it, and OLM does not change the name.
 const NAMESPACE: &str = "ifo-system";
 
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// Objects that are files of the bundle: path, kind and name. The other objects in `deploy` are
-/// left out: OLM creates them itself, or cannot install their kind.
+/// The objects that are files of the bundle: path, kind and name. Other objects in `deploy` are
+/// left out, because OLM creates them itself or cannot install their kind.
 const FILES: [(&str, &str, &str); 7] = [
     (
         "deploy/rbac/server.yaml",
@@ -65,7 +65,7 @@ pub(super) fn bundle(crd: &str) -> anyhow::Result<Vec<(String, String)>> {
     for (path, kind, name) in FILES {
         let mut object = object(path, kind, name)?;
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // OLM installs namespaced objects in the namespace of the bundle.
+            // OLM installs namespaced objects into the namespace of the bundle.
             metadata.remove("namespace");
         }
         files.push(file(&format!("{name}.{}", kind.to_lowercase()), &object)?);
@@ -92,8 +92,7 @@ fn object(path: &str, kind: &str, name: &str) -> anyhow::Result<Value> {
     found.with_context(|| format!("{path} has no {kind} {name}"))
 }
 
-/// Returns the Deployment of `deploy/base`, with arguments for the serving certificate that OLM
-/// mounts.
+/// Returns the Deployment of `deploy/base`, with arguments for the serving certificate of OLM.
 fn deployment() -> anyhow::Result<Value> {
     let mut deployment = object("deploy/base/deployment.yaml", "Deployment", "ifo-apiserver")?;
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];

@@ -1,4 +1,4 @@
-//! Sends the requests for custom resources to the kube-apiserver. Failures are returned as a
+//! Sends the requests for custom resources to the kube-apiserver. A failed request returns a
 //! [`StoreFailure`].
 //!
 //! Each write is conditional. A creation fails if the name exists. A change or a deletion fails if
@@ -36,17 +36,18 @@ pub const FIELD_MANAGER: &str = "ifo-persistence";
 /// 2 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// If a page exceeds [`MAX_ANSWER_BYTES`], the following pages have this number of objects. They
-/// fit even if each object has 1.5 MiB, the largest size that etcd stores.
+/// The number of objects in a small page. If a page exceeds [`MAX_ANSWER_BYTES`], the following
+/// pages are small. Ten objects fit into one answer even if each object has 1.5 MiB, the largest
+/// size that etcd stores.
 const SMALL_PAGE_OBJECTS: usize = 10;
 
-/// The largest accepted size of an answer, in bytes.
+/// The largest accepted size of an answer: 16 MiB.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 const JSON: &str = "application/json";
 
-/// The media type of an answer with only the metadata of an object. After a write, only the uid and
-/// the resourceVersion are needed.
+/// The media type of an answer that contains only the metadata of an object. After a write, the
+/// server needs only the uid and the resourceVersion.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// The media type of a list with only the metadata of the objects.
@@ -65,8 +66,8 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// Returns the state of an object with this metadata. Returns None if the uid or the
-    /// resourceVersion is missing. A kube-apiserver always sets both fields.
+    /// Returns the revision in the metadata of an object. Returns None if the uid or the
+    /// resourceVersion is missing, which does not occur in answers of a kube-apiserver.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             uid: Uuid::parse_str(metadata.uid.as_deref()?).ok()?,
@@ -87,7 +88,8 @@ pub struct StoredPage {
 /// The future result of a request.
 pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 
-/// Sends requests for custom resources. Tests replace the kube-apiserver by a fake.
+/// Sends requests for custom resources. [`ClusterStore`] sends them to a kube-apiserver. Tests use
+/// a fake cluster.
 pub trait Store: Send + Sync + 'static {
     /// Creates a custom resource. Fails with [`StoreFailure::Conflict`] if the name exists.
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
@@ -105,8 +107,8 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a custom resource. Returns None if it does not exist.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists one page of the custom resources that match a field selector. Custom resources that
-    /// this server cannot decode are left out, because only another client can have created them.
+    /// Lists one page of the custom resources that match a field selector. If a custom resource
+    /// cannot be decoded, another client has created it, and it is left out.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
     /// Returns the names and creation times of all namespaces.
@@ -123,7 +125,7 @@ pub struct ClusterStore {
 
 impl ClusterStore {
     /// Creates a store that sends its requests with `client`. The store does not retry failed
-    /// requests, because its callers do.
+    /// requests, because the callers retry them.
     pub fn new(client: Client) -> Self {
         let path = InFlightOperation::url_path(&(), None);
         let pager = |path: &str, media_type| {
@@ -172,13 +174,13 @@ impl ClusterStore {
         content_type: &str,
         object: &impl Serialize,
     ) -> Result<Revision, StoreFailure> {
-        // With strict validation, the kube-apiserver refuses a write if the CRD lacks a field.
-        // Otherwise it would drop the field and report a success.
+        // With strict validation, the kube-apiserver refuses a write with a field that the CRD does
+        // not have. Without strict validation, it would drop the field and report a success.
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&fieldValidation=Strict");
         let body = serde_json::to_vec(object).expect("maps with string keys always encode");
         let types = [content_type, METADATA_ONLY];
         let answer = self.send(method, &path, types, body).await?;
-        // The next write is conditional on the state in this answer.
+        // The answer has the new resourceVersion, which the next write needs.
         let answer = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer).ok();
         let why = "the answer has no uid or no resourceVersion".into();
         answer
@@ -197,8 +199,8 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
         .to_bytes())
 }
 
-/// Returns the failure for a successful answer that cannot be decoded. A retry would return the
-/// same answer, so this is a refusal.
+/// Returns the failure for a successful answer that cannot be decoded. A retry would get the same
+/// answer, so the failure counts as a refusal.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` needs"
@@ -207,8 +209,8 @@ fn undecodable(error: serde_json::Error) -> StoreFailure {
     StoreFailure::Invalid(FailureText::of_undecodable(&error))
 }
 
-/// Reads one page of a list. Each new list starts with the usual page size, even if the previous
-/// list needed smaller pages.
+/// Reads one page of a list. Each list starts with pages of [`PAGE_OBJECTS`] objects, even if the
+/// previous list needed small pages.
 async fn page(
     pager: &ListPager,
     field_selector: &str,

@@ -1,5 +1,5 @@
-//! Converts live operations to custom resources and back. The same live operation yields the same
-//! custom resource on every replica.
+//! Converts live operations (the operations in memory) to custom resources, and custom resources to
+//! live operations. Every replica converts the same live operation to the same custom resource.
 
 use super::custom_resource_client::Revision;
 use ifo_api::live::{self, Phase, State};
@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The optional fields of a custom resource, each list with the path of its parent. A merge patch
-/// keeps each field that it does not mention. So [`merge_patch`] sets absent fields to null.
+/// The optional fields of a custom resource: the path of an object, and the names of the optional
+/// fields in this object. A merge patch keeps each field that it does not mention. So
+/// [`merge_patch`] sets the absent fields to null, which removes them.
 const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ("/spec", &["item", "work"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
@@ -41,10 +42,12 @@ const UID_CHARACTERS: usize = 8;
 
 /// Returns the name of the custom resource for a live operation.
 ///
-/// The name of a live operation is unique in its namespace only, but custom resources are
-/// cluster-scoped. So the name of the custom resource also contains a part of the uid. The hash at
-/// the end of the live name and the uid are different hashes of the subject's uid. Together they
-/// distinguish 2^64 operations.
+/// The name of a live operation is unique in its namespace, but custom resources are
+/// cluster-scoped. So the name of the custom resource also contains the first 8 hexadecimal digits
+/// of the operation's uid.
+///
+/// The live name ends with 32 bits of another hash. Together with the 32 bits of the uid, the name
+/// distinguishes 2^64 operations.
 fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
@@ -52,18 +55,19 @@ fn cr_name(live_name: &str, live_uid: &str) -> String {
         .map(|c| c.to_ascii_lowercase())
         .take(UID_CHARACTERS)
         .collect();
-    // Live names are ASCII, because the kube-apiserver refuses other names. So each character is
-    // one byte.
+    // Live names contain only ASCII characters, so each character is one byte.
     let head: String = live_name
         .chars()
         .take(MAX_NAME - UID_CHARACTERS - 1)
         .collect();
-    // The cut name can end with a dot or a dash, which is not valid before the next dash.
+    // The shortened name can end with a dot or a dash. A dash after a dot or a dash is not a valid
+    // name.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }
 
-/// Builds a struct from fields of another struct and from further values.
+/// Builds the struct `$to`. Copies the listed fields from `$from`, and sets further fields to the
+/// given values.
 macro_rules! copied {
     ($from:ident => $($to:ident)::+ {
         $($field:ident)+ $(, $(#[$attribute:meta])* $own:ident: $value:expr)*
@@ -106,11 +110,13 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     cr
 }
 
-/// Returns the live operation for which a custom resource was written.
+/// Returns the live operation for which a custom resource was written. Returns None if another
+/// client created the custom resource. This is the case if one of these conditions is true:
 ///
-/// Returns None if this server did not write the custom resource: if it has no status, lacks the
-/// annotation with the name of the live operation, or has another name than the one that follows
-/// from this annotation. So a copy under another name is ignored.
+/// - The custom resource has no status.
+/// - The annotation with the name of the live operation is missing.
+/// - The custom resource has another name than the server would give it. For example, it is a copy
+///   under another name.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
@@ -147,11 +153,12 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// Returns the JSON merge patch that changes a custom resource to `cr`. The patch is conditional on
-/// the state `revision`.
+/// Returns the JSON merge patch that changes a custom resource to `cr`. The kube-apiserver refuses
+/// the patch if the custom resource does not have the state `revision`.
 ///
-/// The patch removes the labels `obsolete`, and keeps the labels of other clients. It does not
-/// contain the owners, because they never change and the patch would replace the whole list.
+/// The patch removes the labels in `obsolete`, and keeps the labels of other clients. The patch
+/// does not contain owner references. They never change, and the patch would replace the whole
+/// list.
 pub(super) fn merge_patch(
     cr: &persisted::InFlightOperation,
     revision: &Revision,
@@ -178,7 +185,8 @@ pub(super) fn merge_patch(
     patch
 }
 
-/// Returns the labels that this server has set on `stored` and that `wanted` does not have.
+/// Returns the keys of labels that must be removed: labels of `stored` that this server has set,
+/// and that `wanted` does not have.
 pub(super) fn obsolete_labels(
     stored: &persisted::InFlightOperation,
     wanted: &persisted::InFlightOperation,
@@ -190,8 +198,9 @@ pub(super) fn obsolete_labels(
     obsolete.into_keys().collect()
 }
 
-/// Returns the labels that this server has set. If another client has created the object, for
-/// example from a backup, returns all its labels.
+/// Returns the labels that this server has set, according to managedFields. If this server has not
+/// created the object, returns all labels. This is the case if another client has restored the
+/// object from a backup.
 pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
     let mut own = cr.metadata.labels.clone()?;
     if managed_keys(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
@@ -201,9 +210,9 @@ pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<S
     (!own.is_empty()).then_some(own)
 }
 
-/// Returns the keys of a map in the metadata that this server has set, according to managedFields.
-/// Release 0.1.0 used server-side apply, so an object can have an entry for `Apply` and an entry
-/// for `Update`.
+/// Returns the keys that this server has set in one map of the metadata, such as `f:labels`. The
+/// keys come from managedFields. Release 0.1.0 used server-side apply, so managedFields can have
+/// two entries of this server: for `Apply` and for `Update`.
 fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
     let entries = cr.metadata.managed_fields.iter().flatten();
     let ours = entries.filter(|entry| {
@@ -217,9 +226,9 @@ fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet
     keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
-/// Returns the last time at which the namespace of an operation was known to exist. For a completed
-/// operation, this is its end. For an active one, it is its start or its last detection. The later
-/// of the two counts.
+/// Returns the last time at which the namespace of an operation is known to have existed. For a
+/// completed operation, this is its end. For an active operation, this is its start or its last
+/// detection, whichever is later.
 pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
@@ -233,7 +242,7 @@ pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp
 }
 
 /// Returns the completed custom resource of an operation that ended while no server was running.
-/// The server finds it at the time `now`.
+/// `now` is the time at which the leader notices the end.
 pub(super) fn completed_cr(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
@@ -242,7 +251,7 @@ pub(super) fn completed_cr(
     const MESSAGE: &str = "The operation ended while no server was detecting operations.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
-    // A settling operation was not detected after `lastDetected`, so it had ended at that time.
+    // While an operation is settling, it is not detected. So it ended when it was last detected.
     let completed = match status.state {
         State::Settling => status.last_detected.0.min(now),
         _ => now,
@@ -264,8 +273,8 @@ pub(super) fn completed_cr(
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // The condition `Detected` has no message, like that of an operation whose end was
-        // detected.
+        // If the server observes the end of an operation, the condition `Detected` has no message.
+        // So it has no message here either.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -417,7 +426,8 @@ mod tests {
         let others = entry("somebody", "Update", &json!({"f:labels": {"f:team": {}}}));
         let labels = cr.metadata.labels.as_mut().unwrap();
         labels.insert("team".to_owned(), "a".to_owned());
-        // Release 0.1.0 has applied one label, and a later release has set the other one.
+        // Release 0.1.0 has set one label with server-side apply, and a later release has set the
+        // other label with an update.
         cr.metadata.managed_fields = Some(vec![
             others.clone(),
             entry("ifo-persistence", "Apply", &operation),
@@ -475,8 +485,8 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "42");
         let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
         assert_eq!(patch["metadata"]["labels"], labels);
-        // The patch must not contain owners, because it would remove those that other clients have
-        // added.
+        // The patch must not contain owner references, because it would remove the owner references
+        // of other clients.
         assert!(patch["metadata"].get("ownerReferences").is_none());
     }
 

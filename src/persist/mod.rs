@@ -1,8 +1,9 @@
-//! Persistence mode, which is optional: the leader writes each operation as a custom resource.
+//! Persistence mode, which is optional: the leader (the replica that detects operations) writes
+//! each operation as a custom resource.
 //!
-//! The custom resources keep completed operations. If a new leader has no copy of the previous
-//! leader's operations, it restores the operations from the custom resources. A typical operation
-//! needs two writes: at its start and at its end.
+//! The custom resources keep the history of completed operations. After all replicas have
+//! restarted, the new leader restores the operations from the custom resources. A typical operation
+//! needs two writes: one at its start and one at its end.
 //!
 //! ```text
 //! index ──Cursor──▶ write_queue (one entry per operation) ──writes──▶ store ──▶ kube-apiserver
@@ -10,17 +11,21 @@
 //!                     └────────── results of writes, and lists ──────────┘
 //! ```
 //!
-//! A cursor delivers the changes of the index to the queue. If the index has dropped changes that
-//! the cursor has not delivered, the queue receives all operations again.
+//! The index has the operations in memory. A cursor reads the changes of the index in their order,
+//! and passes them to the queue. The index keeps only the latest changes. If the cursor is so slow
+//! that it misses changes, the queue receives all operations of the index again.
 //!
 //! Requests of API clients never wait for persistence. While the kube-apiserver is slow or
 //! unavailable, the queue holds one small entry for each operation.
 //!
-//! Each write is conditional on the state of the custom resource that the leader last read or
-//! wrote. So a late write of a previous leader has no effect.
+//! Each write is conditional on the resourceVersion that the leader last read or wrote. So a late
+//! write of a previous leader fails and changes nothing.
 //!
-//! The leader lists all custom resources and compares them with the index. It does this when it has
-//! read the targets (the resources that rule sets name), 65 s later, and then every ten minutes.
+//! The leader compares all custom resources with the index at least at these times:
+//!
+//! - when it has listed all targets (the resources that rule sets name)
+//! - 65 s later
+//! - every ten minutes
 
 mod custom_resource_client;
 mod custom_resource_conversion;
@@ -62,8 +67,8 @@ use write_queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, Want
 use write_status_condition::WriteMonitor;
 use written_summary::WrittenSummary;
 
-/// The time between two updates of the queue metrics while the queue changes. An update counts all
-/// entries of the queue.
+/// The time between two updates of the queue metrics while the queue changes. An update is
+/// expensive, because it counts all entries of the queue.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes operations as custom resources.
@@ -76,9 +81,12 @@ pub struct Persist {
     pub settings: PersistSettings,
     /// The metrics of persistence mode.
     pub metrics: Arc<PersistenceMetrics>,
-    /// None until each feed has reported whether it could read its target. Then the names of the
-    /// rule sets whose targets could not be read or whose watch is interrupted. Operations of these
-    /// rule sets can be missing in the index. Every other operation that is missing in the index
+    /// Reports when the index is complete.
+    ///
+    /// The value is None until each feed (the watch of one target) has listed its target or failed
+    /// to list it. Then the value is the set of rule sets whose targets are not completely known,
+    /// because the list failed or the watch is broken. Operations of these rule sets can be missing
+    /// in the index. If an operation of any other rule set is missing in the index, the operation
     /// has ended.
     pub settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
@@ -89,11 +97,12 @@ pub struct Persist {
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
-/// The result of a job (the requests for one custom resource) or of a list.
+/// The result of a request to the kube-apiserver: either of a job or of a list. A job writes or
+/// reads one custom resource.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
     Written(Arc<str>, Result<JobResult, StoreFailure>),
-    /// The custom resources that the list found.
+    /// All custom resources in the cluster.
     Listed(Result<Vec<ListedResource>, StoreFailure>),
 }
 
@@ -105,8 +114,8 @@ impl Persist {
     /// selects, within its time limit.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // `settled` may have been set before this task started. With this call, the existing value
-        // counts as a change.
+        // If `settled` already has a value when this task starts, the value must count as a change.
+        // Otherwise the first comparison would not run.
         self.settled.mark_changed();
         let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
@@ -122,8 +131,8 @@ impl Persist {
             let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
-                // The branch for changes comes last. Otherwise a constant stream of changes would
-                // keep the other branches from being polled.
+                // The branches are polled in this order. The branch for changes of the index comes
+                // last, so that a constant stream of changes does not block the other branches.
                 biased;
                 _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -145,13 +154,12 @@ impl Persist {
                 }
                 changes = cursor.next() => match changes {
                     Ok(changes) => queue_changes(&mut queue, &changes),
-                    // The cursor was too slow, and the index has dropped changes that the cursor
-                    // has not read. So list all operations, and continue from the version of the
-                    // list.
+                    // The cursor was too slow: the index has dropped changes that the cursor has
+                    // not read. So pass all operations to the queue again, and create a new cursor.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
-                // If no job has a due time, this branch waits for `METRICS_INTERVAL`. The metrics
-                // timer fires before that.
+                // `wake` is the time at which the next job or list may start. If `wake` is None,
+                // there is nothing to start, and the loop checks again after one second.
                 () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
@@ -168,15 +176,15 @@ impl Persist {
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
             let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
-                continue; // The newest state is always available.
+                continue; // A list of the newest version never fails.
             };
             let all = entries.into_iter().filter_map(|entry| {
                 let (name, summary) = written_summary::name_and_summary(&entry)?;
                 Some((name, entry, summary))
             });
             queue.reset(all.collect(), Instant::now());
-            // An error means that the index has already dropped changes after the list. Then list
-            // again.
+            // An error means that the index has already dropped changes that follow this list. Then
+            // list again.
             if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
                 return cursor;
             }
@@ -224,13 +232,13 @@ impl Persist {
                         self.metrics.written(verb);
                         return monitor.record_success(|| !queue.is_refused());
                     }
-                    // A successful read does not show that writes succeed.
+                    // This job only read the custom resource, so writes may still fail.
                     Ok(JobResult::Read(_)) => {
                         return monitor.record_success(|| !queue.is_failing());
                     }
                     Err(failure) => {
-                        // `Invalid` concerns only this object, so it is logged with the object's
-                        // name. The monitor logs all other failures.
+                        // `Invalid` is a failure of this object only, so the log needs the name of
+                        // the object. The monitor logs all other failures.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -275,8 +283,9 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Live(entry, summary, _), StoredState::Present(old, revision, _)) => {
             let wanted = written_summary::cr_of(entry)?;
             let mut obsolete = Vec::new();
-            // A merge patch removes only labels that it names. So read the custom resource, and
-            // find the labels that must be removed.
+            // A merge patch removes a label only if the patch names the label. The queue knows only
+            // a hash of the labels. So read the custom resource to find the labels that must be
+            // removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 obsolete = custom_resource_conversion::obsolete_labels(&there, &wanted);
@@ -323,8 +332,8 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
     }
 }
 
-/// Returns the state of a custom resource. Returns None if another client created the custom
-/// resource.
+/// Returns the summary and the revision of a custom resource. Returns None if another client
+/// created the custom resource.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
     custom_resource_conversion::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
@@ -341,8 +350,9 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // The namespaces are listed after the custom resources. So if the namespace of a subject is
-    // missing, it was deleted, and is not just too new for the list.
+    // A namespace is older than the operations of its subjects, and the namespaces are listed after
+    // the custom resources. So if the namespace of a subject is missing in this list, the namespace
+    // was deleted.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -361,7 +371,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 }
 
 /// Returns the fields that the comparison needs. Returns None if another client created the custom
-/// resource, because the server does not change such custom resources.
+/// resource, because the server never changes the custom resources of other clients.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = custom_resource_conversion::from_cr(cr)?;
     let seen = custom_resource_conversion::last_seen(&live);
@@ -382,7 +392,7 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the targets have been read, or until the set of unread rule sets changes. Returns
+/// Waits until the set of unread rule sets is published for the first time, or changes. Returns
 /// this set.
 async fn wait_until_settled(
     settled: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,

@@ -1,50 +1,63 @@
-//! Limits the rate of writes of custom resources, and delays them after failures.
+//! Limits how many writes of custom resources the leader sends per second, and pauses them after
+//! failures.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The largest number of writes per second while many writes wait. A thousand operations that start
-/// together are then written in 20 s. A kube-apiserver handles thousands of writes per second.
+/// The steady rate: the number of writes per second while more writes are waiting. For example, if
+/// 1,000 operations start together, the first [`BURST`] of 100 writes is sent at once. The other
+/// 900 writes take 18 s. This is a small load for a kube-apiserver, which handles thousands of
+/// writes per second.
 const WRITES_PER_SECOND: u32 = 50;
 
-/// The time between two writes at the largest rate.
+/// The time between two writes at the steady rate: 20 ms.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND as u64);
 
-/// The number of writes that may be sent at once after an idle period.
+/// The number of writes that are sent without delay after an idle period of 2 s or more.
 const BURST: u32 = 100;
 
-/// The delay after the first failure. Each further failure doubles it.
+/// The longest delay after the first failure. Each further failure doubles the longest delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The number of slots that a refused write takes. A slot is the permission for one write. So if
-/// every write is refused, five writes per second are attempted.
+/// A write that the kube-apiserver refuses counts as this number of writes. So if all writes are
+/// refused, the leader sends at most 5 writes per second (50 / 10).
 const REFUSED_WRITE_COST: u32 = 10;
 
-/// The longest delay while the kube-apiserver is unreachable.
+/// The longest back-off while the kube-apiserver is unreachable.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
 
-/// The longest delay for one object while the server stops. It is short, because the server then
-/// has only 10 s to write all waiting changes.
+/// The longest back-off between two attempts for one object while the server stops. The server has
+/// only 10 s to write all waiting changes, so the back-off must be short.
 pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest accepted `Retry-After`. A longer time is shortened to this time.
+/// The longest time for which the leader obeys a `Retry-After` header. A longer value is shortened
+/// to this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
-/// Returns the delay after this number of earlier failures: a random time between half of the
-/// back-off step and the whole step. The step is at most `most`.
+/// Returns the delay between a failure and the next attempt. `failures` is the number of failures
+/// before this failure.
+///
+/// The longest delay is 500 ms, doubled for each of the earlier failures, but at most `most`. The
+/// returned delay is random: at least half of the longest delay, and at most the longest delay. So
+/// the retries of several objects do not all come at the same time.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
-    // 500 ms · 2^16 is 9 h, which is longer than any `most`.
+    // The limit of 16 prevents an overflow. 500 ms · 2^16 is 9 hours.
     let step = (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most);
     step.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Limits the rate of writes, and pauses all requests after failures.
+/// Limits the rate of writes, and pauses all requests for custom resources while the kube-apiserver
+/// is unavailable.
 #[derive(Debug)]
 pub(super) struct WritePace {
-    /// The time at which the next write would be sent at the steady rate.
+    /// The time at which the next write is due at the steady rate. Each write moves this time by
+    /// [`WRITE_INTERVAL`]. A write may be sent up to `BURST - 1` intervals before this time.
     next_steady_write: Instant,
+    /// The end of the current or last pause. No request is sent during a pause.
     paused_until: Option<Instant>,
-    /// The number of consecutive failures that affect all requests.
+    /// The number of consecutive failures that concern all objects, for example because the
+    /// kube-apiserver is unreachable or the CRD is missing. A refused write of one object does not
+    /// count.
     failures: u32,
 }
 
@@ -57,18 +70,18 @@ impl WritePace {
         }
     }
 
-    /// Returns the end of the pause in which no request may be sent. Returns None if there is no
-    /// pause.
+    /// Returns the end of the current pause. Returns None if no pause is active.
     pub fn pause_end(&self, now: Instant) -> Option<Instant> {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Returns true if no request has succeeded since the last failure that affects all requests.
+    /// Returns true if the last answer was a failure that concerns all objects.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
 
-    /// Takes a slot for one write. If no slot is free, returns the time of the next free slot.
+    /// Takes the permission for one write. If no write is allowed now, returns the time of the next
+    /// permission.
     pub fn take_slot(&mut self, now: Instant) -> Result<(), Instant> {
         let ahead = WRITE_INTERVAL * (BURST - 1);
         if self.next_steady_write > now + ahead {
@@ -78,7 +91,7 @@ impl WritePace {
         Ok(())
     }
 
-    /// Records that a request succeeded.
+    /// Records that the kube-apiserver processed a request. The next pause is short again.
     pub fn record_success(&mut self) {
         self.failures = 0;
     }
@@ -90,10 +103,12 @@ impl WritePace {
             self.next_steady_write.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
-    /// Records that the kube-apiserver is unreachable, or that it requests a pause of `pause`.
+    /// Starts a pause, because the kube-apiserver is unavailable. `pause` is the time that the
+    /// answer requests, for example in the header `Retry-After`.
     pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
-            // If requests that were sent together fail together, their failures count once.
+            // Several requests are in flight at the same time. If they fail together, this counts
+            // as one failure.
             return;
         }
         let own = delay(self.failures, MAX_UNREACHABLE_DELAY);

@@ -1,5 +1,5 @@
-//! Describes failed requests without the names and values that an answer of the kube-apiserver
-//! quotes.
+//! Describes failed requests without the confidential texts that an answer of the kube-apiserver
+//! quotes: names and values of objects.
 
 use http::StatusCode;
 use ifo_cel::JsonFault;
@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 /// The largest number of fields that one description names. Further fields are left out.
 const MAX_FIELDS: usize = 5;
 
-/// A description of a failure that contains no text from a custom resource.
+/// A description of a failure. It contains only fixed texts, and names of fields.
 ///
-/// The message of an answer quotes names and values. The description appears in the log and in a
-/// condition that every user can read. So it contains only fixed texts and field names.
+/// The kube-apiserver's own message quotes names and values of the custom resource. This
+/// description must not contain them, because it appears in the log and in a condition that every
+/// user can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FailureText(String);
@@ -32,24 +33,26 @@ impl FailureText {
         Self(format!("the answer cannot be decoded: {fault}"))
     }
 
-    /// Describes an error of the connection. Such an error does not come from the kube-apiserver,
-    /// so it quotes no object.
+    /// Describes an error of the connection. The kube-apiserver has not answered, so the error
+    /// quotes no object.
     pub(super) fn of_connection(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-/// A fixed text of this program cannot contain values of a custom resource.
+/// Accepts only fixed texts of this program, which contain no values of a custom resource.
 impl From<&'static str> for FailureText {
     fn from(text: &'static str) -> Self {
         Self(text.to_owned())
     }
 }
 
-/// Returns the path of a field of our custom resource, from the `field` of a cause in a Status.
+/// Returns the path of a field of our custom resource. `field` is the field of one cause in a
+/// Status of the kube-apiserver.
 ///
-/// The path is cut at the first bracket, because the key of a map can come from a subject. Returns
-/// None for any other text, for example a text of a webhook.
+/// The path is cut at the first bracket. Brackets contain the key of a map, and the key can be a
+/// confidential text of the subject. Returns None if `field` is not a path, for example if a
+/// webhook has written a sentence.
 fn crd_field_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();
     let root = path.split('.').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The failures of requests for custom resources, and their classification. The class decides if
-//! the request is retried, and how the failure is reported.
+//! Classifies the failures of requests for custom resources. The class decides if the request is
+//! retried, and how the failure is reported.
 
 use super::custom_resource_client::read;
 use super::redacted_failure::FailureText;
@@ -21,17 +21,19 @@ pub enum StoreFailure {
     /// This server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(FailureText),
-    /// The object was deleted. A new object with the same name may exist.
+    /// The object was deleted. Another client may have created a new object with the same name.
     #[error("conflict: the object was deleted")]
     Gone,
-    /// The request was conditional on a state that the object does not have, or the continue token
-    /// of a list has expired.
+    /// The object does not have the state that the request requires, or the continue token of a
+    /// list has expired.
     #[error("conflict: {0}")]
     Conflict(FailureText),
-    /// The kube-apiserver refuses this request. A retry of the same request would also be refused.
+    /// The kube-apiserver refuses the content of the request. It would refuse the same request
+    /// again.
     #[error("refused: {0}")]
     Invalid(FailureText),
-    /// The kube-apiserver received too many requests. The request had no effect.
+    /// The kube-apiserver is overloaded and has not processed the request. The request may be sent
+    /// again after this time.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
     /// The kube-apiserver did not answer, or answered with an unexpected code, such as 500. The
@@ -53,7 +55,7 @@ impl StoreFailure {
         }
     }
 
-    /// Returns true if the kube-apiserver has received this request and refuses it.
+    /// Returns true if the kube-apiserver works, but refuses this request.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_))
     }
@@ -64,10 +66,11 @@ impl StoreFailure {
     }
 
     /// Classifies an answer that is not a success. The message of the answer quotes the object, so
-    /// it is logged at the debug level only.
+    /// only the level debug logs it.
     pub(super) async fn of(answer: Response<Body>) -> Self {
         let code = answer.status();
-        // The header contains seconds. HTTP also allows a date, but Kubernetes never sends one.
+        // The header contains a number of seconds. HTTP also allows a date, but a kube-apiserver
+        // never sends a date.
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
@@ -78,8 +81,8 @@ impl StoreFailure {
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let message: String = status.message.chars().take(500).collect();
         tracing::debug!(%code, message, "the kube-apiserver answered a request of persistence mode with an error");
-        // If only the object is missing, a 404 answer names the object. If the CRD is missing, the
-        // answer names no object.
+        // A 404 has two meanings. If the answer names an object, this object does not exist. If the
+        // answer names no object, the CRD does not exist.
         let names_object = status
             .details
             .as_ref()

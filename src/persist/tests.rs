@@ -1,4 +1,5 @@
-//! Tests of persistence mode as a whole, with a fake cluster and on tokio's paused clock.
+//! Tests of persistence mode as a whole: from the index to the custom resources in a fake cluster.
+//! The tests run on tokio's paused clock.
 
 use super::*;
 use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
@@ -49,8 +50,8 @@ fn delete(name: &str) -> Write {
     Write::Delete { key: key(name) }
 }
 
-/// An index and a fake cluster. Tests start one or more leaders that write the index to the
-/// cluster.
+/// An index and a fake cluster. A test starts one or more leaders, which write the operations of
+/// the index to the cluster.
 struct PersistFixture {
     writer: Writer,
     reader: IndexReader,
@@ -192,8 +193,8 @@ async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_
     fixture
         .fake
         .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
-    // The test does not wait between these commits. So the cursor cannot follow, and the ring
-    // buffer drops changes that the cursor has not read.
+    // The test does not wait between these commits. So the cursor falls behind, and the ring buffer
+    // drops changes that the cursor has not read.
     for number in 0..500 {
         fixture.commit([operation(&format!("vm-{number:03}"), "Active")]);
         if number < 490 {
@@ -371,7 +372,8 @@ fn with_status(write: &Write, members: &serde_json::Value) -> Write {
     })
 }
 
-/// Returns another operation on the subject `a`, which started at this time.
+/// Returns an operation on the subject `a` that started at this time. It is another operation than
+/// `operation("a", ..)`.
 fn started_at(second: &str) -> Write {
     let Write::Put { json, .. } = operation("a", "Active") else {
         panic!("the write must be a put");
@@ -477,7 +479,7 @@ fn status(cr: &InFlightOperation) -> &ifo_api::persisted::InFlightOperationStatu
 }
 
 impl PersistFixture {
-    /// Returns the verbs of all requests so far, without lists.
+    /// Returns the verbs of all requests so far, except lists.
     fn verbs(&self) -> Vec<String> {
         let cluster = self.fake.lock();
         let verbs = cluster
@@ -521,7 +523,7 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(1).await;
     previous.task.abort();
-    // The next leader does not know that the operation has ended, and continues it.
+    // The next leader does not know that the operation has ended. It continues the operation.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([with_status(&operation("a", "Active"), &message)]);
@@ -607,8 +609,8 @@ async fn a_late_completion_by_the_previous_leader_is_not_overwritten() {
     fixture.commit([delete("a")]);
     let _next = fixture.start_leader();
     fixture.sleep(3).await;
-    // The next leader reads the custom resource before the late write arrives, and patches it after
-    // that.
+    // The late write of the previous leader arrives after the next leader has read the custom
+    // resource, and before its patch arrives.
     fixture.set_latency(0.7);
     fixture.sleep(60).await;
     assert_eq!(fixture.verbs(), ["create", "patch", "get", "patch", "get"]);
@@ -654,7 +656,7 @@ async fn labels_of_other_clients_stay_and_obsolete_labels_of_this_server_are_rem
     );
     assert_eq!(cr.metadata.uid, uid);
     assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
-    // None of these labels and fields causes another write, not even after a restart.
+    // These labels and fields cause no further write, not even after a restart.
     let changes = fixture.verbs();
     running.task.abort();
     let _next = fixture.start_leader();
@@ -688,8 +690,8 @@ async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_lab
     let before = fixture.verbs().len();
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
-    // The next leader cannot know which labels this server has set. So it reads the object, and
-    // patches it once.
+    // The next leader does not know which of the labels this server has set. So it reads the custom
+    // resource, and patches it once.
     assert_eq!(fixture.verbs()[before..], ["get", "patch"]);
     assert_eq!(fixture.fake.only(), cr);
 }
@@ -786,7 +788,8 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handover_waits_for_sent_writes_and_leaves_the_others_to_the_next_leader() {
-    // The writes that were sent are answered in time, or they are not answered.
+    // In the first case, the writes that were already sent are answered before the limit of 500 ms.
+    // In the second case, they are not.
     for (latency, is_answered) in [(0.3, true), (30.0, false)] {
         let mut fixture = PersistFixture::new(true);
         let leader = fixture.start_leader_with(AtStop::HandOver);

@@ -1,16 +1,19 @@
-//! Decides which custom resource is written next, and when.
+//! The queue of custom resources that must be written. Decides which custom resource is written
+//! next, and when.
 //!
-//! The queue has one small entry for each operation in the index. An entry contains the wanted
-//! state and the stored state of the custom resource. If they differ, a write is due. If an
-//! operation changes several times before its write, only its newest state is written.
+//! The queue has one small entry for each operation in the index (the operations in memory). A
+//! queue entry contains the wanted state and the stored state of the custom resource. If they
+//! differ, a write is due. If an operation changes several times before its write, only its newest
+//! state is written.
 //!
-//! Each failure of a queue entry doubles the time until its next attempt. Entries that have failed
-//! come after all other queue entries, so they do not delay them.
+//! If a write fails, its queue entry backs off: each failure doubles the time until the next
+//! attempt. Queue entries without failures are written first, so failing queue entries do not delay
+//! them.
 //!
-//! An orphan is a custom resource whose operation is not in the index. At regular times, the queue
-//! compares its queue entries with a list of all custom resources. Each comparison decides if an
-//! orphan is kept, completed or deleted. An orphan has a queue entry only while it waits for its
-//! write.
+//! An orphan is a custom resource whose operation is not in the index. In a comparison, the queue
+//! compares a list of all custom resources with its entries. The comparison decides for each orphan
+//! whether it is kept, completed or deleted. An orphan that is kept has no queue entry. Any other
+//! orphan has a queue entry until it is written.
 
 use super::custom_resource_client::Revision;
 use super::rate_limit::{self, WritePace};
@@ -34,53 +37,59 @@ pub(super) use compare_listed::ListedResource;
 use queue_entry::QueueEntry;
 pub(super) use queue_entry::{StoredState, WantedState};
 
-/// The largest number of jobs that run at the same time. If a write takes 20 ms, one job is enough
-/// for 50 writes per second. Further jobs help if the kube-apiserver is slow.
+/// The largest number of jobs that run at the same time. If a write takes 20 ms, one job at a time
+/// reaches the limit of 50 writes per second. Four jobs reach this limit even if a write takes
+/// 80 ms.
 const CONCURRENCY: usize = 4;
 
 /// The time between two comparisons of the custom resources with the index. A comparison finds
 /// custom resources that other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// Decides if a custom resource is created for a completed operation without a custom resource.
+/// The age from which a completed operation counts as old. After a failover, the new leader creates
+/// its queue, and a completed operation may have no custom resource:
 ///
-/// This matters after a failover, when the queue is created. If the operation ended longer than
-/// this time ago, another client has probably deleted its custom resource, and the queue does not
-/// create it again. If the operation ended later, the previous leader has probably not written it,
-/// so the queue creates it. The time is longer than a kube-apiserver usually needs to restart.
+/// - If the operation is not old, the previous leader may have had no time to write it. So the
+///   queue creates the custom resource.
+/// - If the operation is old, a user has probably deleted the custom resource. So the queue does
+///   not create it again.
+///
+/// The time is longer than a kube-apiserver usually needs to restart.
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
-/// The names of the rule sets whose targets (the resources that they watch) have not been listed
+/// The names of the rule sets whose targets (the resources that they name) have not been listed
 /// yet, or whose watch is interrupted.
 pub type UnreadRuleSets = BTreeSet<String>;
 
-/// Settings that decide when and which operations are written.
+/// The settings that decide which operations are written, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct PersistSettings {
-    /// The smallest time between two writes of an operation in flight.
+    /// The shortest time between two writes of the same operation while it is in flight.
     pub resync: Duration,
-    /// The time for which an operation must be settling before this state is written. A settling
-    /// operation is no longer detected, but has not ended. It usually ends within this time, so
-    /// this write is usually not needed.
+    /// The time for which an operation must be settling before its custom resource shows this
+    /// state. A settling operation is no longer detected, but its debounce period is not over.
+    /// Usually it ends within this time, so its custom resource needs only the write of the end.
     pub settling: Duration,
-    /// The time until the next attempt after the CRD was missing. It is also the longest time until
-    /// the next attempt for one object.
+    /// The time until the next attempt if the CRD is missing. Also the longest time between two
+    /// attempts for the same object.
     pub requeue: Duration,
     /// True if completed operations are kept.
     pub retain: bool,
     /// The time for which completed operations are kept after their end.
     pub retain_for: Duration,
-    /// The number of completed operations that are kept.
+    /// The largest number of completed operations that are kept. If there are more, the oldest are
+    /// deleted.
     pub retain_max: usize,
 }
 
-/// What happens to waiting writes when the server stops or another replica takes over.
+/// What happens to waiting writes when this replica stops or loses the leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
-    /// The queue sends all waiting writes, for at most 10 s. A server that runs alone does this.
+    /// The queue sends all waiting writes, for at most 10 s. This is the case for a server without
+    /// leader election.
     WriteAll,
     /// The queue sends no more writes. It waits for at most 500 ms for the answers to writes that
-    /// were already sent. The next leader sends the remaining writes.
+    /// were already sent. The next leader sends the waiting writes.
     HandOver,
 }
 
@@ -88,16 +97,17 @@ impl AtStop {
     /// Returns the longest time for which the queue continues after the stop.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // The earlier steps of the shutdown take 5 s. So the sum is less than the 30 s of a
-            // Pod's grace period.
+            // The other steps of the shutdown take 5 s. The sum of 15 s is less than the grace
+            // period of the Pod, which is 30 s.
             Self::WriteAll => Duration::from_secs(10),
-            // During this time no replica writes, so a failover takes this much longer.
+            // No replica writes during this time, so it delays the failover.
             Self::HandOver => Duration::from_millis(500),
         }
     }
 }
 
-/// One or two requests that bring a custom resource from its stored state to its wanted state.
+/// The requests that bring one custom resource from its stored state to its wanted state. A job
+/// sends one request or two.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The name of the custom resource.
@@ -106,8 +116,8 @@ pub(super) struct Job {
     pub stored: StoredState,
 }
 
-/// The result of a successful job. The value is the new state of the custom resource. The value is
-/// None if the custom resource does not exist, or if another client created it.
+/// The result of a successful job. The value is the state of the custom resource after the job. The
+/// value is None if the custom resource does not exist, or if another client created it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -116,45 +126,46 @@ pub(super) enum JobResult {
     Read(Option<(WrittenSummary, Revision)>),
 }
 
-/// The next step of the caller.
+/// The next step of the task that owns the queue.
 #[derive(Debug)]
 pub(super) enum Next {
     /// Perform this job.
     Write(Job),
     /// List all custom resources.
     Compare,
-    /// Wait until this time. If the time is None, wait until the queue changes.
+    /// Wait until this time, or until the queue changes. If the time is None, wait until the queue
+    /// changes.
     Wait(Option<Instant>),
 }
 
-/// The queue entries of all operations. The queue decides which operation is written next.
+/// The queue entries of all operations. Decides which custom resource is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
     pace: WritePace,
     entries: BTreeMap<Arc<str>, QueueEntry>,
-    /// The queue entries that wait for a job, in the order in which their jobs may start. The first
-    /// set has the queue entries without failures. The second set has the queue entries with
-    /// failures, which come later.
+    /// The queue entries that wait for a job, ordered by the time at which their jobs may start.
+    /// The first set has the queue entries without failures. The second set has the queue entries
+    /// with failures. Its jobs start only while no job of the first set may start.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
-    /// The time of the next comparison. None before the targets have been read, and during a
-    /// comparison.
+    /// The time of the next comparison. None until all targets have been listed, and while a
+    /// comparison runs.
     compare_at: Option<Instant>,
-    /// None until the targets have been read. Then the time at which they had been read, and the
-    /// rule sets whose targets are unread now. Operations of these rule sets can be missing in the
-    /// index.
+    /// None until all targets have been listed. Then it contains the time at which this was
+    /// reported, and the rule sets whose targets are unread now. Operations of these rule sets can
+    /// be missing in the index.
     settled: Option<(Instant, Arc<UnreadRuleSets>)>,
-    /// True if the last comparison skipped orphans, because an unread rule set may still detect
-    /// their operations.
+    /// True if the last comparison skipped orphans. It skips an orphan whose operation may still be
+    /// detected by an unread rule set.
     has_undecided_orphans: bool,
     created: Timestamp,
     stopping: Option<AtStop>,
 }
 
 impl Queue {
-    /// Creates an empty queue. The queue starts no write before the targets have been read and a
+    /// Creates an empty queue. The first write is sent after all targets have been listed and a
     /// comparison has succeeded.
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
@@ -179,8 +190,8 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // If this queue has seen the operation while it was in flight, the queue has a queue entry.
-        // Then the operation does not count as old.
+        // If this queue has seen the operation in flight, there is a queue entry. Then the
+        // operation does not count as old.
         let oldest = self
             .created
             .checked_sub(LONG_COMPLETED)
@@ -195,8 +206,8 @@ impl Queue {
         self.change(name, now, |queued| {
             queued.is_old |= is_old;
             if queued.live_phase().is_none() {
-                // Until now, the queue entry was an orphan whose write is delayed. The operation is
-                // detected again, so the delay ends.
+                // Until now, the queue entry was an orphan, whose write is delayed. Now a rule
+                // detects the operation, so the delay ends.
                 queued.not_before = None;
             }
             let since = match &queued.wanted {
@@ -214,7 +225,7 @@ impl Queue {
         }
     }
 
-    /// Replaces all operations, after changes of the index were missed.
+    /// Replaces all operations, because the queue has missed changes of the index.
     pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
         let current: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !current.contains(name)) {
@@ -225,9 +236,8 @@ impl Queue {
         }
     }
 
-    /// Records that the targets have been read. Only the targets of the rule sets in `unread` could
-    /// not be read. From now on, an orphan of any other rule set belongs to an operation that has
-    /// ended.
+    /// Records that all targets have been listed, except the targets of the rule sets in `unread`.
+    /// From now on, an orphan of any other rule set counts as an operation that has ended.
     pub fn settle(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.settled.is_none();
         let since = self.settled.take().map_or(now, |(since, _)| since);
@@ -240,15 +250,15 @@ impl Queue {
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], delayed writes become due now, also after
-    /// failures.
+    /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes become due now, also
+    /// writes that back off after failures.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |queued| queued.not_before = None);
     }
 
-    /// Returns true if the server can stop: no job is running, and no write that must be sent
-    /// before the stop is waiting.
+    /// Returns true if the server may stop. No job may be running, and with [`AtStop::WriteAll`] no
+    /// write may be waiting.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,
@@ -258,17 +268,17 @@ impl Queue {
         is_empty && self.running == 0
     }
 
-    /// Returns true if the last attempt of a waiting write was refused.
+    /// Returns true if the kube-apiserver has refused the last attempt of any waiting write.
     pub fn is_refused(&self) -> bool {
         self.entries.values().any(|queued| queued.is_refused)
     }
 
-    /// Returns true if the last attempt of a waiting write failed.
+    /// Returns true if the last attempt of any waiting write has failed.
     pub fn is_failing(&self) -> bool {
         self.entries.values().any(|queued| queued.failures > 0)
     }
 
-    /// Returns the next step. If it is a job or a comparison, the caller must start it.
+    /// Returns the next step. If the next step is a job or a comparison, the caller must start it.
     pub fn next(&mut self, now: Instant) -> Next {
         let is_handing_over = self.stopping == Some(AtStop::HandOver);
         let Some(compare_at) = self.compare_at.filter(|_| !is_handing_over) else {
@@ -284,8 +294,8 @@ impl Queue {
             self.compare_at = None;
             return Next::Compare;
         }
-        // While the kube-apiserver is unreachable, only one job runs at a time, to find out if
-        // requests succeed again.
+        // While the kube-apiserver is unreachable, only one job runs at a time. This job shows if
+        // the kube-apiserver answers again.
         let is_probing = self.pace.is_failing() && self.running > 0;
         if is_probing || self.running >= CONCURRENCY {
             return Next::Wait(None);
@@ -342,12 +352,12 @@ impl Queue {
         self.process_general_failure(failure, now);
     }
 
-    /// Processes a failure that affects all requests.
+    /// Processes a failure that concerns all objects, such as an unreachable kube-apiserver.
     fn process_general_failure(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
             StoreFailure::Missing => {
-                // The CRD is missing, so all custom resources were deleted with it. The next step
-                // after the pause is a comparison.
+                // If the CRD was deleted, all custom resources were deleted with it. After the
+                // pause, the next step is a comparison.
                 for queued in self.entries.values_mut() {
                     if matches!(queued.stored, StoredState::Present(..)) {
                         (queued.stored, queued.is_old) = (StoredState::Absent, false);
@@ -362,8 +372,8 @@ impl Queue {
         }
     }
 
-    /// Returns the number of operations whose write is due or running, and the earliest due time of
-    /// these writes.
+    /// Returns the number of custom resources whose write is due or running, and the earliest due
+    /// time of these writes.
     pub fn backlog(&self, now: Instant) -> (usize, Option<Instant>) {
         let due = self.entries.values().filter_map(|queued| queued.due);
         let due = due.filter(|due| *due <= now);
@@ -374,13 +384,13 @@ impl Queue {
         self.entries.get(name)?.live_phase()
     }
 
-    /// Returns the names of the queue entries for which `which` returns true.
+    /// Returns the names of the queue entries that match the condition `which`.
     fn names(&self, which: impl Fn(&Arc<str>, &QueueEntry) -> bool) -> Vec<Arc<str>> {
         let matching = self.entries.iter().filter(|(name, of)| which(name, of));
         matching.map(|(name, _)| name.clone()).collect()
     }
 
-    /// If the next comparison is later than `time`, moves the comparison to `time`.
+    /// Moves the next comparison to `time` if it is scheduled for a later time.
     fn compare_by(&mut self, time: Instant) {
         self.compare_at = self.compare_at.map(|at| at.min(time));
     }
@@ -392,7 +402,7 @@ impl Queue {
     }
 
     /// Changes a queue entry with `change`, and plans its next job. Creates the queue entry if it
-    /// is missing.
+    /// does not exist.
     fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
         let queued = self.entries.entry(name.clone()).or_default();
         if let Some((index, at)) = queued.queue_position() {
@@ -400,13 +410,13 @@ impl Queue {
         }
         change(queued);
         if queued.is_writing {
-            // When the running job ends, its result plans the next job.
+            // The next job is planned when the running job ends.
             return;
         }
         let is_settled = self.settled.is_some();
         let due = queued.plan(&self.settings, self.stopping, now);
-        // If the write of a queue entry is due and the queue entry changes again, the queue entry
-        // keeps its due time. So frequent changes do not delay the write.
+        // If an operation changes while its write is due, the write keeps its due time. So frequent
+        // changes do not delay the write.
         let waiting_since = queued.due.filter(|since| *since <= now);
         queued.due = due
             .filter(|_| is_settled)
@@ -421,8 +431,8 @@ impl Queue {
             self.entries.remove(name);
         }
         if has_failed {
-            // The write that failed is no longer needed, and is not retried. So a comparison must
-            // find out if requests succeed again.
+            // This queue entry has failed and needs no write any more, so there is no further
+            // attempt. Only a comparison can show if requests succeed again.
             self.compare_by(now + self.settings.requeue);
         }
     }

@@ -1,6 +1,6 @@
-//! Maintains the condition `OperationsPersisted` of this server's `APIService`. The condition shows
-//! whether operations are written as custom resources. Each change of its status or reason is also
-//! logged.
+//! Reports whether operations are written as custom resources: maintains the condition
+//! `OperationsPersisted` in the status of this server's `APIService`, and logs each change of its
+//! status or reason.
 
 use super::request_failure::StoreFailure;
 use crate::clock;
@@ -17,13 +17,14 @@ use tokio::time::Instant;
 pub const CONDITION: &str = "OperationsPersisted";
 
 /// The time for which requests must fail before the condition becomes `False`. A kube-apiserver
-/// that has just started refuses all requests until it has read the RBAC objects.
+/// that has just started refuses all requests for some seconds, until it has read the RBAC objects.
+/// Such short failures are not reported.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
-/// Whether operations are written as custom resources.
+/// The result of the recent requests: whether operations are written as custom resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PersistVerdict {
-    /// No request has succeeded yet, and requests have not failed for long enough to be reported.
+    /// No request has succeeded yet, and no failure was reported yet.
     #[default]
     Unknown,
     /// Operations are written.
@@ -41,7 +42,7 @@ pub enum PersistVerdict {
 #[derive(Debug)]
 pub(super) struct WriteMonitor {
     published: watch::Sender<PersistVerdict>,
-    /// The time of the first failure. None if all requests succeed.
+    /// The time of the first failure since all requests succeeded. None while all requests succeed.
     failing_since: Option<Instant>,
 }
 
@@ -53,7 +54,8 @@ impl WriteMonitor {
         }
     }
 
-    /// Processes a success. `all_succeed` returns true if no other request is failing.
+    /// Processes a success. `all_succeed` returns true if the last request for every other object
+    /// has succeeded, too.
     pub fn record_success(&mut self, all_succeed: impl FnOnce() -> bool) {
         let is_published =
             self.failing_since.is_none() && *self.published.borrow() == PersistVerdict::Works;
@@ -63,11 +65,11 @@ impl WriteMonitor {
         }
     }
 
-    /// Processes a failure. Publishes it when requests have failed for long enough.
+    /// Processes a failure. Publishes the failure if requests have failed for [`FAILING_PERIOD`].
     pub fn record_failure(&mut self, failure: &StoreFailure, now: Instant) {
         let (reason, needed) = match failure {
-            // Another client has changed or deleted the object. The write is repeated, so this does
-            // not count as a failure.
+            // Another client has changed or deleted the object. The next attempt reads the object
+            // first, so this is not a failure of persistence.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
             StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
@@ -82,7 +84,7 @@ impl WriteMonitor {
         }
     }
 
-    /// Publishes and logs `verdict` if it differs from the published one.
+    /// Publishes and logs `verdict` if its status or reason differs from the published verdict.
     fn publish(&mut self, verdict: PersistVerdict) {
         self.published.send_if_modified(|published| {
             let same = match (&*published, &verdict) {
@@ -93,9 +95,9 @@ impl WriteMonitor {
                 (a, b) => a == b,
             };
             if same {
-                // Each refusal can name other fields, so the message can change often. A new
-                // message alone does not cause a write of the condition. The next write of the
-                // condition contains the new message.
+                // Each refusal can name other fields, so the message can change often. If only the
+                // message changes, the condition is not written at once. Its next periodic write
+                // contains the new message.
                 *published = verdict;
                 return false;
             }
@@ -114,7 +116,7 @@ impl WriteMonitor {
     }
 }
 
-/// The status in the last written condition, and the time at which this status began.
+/// The status in the last written condition, and the time at which the condition got this status.
 #[derive(Debug, Default)]
 struct WrittenCondition {
     status: &'static str,
@@ -122,9 +124,10 @@ struct WrittenCondition {
 }
 
 impl WrittenCondition {
-    /// Returns the condition for `verdict`. Returns None if the verdict is still unknown.
+    /// Returns the condition for `verdict`. Returns None if the verdict is unknown.
+    ///
     /// `lastTransitionTime` changes only together with the status. So if the same condition is
-    /// written again, the `APIService` does not change.
+    /// written again, the `APIService` stays unchanged.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
             PersistVerdict::Unknown => return None,
@@ -143,12 +146,11 @@ impl WrittenCondition {
     }
 }
 
-/// Writes the condition to this server's `APIService`, which every installation has. The future
-/// never completes.
+/// Writes the condition to this server's `APIService`. The future never completes.
 ///
-/// The condition is written when the verdict changes, and again at the interval `every`. So the
-/// condition is restored after an administrator has deleted and applied the `APIService`. If the
-/// condition cannot be written, only the first error is logged.
+/// The condition is written when the verdict changes, and again after each period `every`. If an
+/// administrator deletes the `APIService` and applies it again, the condition is lost, and the next
+/// write restores it. If the condition cannot be written, only the first error is logged.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
@@ -158,8 +160,8 @@ pub async fn keep_condition(
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    // Server-side apply replaces only the condition of this type. The conditions that the
-    // kube-apiserver writes stay.
+    // The conditions are a list with the key `type`. Server-side apply replaces only our condition,
+    // and keeps the conditions that the kube-apiserver writes.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut has_logged, mut written) = (false, WrittenCondition::default());
     loop {

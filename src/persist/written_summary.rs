@@ -1,6 +1,6 @@
-//! Summarizes the fields of an operation that are written to its custom resource. If the summary of
-//! the operation in the index differs from the summary of its custom resource, the custom resource
-//! is written. A summary is small, because it consists of hashes.
+//! Summarizes the fields of an operation that are written to its custom resource. A custom resource
+//! is written if its summary differs from the summary of the operation in the index (the operations
+//! in memory). A summary is small, because it consists of hashes.
 
 use super::custom_resource_conversion;
 use super::request_failure::StoreFailure;
@@ -10,7 +10,7 @@ use ifo_api::persisted;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
-/// The summary of one operation or custom resource.
+/// The summary of one operation, or of its custom resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WrittenSummary {
     /// The phase of the operation.
@@ -19,18 +19,19 @@ pub(super) struct WrittenSummary {
     pub settling: bool,
     /// A hash of all compared fields.
     pub digest: u64,
-    /// A hash of the label keys. If the keys change, the write may have to remove labels.
+    /// A hash of the label keys. If the keys have changed, the next write may have to remove
+    /// labels.
     pub labels: u64,
 }
 
 impl WrittenSummary {
     /// Returns the summary of a custom resource. Returns None if the custom resource has no status.
     ///
-    /// Some fields are not compared, so their changes cause no write:
+    /// These fields are not compared, so their changes cause no write:
     ///
-    /// - `lastDetected`, `subjectGeneration` and the conditions, because an interruption of a watch
-    ///   changes them for all operations at once
-    /// - `startTimeSource`, because a restart changes it
+    /// - `lastDetected`, `subjectGeneration` and the conditions. If the watch of a target is
+    ///   interrupted, they change for all operations of the target at once.
+    /// - `startTimeSource`, because a restart of the server changes it
     /// - labels and annotations of other clients, because this server does not write them
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
@@ -62,7 +63,7 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
 }
 
 /// Returns the name and the summary of the custom resource for an entry of the index. Returns None
-/// if the entry is not an operation, which does not occur.
+/// if the entry cannot be decoded as an operation, which does not occur.
 pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenSummary)> {
     let cr = cr_of(entry).ok()?;
     let summary = WrittenSummary::of(&cr)?;

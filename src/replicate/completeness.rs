@@ -1,5 +1,4 @@
-//! Reports whether the operations that this replica serves are complete, and which rule sets may
-//! miss operations. If there are such rule sets, lists get a warning.
+//! Reports which rule sets may miss operations, so that lists of operations get a warning.
 //!
 //! The leader (the replica that detects operations) uses its own report. A follower (a replica that
 //! copies the leader's operations) uses the report from the leader's last answer to a state query.
@@ -8,10 +7,10 @@ use super::ReplicaStatus;
 use crate::rules::{IncompleteRuleSets, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
-/// Reports, on any replica, which rule sets may miss operations.
+/// Reports on any replica which rule sets may miss operations.
 ///
-/// A leader that has read the rule sets uses its own report. Every other replica uses the last
-/// report that it received from a leader.
+/// If this replica is the leader and has read the rule sets, the report is its own. Otherwise, it
+/// is the last report that this replica received from a leader.
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,

@@ -8,41 +8,40 @@
 //! # When a replica acquires the Lease
 //!
 //! - **The leader's container has restarted.** The Lease still names this Pod as the holder, and
-//!   was renewed within the lease duration (8 s by default). The restarted replica acquires the
-//!   Lease at once. In one case, the restarted replica waits: if its index is empty and another
-//!   replica has a copy of the operations. The other replica then leads when the Lease expires.
-//! - **The leader has released the Lease.** The leader does this when it shuts down. The leader
-//!   also writes its final version into the Lease: the last resourceVersion that it issued. A
-//!   follower whose index has reached the final version acquires the Lease at once. Every other
-//!   follower first waits for the additional time that is described below.
-//! - **The leader has crashed.** Then the Lease does not change for one lease duration. A follower
-//!   that has copied the leader's index completely acquires the Lease after this time. Every other
-//!   follower first waits for the additional time, too.
+//!   the last renewal is less than one lease duration (8 s by default) old. The restarted replica
+//!   acquires the Lease at once. There is one exception: if its index is empty and another replica
+//!   has a copy of the operations, the other replica leads when the Lease expires.
+//! - **The leader has released the Lease**, because it shuts down. It has also written its final
+//!   version into the Lease: the last resourceVersion that it issued. A follower whose index has
+//!   reached the final version acquires the Lease at once. Every other follower first waits for the
+//!   additional time that is described below.
+//! - **The leader has crashed.** The Lease does not change any more. After one lease duration, a
+//!   follower that has copied the leader's index completely acquires the Lease. Every other
+//!   follower also waits for the additional time.
 //! - **No replica has led yet.** A replica acquires the new Lease one lease duration after it first
-//!   read the Lease. While a server of release 0.1.0 is running, which uses no Lease, no replica
-//!   acquires the Lease.
+//!   read the Lease. A server of release 0.1.0 uses no Lease. While such a server is running, no
+//!   replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. The additional time is 10 s if a follower copied the last leader's index, and
-//! otherwise three retry periods.
+//! Lease first. The additional time is 10 s if a follower copied the last leader's index.
+//! Otherwise, it is three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
-//! The resourceVersion of an operation is a time in microseconds. Each time that the leader writes
-//! the Lease, it writes the highest resourceVersion that it may issue until the next write. The
-//! leader has then reserved all resourceVersions up to this one. The next leader starts above the
-//! reserved resourceVersions. So even a leader that was paused for hours issues no resourceVersion
-//! of its successor.
+//! A resourceVersion of this server is a time in microseconds. With each write of the Lease, the
+//! leader reserves resourceVersions: it writes the highest resourceVersion that it may issue before
+//! the next write. The next leader starts above the reserved resourceVersions. So even a leader
+//! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
-//! If two replicas write the Lease at the same time, only one of them succeeds. Each write is a PUT
-//! with the Lease's own resourceVersion from the last answer, so the kube-apiserver refuses the
-//! second PUT.
+//! Two replicas may write the Lease at the same time. Each write is a PUT with the Lease's own
+//! resourceVersion from the last answer. So the kube-apiserver accepts one PUT, and refuses the
+//! other as a conflict.
 //!
 //! # Clocks
 //!
 //! All decisions compare times of the boot clock, which also runs while a virtual machine is
-//! paused. Timers use tokio's clock, which stops during such a pause. So a timer can fire late, but
-//! the decision after the timer uses the right time.
+//! paused. Timers use tokio's clock, which stands still during such a pause. So a timer can fire
+//! late, but the decision after the timer uses the right time.
 
 mod decision;
 mod lease_requests;
@@ -65,13 +64,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// After an [`ElectionEvent::Woken`], such as the end of the stream of changes from the leader, the
-/// Lease may change soon. So this replica then reads the Lease once per this interval, for one
-/// retry period.
+/// After an [`ElectionEvent::Woken`], the Lease will probably change soon. For example, the stream
+/// of changes from the leader has ended. So for one retry period, this replica reads the Lease once
+/// per this interval.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// After a conflict with another client, this replica reads and writes the Lease again at once.
-/// After this number of attempts, this replica waits for one retry period before the next attempt.
+/// If another client has changed the Lease, a write fails with a conflict. Then this replica reads
+/// and writes the Lease again at once. After this number of attempts, it waits for one retry
+/// period.
 const MAX_FAST_CONFLICTS: usize = 5;
 
 /// The properties of this replica that the election reads.
@@ -82,17 +82,17 @@ pub struct Replica {
     pub address: String,
     /// Returns true if another replica currently copies this replica's index.
     pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Returns the newest resourceVersion of this replica's index. Zero if the index was never
-    /// filled.
+    /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was
+    /// never filled.
     pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
     /// The leadership term (the time for which one leader holds the Lease) of the last leader whose
     /// index this replica has copied completely. None if there is no such leader.
     pub in_sync: watch::Receiver<Option<Term>>,
     /// True if this replica may acquire a Lease that was never held. False until this replica has
-    /// found that no server of release 0.1.0 is running. Such a server uses no Lease.
+    /// found that no server of release 0.1.0 is running. A server of release 0.1.0 uses no Lease.
     pub may_begin: watch::Receiver<bool>,
-    /// Makes the election read the Lease soon. The mirror (the task that copies the leader)
-    /// notifies the election when the stream of changes from the leader ends.
+    /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
+    /// uses this when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,
     /// The election records here when the kube-apiserver answered its requests.
     pub answers: watch::Sender<ClusterContact>,
@@ -114,19 +114,21 @@ pub struct Election<S> {
     /// The last known leader.
     last: Option<Leader>,
     /// The highest reserved resourceVersion that this process has read in the Lease, and the time
-    /// of that request.
+    /// at which it sent this request.
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// False after this process has read that a replica of another Pod acquired the Lease. If a
-    /// later read shows this Pod as the holder, an administrator has restored the Lease from a
-    /// backup. The replica of the other Pod may still lead, so this replica must not acquire the
-    /// Lease at once.
+    /// True if this Pod may still be the last holder of the Lease. False after this process has
+    /// read another holder.
+    ///
+    /// If a later read shows this Pod as the holder again, an administrator has restored the Lease
+    /// from a backup. The other holder may still lead, so this replica must not acquire the Lease
+    /// at once.
     may_be_ours: bool,
-    /// The last resourceVersion that this replica issued. None until this replica must release the
-    /// Lease. From then on, this replica never leads again.
+    /// The last resourceVersion that this replica issued. It is set when this replica must release
+    /// the Lease. From then on, this replica never leads again.
     own_final_version: Option<Rv>,
     /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
@@ -151,9 +153,9 @@ struct Acquired {
     start: Rv,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
-    /// The time of the acquisition on the boot clock. For later reservations in the term, the
-    /// leader takes `at` plus the time that has passed on the boot clock as the current time. The
-    /// wall clock is not read again, because an administrator can set it back.
+    /// The time of the acquisition on the boot clock. For later reservations, the current time is
+    /// computed as `at` plus the time that has passed on the boot clock. The wall clock is not read
+    /// again, because an administrator can set it back.
     boot: BootTime,
     /// The number of times that any replica has acquired the Lease so far.
     transitions: i32,
@@ -221,9 +223,9 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Does one turn of the election. The leader renews the Lease. A follower reads the Lease, and
-    /// acquires the Lease if the rules at the top of this file allow this. Returns the time until
-    /// the next turn.
+    /// Does one turn of the election. The leader renews the Lease. Any other replica reads the
+    /// Lease, and acquires it if the rules at the top of this file allow this. Returns the time
+    /// until the next turn.
     async fn turn(&mut self) -> Duration {
         let problem = match self.attempt().await {
             Ok(pause) => {
@@ -233,8 +235,8 @@ impl<S: LeaseStore> Election<S> {
             Err(problem) => problem,
         };
         self.report_problem(Some(problem));
-        // If this replica leads, the next turn comes before or when the leadership expires, so that
-        // this replica stops leading in time.
+        // If this replica leads, the next turn must not be later than the end of the leadership.
+        // Otherwise this replica would stop leading too late.
         let until = self.leading.as_ref().map(|it| it.grant.borrow().until);
         let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
         left.min(self.timing.retry_period)
@@ -243,8 +245,8 @@ impl<S: LeaseStore> Election<S> {
     /// Does the work of [`Self::turn`]. An error is a text for the log.
     async fn attempt(&mut self) -> Result<Duration, String> {
         let begun = clock::boot();
-        // In its first attempt, the leader does not read the Lease, because it knows the Lease from
-        // its last write.
+        // The leader knows the Lease from its last write. So its first attempt writes without a
+        // read.
         let mut is_known = self.leading.is_some();
         for _ in 0..MAX_FAST_CONFLICTS {
             if !std::mem::take(&mut is_known) {
@@ -281,11 +283,11 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Returns the time until a replica that does not lead reads the Lease again. `until` is the
-    /// time at which this replica may acquire the Lease, if this time is known.
+    /// time at which this replica may acquire the Lease. It is None if this time is unknown.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.logged_wait.replace(reason) != Some(reason) {
-            // While another replica holds the Lease, a follower always waits. So this log line has
-            // the level debug.
+            // While another replica holds the Lease, waiting is the normal state, so the level is
+            // debug.
             if self.seen.as_ref().is_some_and(|seen| seen.record.is_held) {
                 tracing::debug!("{reason}");
             } else {
@@ -315,8 +317,8 @@ impl<S: LeaseStore> Election<S> {
         self.write_as_holder(&leader, &acquired, reserved, within)
             .await?;
         self.metrics.lease_renewed(clock::boot().since(sent));
-        // If the leadership expired before the answer arrived, the renewal must not extend the
-        // leadership. The next turn then ends the leadership.
+        // If the answer arrives after the leadership expired, the renewal must not extend the
+        // leadership. The next turn ends the leadership.
         if clock::boot() < before.until
             && let Some(leading) = &self.leading
         {
@@ -339,9 +341,9 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. The new Lease contains the highest reserved
-    /// resourceVersion that this process knows. If a user has deleted the Lease, other replicas can
-    /// learn this resourceVersion only from the new Lease.
+    /// Creates a Lease without a holder. The Lease contains the highest reserved resourceVersion
+    /// that this process knows. This matters if a user has deleted the Lease: the next leader may
+    /// be a replica that does not know this resourceVersion.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
             last: self.last.clone(),
@@ -389,11 +391,10 @@ impl<S: LeaseStore> Election<S> {
             .max(head)
             .max(clock_version());
         if seen.record.reserved.is_none() {
-            // The Lease contains no reservation, because the Lease is new or a user has edited the
-            // Lease. But the last leader may have reserved resourceVersions that no replica knows
-            // any more. These resourceVersions are at most `RESERVED_AHEAD` ahead of the last
-            // leader's clock. So the new term starts above them if the clocks of the replicas
-            // agree.
+            // If the Lease is new or a user has edited it, it contains no reservation. But the last
+            // leader may have reserved resourceVersions that no replica knows any more. They are at
+            // most `RESERVED_AHEAD` ahead of the last leader's clock. So if the clocks of the
+            // replicas agree, the new term starts above them.
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
@@ -403,8 +404,7 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // This flag is set before the write, because the write can succeed although its answer is
-        // lost.
+        // The write can succeed although its answer is lost. So this flag is set before the write.
         self.may_be_ours = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;

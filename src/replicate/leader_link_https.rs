@@ -1,13 +1,13 @@
-//! Sends the requests of a follower (a replica that copies the operations) to the leader over
-//! HTTPS.
+//! Sends the requests of a follower (a replica that copies the leader's operations) to the leader
+//! over HTTPS.
 //!
 //! The leader authenticates with a serving certificate for the name of our Service. The follower
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
-//! The follower authenticates with a token for our own audience, or with a client certificate. The
-//! follower does not send its token for the kube-apiserver to the leader. The reason is that the
-//! leader's address comes from the Lease. A user who can edit the Lease could write another
-//! address, and receive the token.
+//! The follower authenticates with a token for our own audience, or with a client certificate. It
+//! does not send its token for the kube-apiserver. The leader's address comes from the Lease, and a
+//! user who can edit the Lease can write another address. A server at this address would receive
+//! the token.
 
 use super::Leader;
 use super::leader_link_interface::{
@@ -39,31 +39,29 @@ use tokio_util::io::StreamReader;
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of objects that a follower requests in a page of the leader's list. A page usually
-/// has about 1 MB.
+/// The number of objects in a page of the leader's list. Such a page usually has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// The largest accepted size of a page, in bytes. An operation has at most 64 KiB. So this is twice
-/// the size of the largest page of 500 objects that a leader of this release sends.
+/// The largest accepted size of a page. A page of a leader of this release has at most 500
+/// operations of 64 KiB, which is half of this limit.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
-/// If a page has more than [`MAX_PAGE_BYTES`], the follower requests it again with this number of
-/// objects. Later pages also have this number. Only a leader of another release can send such a
-/// large page.
+/// If a page has more than [`MAX_PAGE_BYTES`], the follower requests this page and all later pages
+/// with this number of objects. Only a leader of another release can send such a large page.
 const SMALL_PAGE_OBJECTS: usize = 50;
 
-/// The largest accepted size of the answer to a state query, in bytes. The answer lists rule sets
-/// and namespaces, so its size has no fixed limit.
+/// The largest accepted size of the answer to a state query: 4 MiB. The answer lists rule sets and
+/// namespaces, and a cluster can have any number of them.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// The largest accepted size of one watch event, in bytes.
+/// The largest accepted size of one watch event: 1 MiB.
 const MAX_EVENT: usize = 1 << 20;
 
 /// The credentials with which this replica authenticates to other replicas.
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
-    /// A file with a token for the audience [`leader_link_interface::AUDIENCE`]. The client reads
-    /// the file repeatedly, because the kubelet renews the token.
+    /// A file with a token for the audience [`leader_link_interface::AUDIENCE`]. The kubelet renews
+    /// the token, so the client reads the file again and again.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),
@@ -147,7 +145,8 @@ impl HttpLinkFactory {
         config.tls_server_name = Some(self.server_name.clone());
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A watch can be idle for a long time. State queries have a time limit of their own.
+        // A watch can deliver nothing for a long time, so there is no time limit for reads. The
+        // caller limits the time of state queries.
         config.read_timeout = None;
         config.default_retry = false;
         Ok(config)
@@ -165,9 +164,8 @@ impl HttpLinkFactory {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// Returns a link to the server of an older release at `address`. The client sends
-    /// `credentials` only after the TLS handshake, which verifies that the server has a certificate
-    /// for our Service.
+    /// Returns a link to a server of release 0.1.0 at `address`. `credentials` are sent only if the
+    /// server has a certificate for our Service.
     pub(super) async fn to_older_release(
         &self,
         address: &str,
@@ -190,11 +188,11 @@ impl HttpLinkFactory {
         }
     }
 
-    /// Reads the readiness report of the server at `address`.
+    /// Reads the readiness report (`/readyz?verbose`) of the server at `address`.
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(CONNECT_TIMEOUT);
-        // The status code is ignored, because the report is also sent if the server is not ready.
+        // A server that is not ready sends the report with an error code, so the code is ignored.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
         Ok(String::from_utf8_lossy(&report).into_owned())

@@ -5,8 +5,8 @@
 //! `leader_link_https.rs` implements the interface. The simulation in the tests also implements it.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
-//! request contains the name of this term. A replica refuses a request for any other term than its
-//! own. So a follower never mixes the changes of two leaders.
+//! request contains the name of this term. A replica answers only requests for its own term, so a
+//! follower never mixes the changes of two leaders.
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
@@ -15,12 +15,12 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-/// The request header with the leadership term of the leader to which the request is sent.
+/// The request header with the leadership term of the receiving leader.
 pub const TERM_HEADER: &str = "ifo-term";
 
 /// The audience of the tokens with which replicas authenticate to each other. The kube-apiserver
-/// refuses tokens with this audience. So a replica that receives such a token cannot use the token
-/// at the kube-apiserver.
+/// refuses tokens with this audience. So if a wrong server receives such a token, it cannot use the
+/// token at the kube-apiserver.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
 /// The path of the state query. The server treats a client as a follower replica only if the
@@ -39,7 +39,7 @@ pub struct PeerAnswer {
     #[serde(with = "decimal")]
     pub head: Rv,
     /// The oldest resourceVersion in the answering replica's ring buffer of changes. A follower can
-    /// continue its copy with a watch from this resourceVersion or a newer one.
+    /// start a watch from this resourceVersion or from a newer one.
     #[serde(with = "decimal")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
@@ -132,11 +132,11 @@ pub enum LeaderEvent {
         /// The key of the object.
         key: Key,
     },
-    /// No object was changed. All changes up to this resourceVersion have been sent.
+    /// All changes up to this resourceVersion have been sent. The event itself changes no object.
     Bookmark(Rv),
 }
 
-/// The changes of the leader's index, in order.
+/// The changes of the leader's index, in the order of their resourceVersions.
 pub type Events = BoxStream<'static, Result<LeaderEvent, LinkError>>;
 
 /// A connection to the leader of one leadership term.
@@ -148,13 +148,14 @@ pub trait Link: Send + Sync {
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
 
     /// Watches the changes after the resourceVersion `after`. The first event is a bookmark with
-    /// this resourceVersion. This bookmark confirms that the leader still has the resourceVersion.
+    /// `after`. It confirms that the leader still has all changes after this resourceVersion.
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
 }
 
 /// Creates links to leaders.
 pub trait LinkFactory: Send + Sync + 'static {
-    /// Returns a link to `leader`. An implementation need not send a request to the leader.
+    /// Returns a link to `leader`. The leader may be unreachable, because an implementation need
+    /// not send a request here.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }

@@ -1,5 +1,5 @@
-//! The leadership of this replica (process), which is the result of the leader election. It
-//! consists of the replica's role, and of the right to issue resourceVersions as the leader.
+//! The leadership of this replica (process): the replica's role in the leader election, and the
+//! right of a leader to issue resourceVersions.
 
 use crate::clock;
 use crate::clock::BootTime;
@@ -80,7 +80,7 @@ impl PartialEq for Leadership {
     }
 }
 
-/// The rights of the leader, as the last acknowledged renewal of the Lease granted them.
+/// The rights of the leader. The last successful renewal of the Lease granted these rights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeadershipGrant {
     /// The highest resourceVersion that the leader may issue.
@@ -120,11 +120,11 @@ impl Leadership {
     /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
     /// leadership is lost.
     ///
-    /// No other term issues a resourceVersion between [`Leadership::start`] and the returned one,
+    /// No other leader issues a resourceVersion from [`Leadership::start`] up to the returned one,
     /// even if this process is paused after the call.
     ///
     /// A leader usually takes resourceVersions from the clock. If the clock is ahead of the
-    /// returned resourceVersion, the leader increments the last issued resourceVersion instead, up
+    /// returned resourceVersion, the leader adds 1 to the last issued resourceVersion instead, up
     /// to the returned one.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
@@ -148,8 +148,8 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // The sender is dropped only when the election ends. Then the Lease is not renewed any
-            // more.
+            // If the election has ended, its sender is dropped, and the Lease is never renewed
+            // again.
             if grant.changed().await.is_err() {
                 return false;
             }

@@ -10,12 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Annotation with the `HOST:PORT` of the holder. The annotation stays after a release, because
-/// followers may still copy the holder's last changes.
+/// Annotation with the `HOST:PORT` of the holder. It stays after the holder has released the Lease,
+/// because followers may still copy the holder's last changes.
 const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
 /// Annotation with the highest resourceVersion that the holder may issue.
 const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
-/// Annotation with the last resourceVersion of the holder that released the Lease.
+/// Annotation with the last resourceVersion that the last holder issued. The last holder writes it
+/// when it releases the Lease.
 const FINAL: &str = "ifo.kubevirt.io/final-version";
 /// Annotation with the previous holder, while the Lease has no holder.
 const LAST: &str = "ifo.kubevirt.io/last-holder";
@@ -23,24 +24,24 @@ const LAST: &str = "ifo.kubevirt.io/last-holder";
 /// Annotation that is `true` if another replica copies the holder's index.
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
-/// The shortest and the longest lease duration. If the duration in the Lease is outside this range,
-/// the election uses the nearest end of the range. Otherwise, if a user wrote a duration of one
-/// year by mistake and the leader crashed, no replica would lead for a year.
+/// The shortest and the longest accepted lease duration. A user may write a wrong duration, such as
+/// one year. If the leader then crashed, no replica would lead for a year. So a duration outside
+/// this range is replaced by the nearest end of the range.
 pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
-/// The values of the Lease that the election uses. Each renewal changes the record. So if the
-/// record does not change for the lease duration, the Lease has expired. Edits of other fields,
-/// such as labels, do not change the record.
+/// The values of the Lease that the election uses. Each renewal changes the record. If the record
+/// does not change for one lease duration, the Lease has expired. Labels and other fields are not
+/// in the record, so an edit of these fields is no renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
     /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
     /// read and never written.
     pub uid: Option<String>,
-    /// The time of the last renewal, as read from the Lease. [`LeaseRecord::write`] writes the
-    /// current time instead.
+    /// The time of the last renewal. [`LeaseRecord::write`] does not write this value, but the
+    /// current time.
     pub renewed: Option<Timestamp>,
-    /// The holder of the Lease. If the Lease has no holder, its previous holder.
+    /// The holder of the Lease, or its last holder if there is no holder now.
     pub last: Option<Leader>,
     /// True if the Lease has a holder now.
     pub is_held: bool,
@@ -52,18 +53,18 @@ pub(super) struct LeaseRecord {
     pub transitions: i32,
     /// The highest resourceVersion that the holder may issue.
     pub reserved: Option<Rv>,
-    /// The last resourceVersion that was issued by the replica that released the Lease. None while
-    /// the Lease has a holder.
+    /// The last resourceVersion that the last holder issued before it released the Lease. None
+    /// while the Lease has a holder.
     pub final_version: Option<Rv>,
-    /// True if another replica copied the index of the last leader when that leader last renewed
-    /// the Lease.
+    /// True if another replica copied the index of the last leader at the time of that leader's
+    /// last renewal.
     pub is_mirrored: bool,
-    /// The names of annotations with invalid values, which are ignored.
+    /// The names of annotations with invalid values. These values are ignored.
     pub unusable: Vec<&'static str>,
 }
 
 impl LeaseRecord {
-    /// Reads a Lease. No value is trusted, because users may have edited the Lease.
+    /// Reads a Lease. Checks each value, because users may have edited the Lease.
     pub fn read(lease: &Lease) -> Self {
         let empty = (LeaseSpec::default(), BTreeMap::new());
         let spec = lease.spec.as_ref().unwrap_or(&empty.0);
@@ -111,18 +112,18 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns the leadership term that holds the Lease.
+    /// Returns the leadership term that holds the Lease. Returns None if the Lease has no holder.
     pub fn holder(&self) -> Option<&Term> {
         let last = self.last.as_ref().filter(|_| self.is_held);
         last.map(|leader| &leader.term)
     }
 
-    /// Writes these values and the current time as the renewal time into `lease`. All other fields
-    /// of `lease` are kept.
+    /// Writes these values into `lease`, and the current time as the renewal time. Keeps all other
+    /// fields of `lease`.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let spec = lease.spec.get_or_insert_default();
-        // The other replicas notice a renewal only if `renewTime` has changed. So two renewals must
-        // not have the same time, even if the clock was set back in between.
+        // The other replicas notice a renewal by the change of `renewTime`. So two consecutive
+        // renewals must have different times, even if the clock was set back.
         let micros = clock::now().as_microsecond();
         let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
         let micros = micros + i64::from(before == Some(micros));
@@ -130,7 +131,7 @@ impl LeaseRecord {
         let last = self.last.as_ref();
         let name = last.map(|leader| leader.term.as_str().to_owned());
         spec.holder_identity = name.clone().filter(|_| self.is_held);
-        // The Lease has whole seconds. The duration is rounded up, because the Lease must not
+        // The Lease contains whole seconds. The duration is rounded up, because the Lease must not
         // expire too early.
         let seconds = self.duration.as_millis().div_ceil(1000);
         spec.lease_duration_seconds = Some(i32::try_from(seconds).unwrap_or(i32::MAX));

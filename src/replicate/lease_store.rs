@@ -1,5 +1,5 @@
-//! Reads and writes the Lease with which the replicas of this server elect their leader. Also
-//! checks the time settings of the election.
+//! Reads and writes the Lease with which the replicas of this server elect their leader. This file
+//! also has the time settings of the election, and checks them.
 
 use super::lease_contents::{MAX_LEASE_DURATION, MIN_LEASE_DURATION};
 use futures::future::BoxFuture;
@@ -13,8 +13,8 @@ use kube::core::response::reason;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// The time settings of the election. Kubernetes' own components have flags with the same names and
-/// meanings.
+/// The time settings of the election. The names and meanings are the same as in Kubernetes' own
+/// components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, another replica
@@ -39,7 +39,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Checks the settings with the rules of Kubernetes' own components. If a setting is wrong,
+    /// Checks the settings with the rules of Kubernetes' own components. If a setting is invalid,
     /// returns the name of its flag and the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (duration, deadline, retry) = (
@@ -50,7 +50,7 @@ impl Timing {
         if self.retry_period.is_zero() {
             return Err((retry, "expected a duration above zero"));
         }
-        // client-go has this rule with the same factor, its `JitterFactor`.
+        // client-go has the same rule, with its constant `JitterFactor`.
         if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
             return Err((deadline, "expected more than 1.2 times the retry period"));
         }
@@ -67,7 +67,7 @@ impl Timing {
 /// The reason why a request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// The Lease has changed since it was read. The write had no effect.
+    /// Another client has changed the Lease since it was read. The write had no effect.
     #[error("the Lease has changed")]
     Conflict,
     /// The Lease does not exist.
@@ -84,12 +84,11 @@ pub enum LeaseError {
     Unanswered(String),
 }
 
-/// The `ClusterRole` from `deploy/rbac/server.yaml` that owns the Lease and the `APIService`. If an
-/// administrator deletes the manifests, the garbage collector then also deletes the Lease and the
-/// `APIService`.
+/// The name of the `ClusterRole` that owns the Lease and the `APIService`. It is defined in
+/// `deploy/rbac/server.yaml`. If an administrator deletes these manifests, the garbage collector
+/// also deletes the Lease and the `APIService`.
 ///
-/// The owner of an `APIService` must be cluster-scoped. This `ClusterRole` is cluster-scoped and
-/// has no finalizer.
+/// The owner of an `APIService` must be cluster-scoped, so the owner is a `ClusterRole`.
 pub const OWNER: &str = "ifo-apiserver-registration";
 
 /// Reads and writes the Lease. Tests replace the kube-apiserver by a simulated one.
@@ -124,9 +123,9 @@ impl ClusterLeases {
         }
     }
 
-    /// Returns the owner of a new Lease. Returns None if the kube-apiserver refuses the request for
-    /// the owner. The new Lease then has no owner, so the garbage collector does not delete it
-    /// together with the manifests.
+    /// Returns the owner of a new Lease. Returns None if the kube-apiserver refuses to return the
+    /// owner, for example because a right is missing. Then the new Lease has no owner, so the
+    /// garbage collector does not delete it.
     async fn owner(&self) -> Result<Option<OwnerReference>, LeaseError> {
         let role = match self.roles.get_metadata(OWNER).await {
             Ok(role) => role,

@@ -1,14 +1,15 @@
 //! The mirror: the task of a follower (a replica that does not lead) that copies the leader's
 //! index. The index has the operations in memory.
 //!
-//! The follower lists and watches the leader's operations. Its index then has the same objects and
-//! the same latest changes at the same resourceVersions. The mirror stores each object with the
-//! same bytes as on the leader. So the follower keeps fields that only the leader's release knows,
-//! and replicas of two adjacent releases can copy each other.
+//! The follower lists and watches the leader's operations. So its index gets the same objects and
+//! the same changes, with the same resourceVersions. The mirror stores each object with the same
+//! bytes as on the leader. So the follower keeps fields that only the leader's release knows, and
+//! replicas of two adjacent releases can copy each other.
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not
 //! received. Then the next leader does not know the resourceVersion of this follower's index. So
-//! the follower copies the whole state of the next leader, and loses these changes.
+//! the follower replaces its index by the whole state of the next leader, and these changes are
+//! lost.
 
 use super::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart,
@@ -39,14 +40,14 @@ pub struct Mirror {
     leader_queries: LeaderQueries,
 }
 
-/// The state from which the next copy starts.
+/// The start of the next copy of the leader's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyStart {
-    /// Starts with the changes after the resourceVersion of this replica's index.
+    /// The changes after the resourceVersion of this replica's index.
     Resume,
-    /// Starts with the state at the oldest resourceVersion that the leader has.
+    /// The state at the oldest resourceVersion that the leader has, and the changes after it.
     Oldest,
-    /// Starts with the newest state of the leader.
+    /// The newest state of the leader, and the changes after it.
     Latest,
 }
 
@@ -64,9 +65,9 @@ pub(super) enum MirrorError {
 impl Mirror {
     /// Creates a mirror. The copy starts with a call of [`Mirror::follow`].
     ///
-    /// A term is the time for which one leader holds the Lease. When this replica has reached the
-    /// leader's newest resourceVersion, the mirror sets `in_sync` to the leader's term. When the
-    /// copy is interrupted, the mirror notifies `wake`, because the leader's term may be over.
+    /// When this replica has reached the leader's newest resourceVersion, the mirror sets `in_sync`
+    /// to the leader's term (the time for which this leader holds the Lease). When the copy is
+    /// interrupted, the mirror notifies `wake`, because the term may be over.
     pub fn new(
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
@@ -82,9 +83,8 @@ impl Mirror {
         }
     }
 
-    /// Copies the index of `leader`. The future never completes. The caller can drop the future at
-    /// any time. The index of this replica then still equals the leader's index at some
-    /// resourceVersion.
+    /// Copies the index of `leader`. The future never completes. It can be dropped at any time.
+    /// Then the index of this replica equals the leader's index at some resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();
@@ -93,7 +93,7 @@ impl Mirror {
             self.wake.notify_one();
             let unregistered = matches!(interruption, MirrorError::Link(LinkError::NotRegistered));
             self.leader_queries.set_unregistered(unregistered);
-            // If several attempts in a row fail for one reason, the reason is logged once.
+            // If several consecutive attempts fail for the same reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
                 tracing::info!(leader = leader.address, term = %leader.term, reason,
@@ -123,10 +123,10 @@ impl Mirror {
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
-            // This replica can have changes that only a crashed leader had. Then this replica's
-            // resourceVersion can be higher than the leader's, although this replica lacks changes
-            // of the leader. So the two resourceVersions are compared only after the leader has
-            // confirmed that it has the resourceVersion of this replica's index.
+            // This replica may have received changes that only a crashed leader had. Then its
+            // resourceVersion can be higher than the new leader's, although it lacks changes of the
+            // new leader. So the resourceVersions are compared only after the new leader has
+            // confirmed that it knows the resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
             while !reader
@@ -145,8 +145,8 @@ impl Mirror {
     }
 }
 
-/// Copies the leader's whole state if `next_start` requires this, and then applies each change.
-/// Sets `confirmed` as soon as the leader has confirmed that it knows the resourceVersion of this
+/// Copies the leader's whole state if `next_start` requires this. Then applies each change. Sets
+/// `confirmed` to true when the leader has confirmed that it knows the resourceVersion of this
 /// replica's index.
 async fn stream(
     writer: &mut Writer,
@@ -160,8 +160,8 @@ async fn stream(
         match from {
             // An index that was never filled has the resourceVersion 0, which no leader issues.
             CopyStart::Resume if writer.head() > Rv(0) => {}
-            // Start at the oldest resourceVersion, so that this replica can serve the same past
-            // resourceVersions as the leader.
+            // Start at the oldest resourceVersion of the leader. Then this replica can serve lists
+            // and watches at the same past resourceVersions as the leader.
             CopyStart::Resume | CopyStart::Oldest => {
                 load(writer, link, PageStart::Exact(oldest)).await?;
             }
@@ -180,9 +180,9 @@ async fn stream(
         (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
             *next_start = CopyStart::Oldest;
         }
-        // The copy from the oldest resourceVersion has failed, too. The reason is that the leader
-        // drops its oldest changes while this replica still reads the state. So the next copy
-        // starts from the newest state, whose following changes the leader keeps for longer.
+        // The copy from the oldest resourceVersion has failed. The leader dropped its oldest
+        // changes while this replica was still reading the state. So the next copy starts from the
+        // newest state, because the leader keeps the changes after this state for longer.
         (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}
     }
@@ -195,7 +195,8 @@ async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<
     fill(writer, link, page).await
 }
 
-/// Replaces the contents of the index by the newest state, if this state is newer than the index.
+/// Replaces the contents of the index by the leader's newest state, if this state is newer than the
+/// index.
 pub(super) async fn load_newest(writer: &mut Writer, link: &dyn Link) -> Result<(), MirrorError> {
     let page = link.page(PageStart::Latest).await?;
     if page.rv > writer.head() {
@@ -243,9 +244,9 @@ async fn apply(
                 }
                 writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }
-            // The first change of a new leadership term changes no object, and arrives as a
-            // bookmark with a new resourceVersion. All other bookmarks have the resourceVersion
-            // that this index already has.
+            // The first change of a new leadership term changes no object. It arrives as a bookmark
+            // with a new resourceVersion. Every other bookmark has a resourceVersion that this
+            // index already has.
             LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
             LeaderEvent::Bookmark(_) => {}
         }

@@ -7,10 +7,10 @@
 //!
 //! The replicas use a Lease for the election. Each replica knows the result as a [`ReplicaRole`].
 //!
-//! A leader can be paused after it has checked its Lease. When the process continues, another
-//! replica may already lead. So a check of the Lease cannot prevent two replicas from issuing the
-//! same resourceVersion. For this reason, the leader reserves resourceVersions in the Lease before
-//! it issues them. See [`Leadership::reserved`].
+//! Suppose that a leader checks its Lease, and then its process is paused for a long time. When the
+//! process continues, another replica may already lead. So a check of the Lease cannot prevent that
+//! two replicas issue the same resourceVersion. For this reason, the leader reserves
+//! resourceVersions in the Lease before it issues them. See [`Leadership::reserved`].
 
 mod completeness;
 mod election;

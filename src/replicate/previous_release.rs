@@ -1,13 +1,13 @@
-//! Takes over from the previous release 0.1.0 during a rolling update. A server of this old release
-//! uses no Lease and runs as a single process.
+//! Takes over from release 0.1.0 during a rolling update. A server of release 0.1.0 (the old
+//! server) uses no Lease and runs as a single process.
 //!
-//! While the old server runs, no replica (process) of this release leads: two servers would write
-//! to the cluster at the same time. So this module
+//! While the old server runs, no replica (process) of this release may lead. Otherwise two servers
+//! would write to the cluster at the same time. So this module does the following:
 //!
-//! - looks for the old server among the endpoints of our Service. It recognizes the old server by
-//!   its readiness report, which lacks the check `replica`.
-//! - copies the operations of the old server.
-//! - lets this release elect a leader when the old server has stopped.
+//! - It looks for the old server among the endpoints of our Service. It recognizes the old server
+//!   by its readiness report, which lacks the check `replica`.
+//! - It copies the operations of the old server.
+//! - It allows the election of a leader when the old server has stopped.
 
 use super::leader_link_https::HttpLinkFactory;
 use crate::index::{Rv, Writer};
@@ -29,20 +29,20 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// within this time, this replica becomes ready without operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A terminating old server closes its listener up to 10 s before it writes its last custom
-/// resource. So a terminating endpoint that does not answer counts as running for this time.
+/// After SIGTERM, the old server closes its listener, and writes its last custom resource up to
+/// 10 s later. So a terminating endpoint that does not answer counts as running for this time.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
 /// The name of the port in our Service.
 const PORT: &str = "https";
 
-/// The state of the takeover from an old server (release 0.1.0).
+/// The result of the search for an old server (release 0.1.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Succession {
     /// The search for an old server has not ended yet.
     #[default]
     Pending,
-    /// No old server exists, or the old server does not answer.
+    /// No old server exists, or it does not answer.
     Nothing,
     /// The operations of the old server are in the index of this replica.
     Loaded,
@@ -61,11 +61,11 @@ pub struct Predecessor {
     /// The `IP:PORT` of this replica. The search skips this endpoint.
     own_address: String,
     succession: watch::Sender<Succession>,
-    /// Set to true when no old server runs any more. The election may then acquire a Lease that was
+    /// Set to true when no old server runs any more. Then the election may acquire a Lease that was
     /// never held.
     may_begin: watch::Sender<bool>,
     created: Instant,
-    /// For each endpoint that has not answered: the time of the first failed check.
+    /// For each endpoint that does not answer: the time of the first failed check.
     first_failures: HashMap<SocketAddr, Instant>,
 }
 
@@ -95,8 +95,8 @@ impl Predecessor {
         }
     }
 
-    /// Checks periodically if the old server runs, and copies its operations while it runs. The
-    /// future never completes.
+    /// Checks periodically if the old server runs. Copies its operations while it runs. The future
+    /// never completes.
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
@@ -131,11 +131,11 @@ impl Predecessor {
     /// Copies the operations of the old server into the index, if they are newer than the index.
     /// Returns true if the index has been filled, now or earlier.
     ///
-    /// If the old server answers, the list request goes directly to its address. The kube-apiserver
-    /// could forward the request to a new replica, which has only a copy.
+    /// If the old server answers, the list request goes directly to its address. Through the
+    /// kube-apiserver, the request could reach a new replica, which has only a copy.
     ///
-    /// If the old server does not answer, the list request goes through the kube-apiserver. Another
-    /// new replica may have copied the operations earlier.
+    /// If the old server does not answer, the list request goes through the kube-apiserver. It may
+    /// reach a new replica that has copied the operations earlier.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {

@@ -1,13 +1,14 @@
-//! The status of this replica (process of the server), which request handlers read: its role, and
-//! how current its index is.
+//! The status of this replica (process of the server): its role, and how current its index is.
+//! Request handlers read this status.
 //!
 //! The index has the operations in memory. One replica, the leader, detects operations. Each other
 //! replica is a follower and copies the leader's index.
 //!
-//! A client that reads at a follower expects everything that the leader had when the read arrived.
-//! So the follower sends a state query to the leader. The answer contains the leader's newest
-//! resourceVersion. The follower waits until its own index has this resourceVersion. If this takes
-//! too long, the follower answers the read from its index without waiting further.
+//! A client that reads from a follower expects all changes that the leader had when the read
+//! arrived. So the follower sends a state query to the leader, and the answer contains the leader's
+//! newest resourceVersion. The follower waits until its own index has this resourceVersion, and
+//! then answers the read. After a time limit, the follower answers the read from its index as it
+//! is.
 //!
 //! This module sends the state queries of this replica, and answers the state queries of other
 //! replicas.
@@ -24,24 +25,25 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A follower sends a state query at least once in this time, even if no read arrives.
+/// The longest time between two state queries, even if no read arrives.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time limit of a state query. If the leader is paused, a read waits for this time. The read
-/// is then answered from the local index.
+/// The time limit of a state query. If the leader does not answer within this time, the waiting
+/// reads are answered from the local index.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// If the leader has not answered a state query, the follower sends no further query for this time.
 /// Reads that arrive in the meantime are answered from the local index.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The connection to the leader is closed after this number of consecutive unanswered queries.
+/// After this number of consecutive unanswered state queries, the follower closes the connection to
+/// the leader, and connects again.
 const MAX_UNANSWERED_QUERIES: u32 = 3;
 
-/// After a network failure, the watch of the leader's changes can be broken although the leader
-/// still answers state queries. To detect this, the follower remembers the resourceVersion in an
-/// answer. If the watch has not delivered this resourceVersion after this time, the follower closes
-/// the connection and connects again.
+/// After a network failure, the leader may still answer state queries, while the watch of its
+/// changes delivers nothing. To detect a broken watch, the follower remembers the resourceVersion
+/// in an answer. If the watch has not delivered this resourceVersion after this time, the follower
+/// closes the connection and connects again.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
@@ -56,15 +58,15 @@ const MAX_WAITING_READS: usize = 1024;
 /// `Warning` header.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// If the leader renews its Lease, but this replica has not reached the leader for this time, this
-/// replica becomes unready. Clients then use another replica.
+/// If this replica has not reached the leader for this time, although the leader renews its Lease,
+/// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// If the kube-apiserver stops answering this replica, this replica cannot authenticate and
-/// authorize new clients. Then two cases are distinguished:
+/// Without answers of the kube-apiserver, this replica cannot authenticate and authorize new
+/// clients. The leader reports when the kube-apiserver last answered the leader:
 ///
-/// - The kube-apiserver answers the leader later than this time after this replica's first
-///   unanswered request. So only this replica is affected, and it becomes unready.
+/// - The kube-apiserver answered the leader more than this time after this replica's first
+///   unanswered request. Then only this replica is affected, and it becomes unready.
 /// - The kube-apiserver does not answer the leader either. Then it may be unreachable for all
 ///   replicas, and this replica stays ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
@@ -86,15 +88,14 @@ pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 struct SharedReplicaStatus {
     reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
-    /// Each waiting read sends a channel here, and receives the leader's newest resourceVersion on
-    /// that channel.
+    /// The reads that wait for a state query. Each read receives the leader's newest
+    /// resourceVersion on its channel.
     query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
-    /// The last time at which this replica's index was known to have everything that the leader
-    /// had.
+    /// The last time at which this replica's index certainly had all changes of the leader.
     up_to_date_at: watch::Sender<Instant>,
-    /// The last time at which the leader answered a state query of this replica. The time is also
-    /// set when this replica begins to follow a leader, and while our `APIService` is not
-    /// registered.
+    /// The last time at which this replica reached the leader. This is the time of the last answer
+    /// to a state query, or the time at which this replica began to follow the leader. While our
+    /// `APIService` is not registered, this is the current time.
     leader_reached_at: watch::Sender<Instant>,
     /// True if our `APIService` is not registered, so that this replica cannot connect to the
     /// leader.
@@ -103,13 +104,13 @@ struct SharedReplicaStatus {
     answers: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     cluster_answered_leader_at: watch::Sender<Option<Instant>>,
-    /// The time of the last state query that another replica sent to this one.
+    /// The time of the last state query that this replica received.
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
     coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
     /// The leadership term (the time for which one leader holds the Lease) whose changes this
-    /// replica serves to followers. It is the term in which this replica leads or led last. The
-    /// token is cancelled to end the streams to the followers.
+    /// replica sends to followers. It is the last term in which this replica led. The streams of
+    /// changes to the followers end when the token is cancelled.
     ///
     /// None if this replica has not led yet, has lost the Lease without releasing it, or is
     /// shutting down.
@@ -122,8 +123,8 @@ impl fmt::Debug for ReplicaStatus {
     }
 }
 
-/// Creates the [`ReplicaStatus`] that request handlers read. Also returns the [`LeaderQueries`],
-/// with which the mirror (the task that copies the leader's index) updates this status.
+/// Creates the [`ReplicaStatus`] for the request handlers, and the [`LeaderQueries`] for the
+/// mirror. The mirror is the task that copies the leader's index, and it updates the status.
 pub fn replica_status(
     reader: IndexReader,
     role: watch::Receiver<ReplicaRole>,
@@ -158,10 +159,10 @@ impl ReplicaStatus {
         replica_status(reader, role.subscribe()).0
     }
 
-    /// Waits until this replica has everything that the leader had when the read arrived.
+    /// Waits until this replica has all changes that the leader had when the read arrived.
     ///
-    /// The method also returns if the leader cannot be reached or does not answer in time. In each
-    /// case, the caller answers the read from the local index.
+    /// Also returns if the leader cannot be reached or does not answer in time. Then the caller
+    /// answers the read from the local index as it is.
     pub async fn wait_until_current(&self) {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return;
@@ -178,8 +179,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the age of the last time at which this replica certainly had all operations of the
-    /// leader. Returns zero on the leader.
+    /// Returns the time since this replica certainly had all operations of the leader. Returns zero
+    /// on the leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(leadership) if leadership.is_valid() => {
@@ -190,15 +191,15 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns true if this replica's index has not been up to date for more than 15 s. Operations
-    /// may be missing then: either no replica leads, or this replica does not reach the leader.
+    /// Returns true if this replica's index has not been up to date for more than 15 s. Then no
+    /// replica leads, or this replica does not reach the leader. So the index can lack operations.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
 
-    /// Returns the reason why clients should use another replica: this replica does not reach the
-    /// leader or the kube-apiserver. Returns None if no other replica leads, because another
-    /// replica would then not serve clients better.
+    /// Returns the reason why this replica must become unready: it does not reach the leader or the
+    /// kube-apiserver. Returns None if this replica works. Also returns None if no replica leads,
+    /// because then no other replica serves clients better.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return None;
@@ -210,8 +211,8 @@ impl ReplicaStatus {
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
-        // After the first answer of a connection, only answers of a replica with a valid Lease
-        // count. So a recent answer shows that a replica leads.
+        // A leader with a valid Lease answers at least every 2 s, and within 1 s. So if its last
+        // answer is older than 3 s, it is unknown whether any replica leads.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
@@ -222,13 +223,13 @@ impl ReplicaStatus {
     /// Returns true if this replica follows a leader, but cannot connect to it because our
     /// `APIService` is not registered.
     ///
-    /// Such a replica is ready nevertheless, for two reasons:
+    /// Such a replica is ready, for two reasons:
     ///
     /// - Before the registration, the kube-apiserver sends no requests to this replica.
     /// - An administrator registers the server after the Deployment is ready. So the Deployment
     ///   must become ready without the registration.
     ///
-    /// Until this replica has copied the leader's index, it answers requests for operations with
+    /// Until this replica has copied the leader's index, its answer to requests for operations is
     /// 429.
     pub fn is_unregistered(&self) -> bool {
         matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
@@ -245,13 +246,13 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica may be ready although no other replica leads.
+    /// Returns true if this replica is ready when it leads or when no replica leads:
     ///
-    /// - If no replica has ever led, this replica becomes ready after the search for a server of an
-    ///   older release has ended.
-    /// - If a replica has led, this replica becomes ready when its index has been filled. A
-    ///   container that was just restarted has an empty index, but another replica may have the
-    ///   operations.
+    /// - This replica leads: it is ready.
+    /// - No replica has ever led: it is ready after the search for a server of release 0.1.0.
+    /// - A replica has led before: it is ready if its index was filled. A restarted container has
+    ///   an empty index. If it were ready, it would serve an empty list, although another replica
+    ///   may have the operations.
     pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(_) => true,
@@ -266,8 +267,8 @@ impl ReplicaStatus {
         self.0.coverage.borrow().clone()
     }
 
-    /// Answers a state query of another replica, which expects the changes of `term`. Returns None
-    /// if this replica does not serve the changes of `term`.
+    /// Answers a state query of another replica. `term` is the term in the query. Returns None if
+    /// this replica does not serve the changes of `term`.
     pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
         self.0.last_peer_query.send_replace(Some(Instant::now()));
@@ -284,16 +285,16 @@ impl ReplicaStatus {
         })
     }
 
-    /// Returns true if another replica copies this replica's index. A replica that copies the index
-    /// sends a state query at least every 2 s. If no state query has arrived for 6 s, the result is
-    /// false.
+    /// Returns true if another replica copies this replica's index. Such a replica sends a state
+    /// query at least every 2 s. So the result is true if a state query has arrived in the last
+    /// 6 s.
     pub fn is_mirrored(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }
 
-    /// Returns a token that is cancelled to end the streams of `term` to followers. Returns None if
-    /// this replica does not serve the changes of `term`.
+    /// Returns a token for the streams of `term` to followers. The streams end when the token is
+    /// cancelled. Returns None if this replica does not serve the changes of `term`.
     ///
     /// A leader that has released its Lease still serves the changes of its last term, so that the
     /// next leader can copy them.
@@ -313,7 +314,7 @@ impl ReplicaStatus {
     }
 
     /// Ends the streams of changes to all followers, so that the followers look for the next
-    /// leader. If `released` is true, followers can connect again and read the last changes of the
+    /// leader. If `released` is true, followers may connect again to read the last changes of the
     /// term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
@@ -333,13 +334,13 @@ pub struct LeaderQueries {
 }
 
 impl LeaderQueries {
-    /// Records whether this replica cannot connect to the leader because our `APIService` is not
-    /// registered.
+    /// Records whether our `APIService` is not registered. Without the registration, this replica
+    /// cannot connect to the leader.
     pub fn set_unregistered(&self, unregistered: bool) {
         let state = &self.replica_status.0;
         state.unregistered.store(unregistered, Ordering::Relaxed);
         if unregistered {
-            // The limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
+            // The time limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
             state.leader_reached_at.send_replace(Instant::now());
         }
     }
@@ -352,8 +353,8 @@ impl LeaderQueries {
             .send_replace(Instant::now());
     }
 
-    /// Waits until `work` is done, and sends no state queries in the meantime. Reads that arrive
-    /// while this method waits are answered from the local index at once.
+    /// Waits until `work` is done. Meanwhile, there is no connection to the leader, so no state
+    /// query is sent, and reads are answered from the local index at once.
     pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
@@ -367,7 +368,7 @@ impl LeaderQueries {
     }
 
     /// Sends the first state query of a connection, and returns the answer. The answer contains the
-    /// resourceVersions at which the copy of the index starts and is complete.
+    /// leader's oldest and newest resourceVersions, between which the copy can start.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -385,13 +386,14 @@ impl LeaderQueries {
         Ok(answer)
     }
 
-    /// Sends one state query for all waiting reads, and at least one query in each
-    /// [`QUERY_INTERVAL`]. Returns when the connection to the leader must be closed.
+    /// Answers the waiting reads with state queries to the leader. One query serves all reads that
+    /// are waiting. Also sends a query after each [`QUERY_INTERVAL`] without reads. Returns when
+    /// the connection to the leader must be closed.
     pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) {
         let mut waiting = Vec::new();
         let mut unanswered = 0;
-        // The state query whose answer is ahead of this replica's index: the time of the query, and
-        // the resourceVersion in the answer.
+        // The first answer that this replica's index has not reached yet: the time of the query,
+        // and the leader's resourceVersion in the answer.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
@@ -403,8 +405,8 @@ impl LeaderQueries {
                 }
             };
             tokio::select! {
-                // The branch for reads comes second. If reads arrived all the time and their branch
-                // were first, the other branch would never be polled.
+                // The branches are polled in this order. If the branch for reads came first, a
+                // constant stream of reads would keep the branch `reached` from being polled.
                 biased;
                 () = reached => {
                     if let Some((at, _)) = unreached.take() {
@@ -421,8 +423,8 @@ impl LeaderQueries {
                 () = tokio::time::sleep(QUERY_INTERVAL) => {}
             }
             let at = Instant::now();
-            // The leader answers queries, but the watch of its changes delivers nothing. So the
-            // watch is broken.
+            // The leader has answered, but the watch has not delivered its changes. So the watch is
+            // broken.
             if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return;
             }
@@ -434,7 +436,8 @@ impl LeaderQueries {
                         unreached = Some((at, answer.head));
                     }
                     for read in waiting.drain(..) {
-                        // The receiver is dropped if the client has disconnected.
+                        // If the client of a read has disconnected, the receiver is dropped, and
+                        // the send fails.
                         let _ = read.send(answer.head);
                     }
                     continue;

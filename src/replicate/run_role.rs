@@ -1,10 +1,11 @@
-//! Runs this replica (process) in its current role: the leader detects operations, and a follower
-//! copies the leader's index (the operations in memory).
+//! Runs this replica (process) in its current role. A leader detects operations. A follower copies
+//! the leader's index (the operations in memory).
 //!
 //! The role comes from the election. A server without an election leads from its start to its end.
 //!
-//! The index has a single writer. [`ReplicaTask`] lends this writer either to the pipeline that
-//! detects operations, or to the mirror that copies the leader.
+//! The index has one writer. [`ReplicaTask`] lends this writer to the pipeline while this replica
+//! leads, and to the mirror while it follows. The pipeline detects operations, and the mirror
+//! copies the leader.
 
 use super::{Leader, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// A leader that stops waits at most this time until its Lease is released. If the release fails,
-/// no other replica leads before the Lease has expired.
+/// A leader that stops releases the Lease, and waits for at most this time. If the release fails,
+/// another replica can lead only when the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks of a leader that detect operations and write them to the index. The tasks are started
@@ -23,15 +24,16 @@ pub trait Pipeline: Send {
     /// Detects operations and writes them to the index until the leadership is lost. The future can
     /// be dropped at any time.
     ///
-    /// Each task must run until the end of the term. If a task ends earlier, its name is returned.
+    /// Each task must run until the end of the term. If a task ends earlier, the future completes
+    /// with its name.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>>;
 
-    /// Stops all tasks of the term. If `in_order` is true, requests to the kube-apiserver that were
-    /// already sent may finish.
+    /// Stops all tasks of the term. If `in_order` is true, requests that were already sent to the
+    /// kube-apiserver may finish.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
@@ -62,8 +64,8 @@ pub struct ReplicaTask<P> {
 }
 
 impl<P: Pipeline> ReplicaTask<P> {
-    /// Runs until the shutdown, or until a task of the leader ends too early. Returns the name of
-    /// that task.
+    /// Runs until the shutdown, or until a task of the leader ends too early. In the second case,
+    /// returns the name of the task.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
@@ -74,8 +76,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // A leader has released the Lease, and this replica lacks its last changes. The old
-                // leader still serves these changes.
+                // The last leader has released the Lease, and this replica lacks its last changes.
+                // The last leader still serves these changes.
                 ReplicaRole::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
@@ -145,8 +147,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Detects operations until this replica stops leading. Returns the name of a task that ended
-    /// too early.
+    /// Detects operations until this replica stops leading. If a task ended too early, returns its
+    /// name.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
             tracing::error!(%error, "the term cannot begin");
@@ -167,8 +169,7 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // From here on, the index refuses all changes, because no resourceVersion is reserved any
-        // more.
+        // No resourceVersion is reserved any more, so from here on the index refuses all changes.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {
@@ -181,7 +182,7 @@ impl<P: Pipeline> ReplicaTask<P> {
 
     /// Releases the Lease, so that another replica can lead at once.
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
-        // The receiver is dropped only when the whole process ends.
+        // The receiver is dropped only when the whole process ends. So a failed send is ignored.
         let _ = release.send(self.writer.head());
         let released = self.role.wait_for(|it| !leads_in_term(it, leadership));
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)

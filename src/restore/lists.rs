@@ -1,5 +1,5 @@
-//! Lists the custom resources of operations and the namespaces, so that a new leader can restore
-//! operations. If a list fails temporarily, the list is retried.
+//! Lists the namespaces and the custom resources of operations, so that a new leader can restore
+//! operations. Retries a list that fails temporarily.
 
 use crate::clock;
 use crate::persist::{self, Store, StoreFailure};
@@ -12,18 +12,17 @@ use tokio::time::Instant;
 /// The time between a failed request and the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A kube-apiserver that has just started answers every client with 403 until it has read the RBAC
-/// objects. So a request that gets 403 is retried for this time.
+/// The time for which an answer 403 is retried. A kube-apiserver that has just started answers
+/// every client with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// The field selectors of the two lists, in this order. The list of operations in flight comes
-/// first, so that they are restored even if there are many completed operations. If an operation
-/// ends between the two lists, both lists contain its custom resource. Then the completed custom
-/// resource is used.
+/// The field selectors of the two lists, in this order. Operations in flight come first, so that
+/// they are restored even if there are too many completed operations. If an operation ends between
+/// the two lists, its custom resource is in both lists. Then the completed custom resource is used.
 const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
-/// A kube-apiserver before Kubernetes 1.31 does not support the selectors by phase. Then a single
-/// list without a selector returns all custom resources.
+/// A kube-apiserver before Kubernetes 1.31 refuses the selectors by phase. Then one list without a
+/// selector returns all custom resources.
 const NO_SELECTOR: &[&str] = &[""];
 
 /// Reads all custom resources and adds their operations to `state`.
@@ -80,12 +79,12 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// The time of the first 403, if all answers since then were 403.
+    /// The time of the first 403 since the last other answer. None if the last answer was no 403.
     refused_since: Option<Instant>,
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns `failure` if the list must not be retried any more.
+    /// Waits until the next attempt. Returns `failure` if there must be no further attempt.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::Missing | StoreFailure::Invalid(_) => true,

@@ -1,14 +1,14 @@
-//! Restores operations when a replica of the server becomes the leader: reads the operations that
-//! the new leader takes over. The result is the [`InitialState`] of the tracker, which turns
-//! detections into operations.
+//! Reads the operations that a replica of the server takes over when it becomes the leader. The
+//! result is the [`InitialState`] of the tracker. The tracker turns detections into operations.
 //!
-//! The operations come from the leader's own index (the operations in memory) and, in persistence
-//! mode, from the custom resources. The namespaces are read, too. They show which operations belong
-//! to a namespace that was deleted.
+//! The operations come from the replica's own index (the operations in memory). In persistence
+//! mode, they also come from the custom resources. The namespaces are read, too, because operations
+//! of a deleted namespace must not be restored.
 //!
-//! Reading takes at most two minutes, even if the kube-apiserver does not answer. At most one page
-//! of custom resources is in memory at a time. Nothing is written, so the reading can be cancelled
-//! at any time.
+//! The limits are 1 minute for the namespaces and 1 minute for the custom resources. So reading
+//! ends after at most 2 minutes, even if the kube-apiserver does not answer. At most one page of
+//! custom resources is in memory at a time. Nothing is written, so the reading can be cancelled at
+//! any time.
 
 mod lists;
 #[cfg(test)]
@@ -24,20 +24,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that existed when the new leader read the namespaces. The value is the creation
-/// time, or None if the creation time is unknown.
+/// The namespaces that exist when the new leader reads them, with their creation times. The value
+/// is None if the creation time is unknown.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
-/// The time limit for reading the namespaces without persistence mode. The limit is short, because
-/// the new leader detects no operations before the end of this time.
+/// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
+/// because the new leader waits before it detects operations.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time limit for reading the custom resources, and also for reading the namespaces in
-/// persistence mode. The new leader waits for the end of both reads. While the kube-apiserver does
-/// not answer, this delay has no effect, because the leader can then read no rule sets either.
+/// The time limit for reading the custom resources. In persistence mode, it is also the limit for
+/// reading the namespaces. The new leader waits for both reads. If the kube-apiserver does not
+/// answer, the wait delays nothing, because the leader cannot read the rule sets either.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The number of index entries that are decoded before other tasks run. Decoding this number takes
+/// The number of index entries that are decoded before other tasks run. Decoding 256 entries takes
 /// about 5 ms.
 const BATCH: usize = 256;
 
@@ -46,7 +46,9 @@ const BATCH: usize = 256;
 pub struct TakeoverSources {
     /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// The entries of completed operations that were deleted from the index recently.
+    /// The entries of completed operations that were deleted from the index recently. Only their
+    /// start times are used, so that a new operation that starts in the same second gets another
+    /// name.
     pub deleted: Vec<Arc<IndexEntry>>,
     /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,
@@ -56,8 +58,9 @@ pub struct TakeoverSources {
     pub cluster_namespace: Arc<str>,
 }
 
-/// Reads the initial state, and the namespaces that exist now. If custom resources cannot be read,
-/// their operations are not in the initial state, and the leader detects these operations again.
+/// Reads the initial state of the tracker, and the namespaces that exist now. If custom resources
+/// cannot be read, the initial state lacks their operations. Then the leader detects these
+/// operations again.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
@@ -110,8 +113,8 @@ pub async fn initial_state(
             .into_iter()
             .map(|(name, created)| (name, Some(created)))
             .collect(),
-        // If the namespaces could not be read, the result is the namespaces of the operations in
-        // the index. Their creation times are unknown.
+        // The namespaces could not be read. So return the namespaces of the operations in the
+        // index, with unknown creation times.
         None => sources
             .listed
             .iter()
@@ -121,7 +124,7 @@ pub async fn initial_state(
     (state, namespaces)
 }
 
-/// Returns the result of `reading`, or a failure after the time limit.
+/// Returns the result of `reading`, or a failure if `reading` exceeds the time limit.
 async fn with_time_limit<T>(
     limit: Duration,
     reading: impl Future<Output = Result<T, StoreFailure>>,

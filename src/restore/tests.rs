@@ -1,5 +1,5 @@
-//! Tests of the operations that a new leader restores. A scripted kube-apiserver answers the lists
-//! of the leader. A tracker, which turns detections into operations, then continues from the
+//! Tests of the operations that a new leader restores. A scripted kube-apiserver answers the
+//! leader's lists. Then a real tracker, which turns detections into operations, continues from the
 //! restored operations.
 
 use super::*;
@@ -44,8 +44,8 @@ fn tracker(retain: bool) -> Tracker {
     Tracker::new(settings, Arc::new(()))
 }
 
-/// The start of all operations. The start is the same in the whole test run, because an operation
-/// with another start is a different operation.
+/// The start time of all operations. It must be the same for the whole test run, because an
+/// operation with another start time is another operation.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
         LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
@@ -156,8 +156,8 @@ fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
     }
 }
 
-/// Returns the writes of a tracker that continues from `state`. Each operation is written as the
-/// name of its subject, followed by `!` if it has completed. Each deletion is written as `-`.
+/// Lets a tracker continue from `state`, and returns its writes as texts. A write of an operation
+/// is the name of its subject, followed by `!` if it has completed. A deletion is `-`.
 fn writes_after_takeover(state: InitialState) -> Vec<String> {
     let mut tracker = tracker(true);
     tracker.advance(Message::Resume(Box::new(state)), clock::reading());
@@ -178,8 +178,9 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
     names
 }
 
-/// Restores operations from custom resources. `answer` gets the query of each list of custom
-/// resources, and returns the answer. Returns the tracker's writes, and the queries of the lists.
+/// Restores operations from custom resources. `answer` returns the answer to each list of custom
+/// resources, whose query is its argument. Returns the tracker's writes, and the queries of all
+/// lists.
 async fn restored(
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<String>, Vec<String>) {
@@ -216,7 +217,8 @@ async fn custom_resources_in_flight_are_read_before_completed_ones() {
         ) {
             (true, false) => list(&[active("x")], "more/1"),
             (true, true) => list(&[active("y")], ""),
-            // The operation on `x` ended after the first list was read.
+            // The operation on `x` ended between the first list and the second list, so both lists
+            // contain it.
             (false, false) => list(&[over("a"), over("x")], "more/1"),
             (false, true) => list(&[over("b")], ""),
         }
@@ -255,8 +257,8 @@ async fn without_the_phase_selector_all_custom_resources_are_listed() {
 #[tokio::test(start_paused = true)]
 async fn invalid_and_large_objects_do_not_affect_other_objects() {
     let (names, _) = restored(|_| {
-        // This object is larger than Kubernetes allows. It is restored nevertheless, without the
-        // large annotation.
+        // This object is larger than Kubernetes allows. It is restored, without the large
+        // annotation.
         let mut large = active("large");
         large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
         list(&[json!({}), json!(3), large, active("a")], "")
@@ -399,8 +401,8 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // Without retention, the namespaces are not read. An operation that is in the index and among
-    // the deleted entries counts once.
+    // Without retention, the namespaces are not read. One operation is in the index and also among
+    // the deleted entries. It counts once.
     let client = serving(|_| status(503));
     let neither = TakeoverSources {
         persistence: false,

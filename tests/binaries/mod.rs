@@ -1,6 +1,6 @@
 //! Finds the binaries of other packages in this workspace. `cargo test` in the root folder builds
-//! these binaries first, because their packages have integration tests. Before you run only one
-//! test target, build the binaries with `cargo build`.
+//! them, because their packages have integration tests. To run a single test target, first build
+//! the binaries with `cargo build`.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! Tests of a demo that reads its objects and rule sets from folders of manifests. The demo must
-//! follow changes of the files, and must report invalid files and invalid rule sets.
+//! Tests of a demo that reads its objects and rule sets from two folders of manifests. When a file
+//! changes, the operations must change, too. Invalid files and invalid rule sets must be reported.
 
 use super::harness::{Demo, Folders, RULE_SETS, condition, eventually, rule_set, vm};
 use serde_json::Value;
@@ -16,8 +16,8 @@ async fn operations_follow_the_files_of_a_folder() {
     // `folders.vm` replaces the file of the object in one step, as editors do.
     folders.vm("web", "Starting");
     demo.wait_for_operations(&["web Starting"]).await;
-    // The second file is written in place, in two steps. After the first step, the file contains
-    // only a part of an object.
+    // This file is written in two steps. After the first step, it contains only a part of an
+    // object.
     let file = folders.objects.join("db.yaml");
     std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
     std::fs::write(&file, vm("db", "Starting")).unwrap();
@@ -28,7 +28,7 @@ async fn operations_follow_the_files_of_a_folder() {
     // A deleted file deletes its objects.
     std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
     demo.wait_for_operations(&[]).await;
-    // Files in subfolders are read, too. This file contains a list.
+    // The demo also reads files in subfolders. This file contains a list of objects.
     std::fs::create_dir(folders.objects.join("more")).unwrap();
     let list = r#"{"apiVersion":"v1","kind":"List","items":[
         {"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","metadata":{"name":"a"},"status":{"printableStatus":"Starting"}},
@@ -69,7 +69,7 @@ async fn an_invalid_file_is_reported_with_its_position_and_the_rest_continues() 
     demo.wait_for_log(&["binary.yaml", "UTF-8"]).await;
     demo.wait_for_log(&["half.yaml", "document 2", "apiVersion"])
         .await;
-    // While a file is invalid, its objects stay unchanged. The next valid content updates them.
+    // While a file is invalid, its objects stay as they were. The next valid content replaces them.
     folders.put(&folders.objects, "web.yaml", "- nonsense");
     demo.wait_for_log(&["web.yaml", "not an object"]).await;
     folders.vm("db", "Starting");
@@ -159,8 +159,8 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     demo.wait_for_log(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;
 
-    // After its file is corrected, each rule set becomes ready and detects operations. The demo is
-    // not restarted.
+    // After the file of a rule set is corrected, the rule set becomes ready and detects operations,
+    // without a restart of the demo.
     folders.rule_set("syntax", "Mended", STARTING);
     demo.wait_for_operations(&["web Mended", "web Starting"])
         .await;

@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Time limit of every wait in these tests. Waits are usually much shorter, but the machine may be
-/// busy. Only a failing test reaches the limit.
+/// Time limit of every wait in these tests. A passing test does not reach it, even if the machine
+/// is busy.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
@@ -59,8 +59,8 @@ pub struct Demo {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// Returns a command that runs `ifo-apiserver` with these arguments. The environment of the command
-/// is empty, because environment variables would configure the server.
+/// Returns a command that runs `ifo-apiserver` with these arguments. The command gets no
+/// environment variables, because they could configure the server.
 pub fn binary(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ifo-apiserver"));
     command
@@ -93,7 +93,7 @@ impl Demo {
         let out = OutputLines::collect(child.stdout.take().unwrap());
         let log = OutputLines::collect(child.stderr.take().unwrap());
         let started = Instant::now();
-        // The demo prints its introduction after it has written the kubeconfig.
+        // The demo first writes the kubeconfig, and then prints its introduction.
         while out.lines().is_empty() {
             assert!(
                 started.elapsed() < DEADLINE && child.try_wait().unwrap().is_none(),
@@ -283,7 +283,7 @@ impl Watch {
     }
 }
 
-/// Calls `check` repeatedly until it returns a value. `what` describes the expectation in the error
+/// Calls `check` repeatedly until it returns a value. `what` is the expectation for the error
 /// message.
 pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let started = Instant::now();
@@ -331,8 +331,8 @@ impl Folders {
     /// Replaces a file in one step, as editors do: writes the text to a new file and renames the
     /// new file.
     pub fn put(&self, folder: &Path, name: &str, text: &str) {
-        // The demo reads only files with an extension of manifests, such as `.yaml`. So it ignores
-        // a file whose name ends with `.new`.
+        // The demo reads only files with an extension of manifests, such as `.yaml`. So it does not
+        // read the file with the extension `.new`.
         let temporary = folder.join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         std::fs::rename(&temporary, folder.join(name)).unwrap();

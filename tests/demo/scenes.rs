@@ -1,5 +1,5 @@
-//! Tests of a demo with its built-in scenes. A scene is a recording of changing objects. The demo
-//! replays the scenes again and again, so it always has operations. The tests read the operations
+//! Tests of a demo with its built-in scenes. A scene is a recording of changing objects, which the
+//! demo replays again and again. So the demo always has operations. The tests read the operations
 //! as kubectl does, and check the rights of the users in the demo's kubeconfig.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
@@ -114,7 +114,7 @@ async fn the_objects_of_the_scenes_can_be_read() {
     let machines = "/apis/kubevirt.io/v1/namespaces/team-b/virtualmachines";
     let mail = demo.get(&format!("{machines}/mail")).await.unwrap();
     assert_eq!(mail["metadata"]["namespace"], "team-b");
-    // The demo changes its objects, but never their UIDs.
+    // The demo changes its objects again and again, but their UIDs stay the same.
     let lists_mail = async |path: &str| {
         let items = demo.items(path).await;
         let uid = &mail["metadata"]["uid"];

@@ -1,5 +1,5 @@
-//! Tests of the startup of `ifo-apiserver` and its demo with invalid flags, variables or files. The
-//! program must report each error in one line and exit.
+//! Tests of invalid flags, environment variables and files at the start of `ifo-apiserver` and its
+//! demo. The program must report each error in one line, and exit.
 
 use super::harness::{DEADLINE, Demo, Folders, binary};
 use tokio::time::timeout;

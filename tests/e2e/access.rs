@@ -75,8 +75,8 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
         }
         let theirs = format!("{}/{operation}", OPERATION.path(Some(other)));
         user.get(&theirs).await.refused(403);
-        // The server puts operations on cluster-scoped objects into the namespace `ifo-system`. To
-        // read them, a user needs a right in this namespace.
+        // Operations on cluster-scoped objects are in the namespace `ifo-system`. To read them, a
+        // user needs a right in this namespace.
         user.get(&OPERATION.path(Some("ifo-system")))
             .await
             .refused(403);
@@ -134,8 +134,8 @@ fn forged_headers_give_no_administrator_rights() {
         }
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
-        // If a client sends these headers to the kube-apiserver, the kube-apiserver ignores them.
-        // It refuses the request, because the client's own user may not read operations.
+        // The kube-apiserver ignores these headers in a client's request. It refuses the request,
+        // because the client's own user may not read operations.
         let name = format!("{}-user", cluster.namespace("forged").await);
         let user = cluster.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
@@ -220,7 +220,7 @@ fn the_front_proxy_acts_for_the_user_it_names() {
             ("X-Remote-Group", "system:masters"),
         ];
         proxy.get_with(&OPERATION.path(None), &masters).await.ok();
-        // If the front proxy sends no `X-Remote-User` header, its request has no user.
+        // If the header `X-Remote-User` is missing, the request of the front proxy has no user.
         proxy.get(&path).await.refused(401);
     });
 }

@@ -1,8 +1,8 @@
 //! Tests of the admission policies in `deploy/rbac/admission.yaml`. These
 //! ValidatingAdmissionPolicies have two purposes:
 //!
-//! - A ClusterRole that lets the server read resources may only grant reading.
-//! - A user can create a rule set only if the user may list the resource that the rule set watches.
+//! - A ClusterRole that lets the server read resources must not grant other verbs.
+//! - A user may create a rule set only if the user may list the resource that the rule set watches.
 
 use crate::harness::{
     ApiAnswer, Caller, RULE_SET, TestCluster, VM, eventually, migrating, ok_if, rule_set, shared,
@@ -51,8 +51,8 @@ async fn grant(cluster: &TestCluster, user: &str, namespace: Option<&str>, rules
     cluster.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Repeats a request until it is refused with a message that contains `text`. Repetition is needed
-/// because a new policy takes effect only after some seconds.
+/// Repeats a request until it is refused with a message that contains `text`, because a new policy
+/// takes effect only after some seconds.
 async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> ApiAnswer) {
     eventually("the policy refuses the request", async || {
         let answer = request().await;
@@ -175,7 +175,8 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
             "{message}"
         );
 
-        // A change of the labels needs no right to list the target. A change of the spec needs it.
+        // A change of the spec needs the right to list the target. A change of the labels does not
+        // need this right.
         let existing = cluster.ready_rule_set(&migrating(other)).await;
         let path = format!(
             "{}/{}",

@@ -1,6 +1,6 @@
-//! Tests of the API as clients see it: discovery, OpenAPI, lists in pages, and refused writes. The
-//! folders `informers` and `kubectl` contain the tests with informers and with kubectl command
-//! lines.
+//! Tests of the API as clients see it: discovery, OpenAPI, lists in pages, and refused writes.
+//! Tests of informers are in the folder `informers`. Tests of kubectl command lines are in the
+//! folder `kubectl`.
 
 use crate::harness::{
     OPERATION, TestCluster, VM, eventually, migrating, ok_if, same_but_for_gaps, shared, text,
@@ -67,8 +67,7 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 #[test]
 fn kubectl_explain_describes_every_field() {
     shared(async |cluster| {
-        // After the server is registered, the kube-apiserver reads the server's OpenAPI document
-        // with a delay.
+        // The kube-apiserver reads the server's OpenAPI document some time after the registration.
         let status = eventually("operations are documented", async || {
             cluster.kubectl(&["explain", "ifo.status"]).await
         })
@@ -201,7 +200,7 @@ fn paged_lists_have_one_version_and_a_watch_continues_from_it() {
         };
         only(&first, &operations[0]);
         let version = text(&first, "/metadata/resourceVersion").to_owned();
-        // An operation that starts between two pages must not appear in the second page.
+        // An operation that starts between the two pages must not appear in the second page.
         cluster.machine(namespace, "c", "Migrating").await;
         let three = [("a", "Migrating"), ("b", "Migrating"), ("c", "Migrating")];
         let now = cluster.until_operations(namespace, &three).await;
@@ -260,7 +259,8 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--warnings-as-errors",
             ];
             if let Err(error) = cluster.kubectl(&args).await {
-                // Objects that the harness has already installed are not a problem.
+                // The harness has already installed some of these objects, so such errors are
+                // ignored.
                 let other = error
                     .lines()
                     .filter(|line| line.contains("rror") || line.contains("arning"))

@@ -1,6 +1,6 @@
-//! Tests of the deployment with the kustomize components in `deploy/components`. Each combination
-//! of components must render valid objects, in the default namespace and in another namespace. The
-//! server must run with the rendered objects.
+//! Tests of the kustomize components in `deploy/components`. Each combination of components must
+//! render valid objects, in the default namespace and in another namespace. The server must run
+//! with the rendered objects.
 
 mod certificates;
 mod olm;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 pub const COMPONENTS: [&str; 4] = ["persistence", "network-policy", "replicas", "monitoring"];
 
-/// The components that provide a serving certificate. An installation uses at most one of them.
+/// The components that provide a serving certificate. An installation uses one of them or none.
 pub const CERTIFICATES: [Option<&str>; 3] =
     [None, Some("cert-manager"), Some("openshift-service-ca")];
 
-/// The other namespace in which the tests install the server.
+/// The namespace in which the tests install the server if they do not use the default namespace.
 pub const NAMESPACE: &str = "operations";
 
 /// A kustomization in a temporary folder, as an administrator would write it.
@@ -88,7 +88,7 @@ fn strings(value: &Value) -> Vec<&str> {
 
 /// One combination of options that an administrator can choose.
 pub struct Choice {
-    /// The chosen components. If a component provides the certificate, it is the last one.
+    /// The chosen components. If one of them provides the certificate, it is the last one.
     pub components: Vec<&'static str>,
     /// The component that provides the serving certificate. None if the server issues its
     /// certificate with its own CA.
@@ -176,8 +176,8 @@ fn check_components(objects: &[Value], components: &[&str]) {
 }
 
 /// Asserts that each namespaced object is in the namespace, and that no object names the default
-/// namespace instead. One RoleBinding must be in `kube-system`, because the role that it binds is
-/// in `kube-system`.
+/// namespace. One RoleBinding is an exception: it must be in `kube-system`, because its role is
+/// there.
 fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     the(server, "Namespace", namespace);
     let binding = "ifo-apiserver-authentication-reader";
@@ -190,7 +190,7 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
         let found = &object["metadata"]["namespace"];
         assert!(found.is_null() || found == expected, "{object}");
         let subjects = object["subjects"].as_array().into_iter().flatten();
-        // The ServiceAccount of Prometheus belongs to another installation.
+        // The ServiceAccount of Prometheus belongs to the installation of Prometheus.
         for subject in subjects.filter(|subject| subject["name"] != "prometheus-k8s") {
             assert_eq!(subject["namespace"], namespace, "{object}");
         }
@@ -208,8 +208,8 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
 }
 
 /// Asserts that the ServiceMonitor selects the Service, and that Prometheus verifies the server's
-/// certificate with the right CA. `source` is the component that issues this certificate. None
-/// means that the server issues it.
+/// certificate with the right CA. `source` is the component that issues the certificate. It is None
+/// if the server issues the certificate.
 fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
     let monitor = &the(server, "ServiceMonitor", "ifo-apiserver")["spec"];
     let service = the(server, "Service", "ifo-apiserver");
@@ -237,7 +237,7 @@ fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
 }
 
 /// Asserts that the Deployment mounts the Secret that the chosen component writes, and that the
-/// certificate has the names that the kube-apiserver verifies.
+/// certificate has the names that the kube-apiserver requires.
 fn check_certificates(
     server: &[Value],
     registration: &[Value],
@@ -268,7 +268,7 @@ fn check_certificates(
                     format!("ifo-apiserver.{namespace}.svc.cluster.local")
                 ])
             );
-            // The serving certificate names an issuer. This issuer names the Secret of its CA.
+            // The Certificate names an Issuer. The Issuer names the Secret with its CA.
             let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
             let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
             assert_eq!(ca["spec"]["isCA"], true);
@@ -301,8 +301,7 @@ fn check_certificates(
     }
 }
 
-/// Returns the names of the installed objects that still exist. CRDs and the Namespace are not
-/// included.
+/// Returns the names of the installed objects that still exist, without CRDs and the Namespace.
 async fn remaining(cluster: &Cluster<'_>) -> String {
     let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,services,deployments,\
                  serviceaccounts,secrets,networkpolicies,poddisruptionbudgets,apiservices,leases";
@@ -341,8 +340,8 @@ async fn define_monitoring_kinds(cluster: &Cluster<'_>) {
     }
 }
 
-/// Asserts that Prometheus may find the replicas and read their metrics. This is checked for the
-/// ServiceAccounts of kube-prometheus and of OpenShift.
+/// Asserts that Prometheus may find the replicas and read their metrics. Checks this for the
+/// ServiceAccount of kube-prometheus, and for the one of OpenShift.
 async fn check_rights_of_prometheus(cluster: &Cluster<'_>) {
     for installation in ["monitoring", "openshift-monitoring"] {
         let account = format!("system:serviceaccount:{installation}:prometheus-k8s");
@@ -384,8 +383,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         })
         .await;
 
-        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. This
-        // rollout never completes here, because the cluster has no node that runs Pods.
+        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. It
+        // never completes here, because the cluster has no node that runs Pods.
         cluster.with_folder("apply", "rules/generic").await;
         let listed = eventually("the rollout of the Deployment is listed", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
@@ -403,8 +402,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
-        // The server is removed, but the rule sets and their ClusterRoles still exist. They are
-        // deleted here, before the remaining objects are listed.
+        // The rule sets and their ClusterRoles still exist after the server was removed. They are
+        // deleted here, because only the objects of the server must be found below.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

@@ -1,5 +1,6 @@
-//! Tests of the times of operations: the conditions `Overdue` and `Stalled`, the usual durations
-//! that the server learns from completed runs (baselines), and the nodes that operations touch.
+//! Tests of the durations of operations: the conditions `Overdue` and `Stalled`, and the usual
+//! durations that the server computes from completed runs (baselines). Also tests the nodes of
+//! operations.
 
 use crate::harness::{
     RULE_SET, TestCluster, VM, VMI, alone, columns, condition, event_types, eventually, is_in_gap,
@@ -12,11 +13,11 @@ use serde_json::{Value, json};
 /// API path of the ConfigMap in which the server stores the baselines.
 const BASELINES: &str = "/api/v1/namespaces/ifo-system/configmaps/ifo-apiserver-baselines";
 
-/// Number of runs from which the server compares operations with earlier runs.
+/// Number of earlier runs that the server needs to compute the limit of the condition `Overdue`.
 const ENOUGH_RUNS: usize = 20;
 
-/// The outcome of a rule whose operations succeed when the VirtualMachine is `Running` again, and
-/// fail when it is `Broken`. Such an operation ends at once, without a debounce period.
+/// The `outcome` of a rule: an operation succeeds when its VirtualMachine is `Running` again, and
+/// fails when it is `Broken`. Then the operation ends at once, without a debounce period.
 pub const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeeded' : object.status.printableStatus == 'Broken' ? 'Failed' : ''";
 
 /// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
@@ -48,8 +49,8 @@ pub async fn change(cluster: &TestCluster, namespace: &str, name: &str, status: 
     cluster.admin.merge(&path, &patch).await.ok();
 }
 
-/// Waits until `kubectl get` with these options returns objects about exactly these subjects.
-/// `want` contains the names of the subjects in alphabetical order.
+/// Waits until `kubectl get` with these options returns objects about exactly the subjects in
+/// `want`. `want` has their names in alphabetical order.
 pub async fn wait_until_selected(
     cluster: &TestCluster,
     resource: &str,
@@ -87,8 +88,8 @@ async fn wait_for_operation(
     .await
 }
 
-/// Waits until the cell State of a VirtualMachine's operation has this text in the output of
-/// `kubectl get ifos`.
+/// Waits until `kubectl get ifos` prints this text in the column State for the operation of a
+/// VirtualMachine.
 async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &str, want: &str) {
     eventually(&format!("State of {subject} is {want}"), async || {
         let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
@@ -187,8 +188,8 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
         let state = ["-l", "ifo.kubevirt.io/state=Progressing"];
         wait_until_selected(cluster, "ifos", namespace, &state, &["late", "punctual"]).await;
 
-        // The events are sent in the order of the changes. So all earlier events have arrived when
-        // the event of the third operation arrives.
+        // Events arrive in the order of the changes. So when the event of the third operation
+        // arrives, all earlier events have arrived.
         migrate(cluster, namespace, "third", json!({"limit": "1h"})).await;
         let seen = events
             .until("the third operation", |all| {
@@ -196,7 +197,7 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
                 all.iter().any(subject).then(|| all.to_vec())
             })
             .await;
-        // During a watch gap, time does not count. This changes the condition twice more.
+        // During a watch gap, time does not count, so the condition changes two more times.
         if !seen.iter().any(|event| is_in_gap(&event["object"])) {
             assert_eq!(event_types(&seen, late), ["ADDED", "MODIFIED"], "{seen:?}");
             assert_eq!(event_types(&seen, punctual), ["ADDED"], "{seen:?}");
@@ -248,7 +249,7 @@ fn the_time_in_which_an_operation_is_blocked_does_not_count() {
         let passed = since(&held, "Overdue").duration_since(since_state);
         assert!(passed >= SignedDuration::from_secs(2), "{held}");
 
-        // A blocked operation is not suspected, even if it was overdue before.
+        // A blocked operation is not overdue, even if it was overdue before.
         change(cluster, namespace, "late", &json!({"state": "Blocked"})).await;
         wait_for_operation(cluster, namespace, "late", "it is not overdue", |it| {
             has(it, "Overdue", "False") && it["status"]["state"] == "Blocked"
@@ -268,7 +269,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             "stalledAfter": "2s",
         });
         let mut rules = migrating_with(namespace, fields);
-        // The second rule shows both conditions.
+        // In this rule set, the second rule can show both conditions.
         let mut both = rules["spec"]["rules"][0].clone();
         both["operation"] = json!("Both");
         both["expectedDuration"] = json!("2s");
@@ -316,7 +317,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
         let passed = since(&first, "Stalled").duration_since(rise);
         assert!(passed >= SignedDuration::from_secs(2), "{first}");
 
-        // A new message is no progress.
+        // A new message does not count as progress.
         change(
             cluster,
             namespace,
@@ -350,7 +351,8 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             assert_eq!(condition(&risen, "Stalled")["reason"], "ProgressRising");
         }
 
-        // A falling progress is none either, so the operation becomes stalled again.
+        // A lower percentage does not count as progress either. So the operation becomes stalled
+        // again.
         change(cluster, namespace, "a", &json!({"progress": 5})).await;
         let fallen = events
             .until("the operation stalls at the lower progress", |all| {
@@ -385,7 +387,8 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
         migrate(cluster, namespace, "a", status).await;
         let started = events.until("an event", |all| all.first().cloned()).await;
         let started = &started["object"];
-        // The operation has taken more than an hour when the server detects it, which is too long.
+        // When the server detects the operation, it has already taken more than an hour. This is
+        // longer than expected.
         assert!(has(started, "Overdue", "True"), "{started}");
         assert!(condition(started, "Stalled").is_null(), "{started}");
         let expected = json!({"typicalSeconds": 1800, "source": "Rule"});
@@ -466,8 +469,8 @@ fn kubectl_explain_describes_times_and_records() {
             ),
             ("ors.spec.nodes", &["names of the nodes"]),
         ] {
-            // After the server is registered, the kube-apiserver reads the server's OpenAPI
-            // document with a delay.
+            // The kube-apiserver reads the server's OpenAPI document some time after the
+            // registration.
             let explained = eventually(path, async || {
                 // kubectl breaks lines, so all whitespace is replaced by single spaces.
                 let text = cluster.kubectl(&["explain", path]).await?;
@@ -544,7 +547,8 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
         let label = ["-l", "ifo.kubevirt.io/node-2"];
         wait_until_selected(cluster, "ifos", namespace, &label, &["a"]).await;
 
-        // A watch with the selector gets an operation when its nodes change.
+        // If the nodes of an operation change so that the selector matches, a watch with the
+        // selector receives the operation.
         let moved = json!({"nodes": ["worker-2", "worker-9"]});
         change(cluster, namespace, "b", &moved).await;
         change(cluster, namespace, "b", &json!({"nodes": ["worker-2"]})).await;
@@ -567,7 +571,7 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
     });
 }
 
-/// Runs the operation once on each of `count` new VirtualMachines. Each run succeeds.
+/// Runs the operation on `count` new VirtualMachines, one run on each. All runs succeed.
 async fn succeed(cluster: &TestCluster, namespace: &str, count: usize) {
     let names: Vec<String> = (0..count).map(|number| format!("run-{number}")).collect();
     let started = names
@@ -602,8 +606,7 @@ async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
     Some(value.parse().expect("a metric is a number"))
 }
 
-/// Waits until the server has read the baselines, and then starts an operation. Returns the
-/// operation.
+/// Waits until the server has read the baselines. Then starts an operation, and returns it.
 async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
         let baselines = metric(cluster, "ifo_baselines").await;
@@ -617,7 +620,7 @@ async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     .await
 }
 
-/// Fails unless the operation is compared with [`ENOUGH_RUNS`] runs.
+/// Fails if the operation does not show the usual duration of [`ENOUGH_RUNS`] runs.
 #[track_caller]
 fn assert_compared(operation: &Value) {
     let expected = &operation["status"]["expected"];
@@ -653,7 +656,7 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         let first = cluster.until_operations(namespace, &first).await.remove(0);
         assert_eq!(first["status"].get("expected"), None, "{first}");
         assert!(condition(&first, "Overdue").is_null(), "{first}");
-        // A failed run does not count.
+        // A failed run does not change the baseline.
         cluster.set_status(namespace, "first", "Broken").await;
         cluster.until_operations(namespace, &[]).await;
         succeed(cluster, namespace, ENOUGH_RUNS).await;
@@ -735,7 +738,7 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
         let ready = cluster.ready_rule_set(&rules).await;
-        // With 1 GiB of memory, KubeVirt allows two units of 150 s.
+        // For a VirtualMachine with 1 GiB of memory, KubeVirt's time limit is two units of 150 s.
         let migrating = |name: &str, start: Timestamp| {
             json!({
                 "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": name},
@@ -753,7 +756,8 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         };
         let now = time(&ready, "/metadata/creationTimestamp");
         let long_ago = now - SignedDuration::from_hours(2);
-        // The second migration has 22 hours left, so the speed of the machine does not matter.
+        // The second migration has a limit of 24 hours and 22 hours are left. So the test does not
+        // depend on the speed of the machine.
         let mut slow = migrating("allowed", long_ago);
         slow["status"]["migrationState"]["migrationConfiguration"] =
             json!({"completionTimeoutPerGiB": 12 * 3600});

@@ -1,6 +1,6 @@
-//! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file check that the charts
-//! contain the same objects as the kustomizations. The module `values` tests single values and
-//! their schema. The module `life` installs the charts.
+//! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file compare the objects of
+//! the charts with those of the kustomizations. The module `values` tests single values and their
+//! schema. The module `life` installs the charts.
 
 mod kubelet;
 mod life;
@@ -31,8 +31,8 @@ struct Helm {
 }
 
 impl Helm {
-    /// Builds both versions. If this machine cannot build them, prints that the test is skipped,
-    /// and returns None.
+    /// Builds both versions of Helm. If this machine cannot build them, prints that the test is
+    /// skipped, and returns None.
     async fn both(kubeconfig: &Path) -> Option<[Self; 2]> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/helm/build");
         let mut build = tokio::process::Command::new(build);
@@ -56,8 +56,8 @@ impl Helm {
         }))
     }
 
-    /// Builds both versions, and returns the version `major`. Returns None if this machine cannot
-    /// build Helm.
+    /// Builds both versions of Helm, and returns the version `major`. Returns None if this machine
+    /// cannot build Helm.
     async fn of(major: u8, kubeconfig: &Path) -> Option<Self> {
         let both = Self::both(kubeconfig).await?;
         both.into_iter().find(|it| it.major == major)
@@ -91,19 +91,18 @@ impl Helm {
         args.extend(values.iter().flat_map(|value| ["--set", value]));
         let yaml = self.run(&args).await;
         let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
-        // A document that contains only comments is parsed as null. It is left out.
+        // A document that contains only comments is parsed as null, and is left out.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).expect("Helm prints YAML");
         objects.into_iter().filter(|it| !it.is_null()).collect()
     }
 }
 
-/// Returns the objects by kind, namespace and name. Leaves out the parts that only the charts or
-/// only the kustomizations have:
+/// Returns the objects by kind, namespace and name. Leaves out what only the charts or only the
+/// kustomizations have:
 ///
-/// - The Namespace. It is not in the chart, because Helm installs into an existing namespace.
-/// - The Pod of `helm test`. It is not in the kustomizations.
-/// - The annotation `helm.sh/resource-policy`, with which Helm keeps the CRDs. It is not in the
-///   kustomizations.
+/// - The Namespace. Helm installs into an existing namespace.
+/// - The Pod of `helm test`.
+/// - The annotation `helm.sh/resource-policy`, with which Helm keeps the CRDs.
 fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for mut object in objects {
@@ -114,8 +113,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.remove("helm.sh/resource-policy");
         }
-        // If the object has no annotations, the code above has added the value null. It is removed
-        // here.
+        // If the object has no annotations, the code above has added the value null, which is
+        // removed here.
         if metadata["annotations"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty)
@@ -145,7 +144,7 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// Asserts that the chart and the kustomizations contain the same objects. The error message
-/// contains the first object that differs.
+/// contains the first difference.
 fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
     let (chart, kustomizations) = (comparable(chart), comparable(kustomizations));
     let names =
@@ -185,7 +184,7 @@ fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
     ))
 }
 
-/// Returns the value of the chart that has the same effect as a kustomize component.
+/// Returns the value of the chart with the same effect as a kustomize component.
 fn value_of(component: &str) -> &'static str {
     match component {
         "persistence" => "persistence.enabled=true",
@@ -212,7 +211,7 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
             expected.extend(registration);
             expected.extend(crds.clone());
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
-            // The tag in deploy/base/kustomization.yaml.
+            // This tag is the same as in deploy/base/kustomization.yaml.
             values.push("image.tag=latest");
             let namespace = choice.namespace.unwrap_or(DEFAULT_NAMESPACE);
             for helm in &both {
@@ -225,8 +224,8 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     });
 }
 
-/// Checks the values of the chart that have no kustomize component: rights on targets, and parts
-/// that can be left out.
+/// Checks the values of the chart that have no kustomize component: the rights to read targets, and
+/// parts that can be left out.
 async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]) {
     for helm in both {
         let default = helm.render(CHART, NAMESPACE, &[]).await;

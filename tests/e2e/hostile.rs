@@ -1,5 +1,5 @@
-//! Tests with hostile input. Its authors try to use up the memory or the processor time of the
-//! server, with rule sets, watched objects or requests. Other users must not be affected.
+//! Tests with hostile input: rule sets, watched objects and requests that could use up the server's
+//! memory or processor time. Other users must not be affected.
 
 mod connections;
 mod http2_client;
@@ -9,8 +9,8 @@ mod rapid_reset;
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 
-/// Returns expressions that are invalid or expensive. Each expression has at most 4,096 characters.
-/// The CRD of rule sets refuses longer expressions.
+/// Returns expressions that are invalid or expensive. Each has at most 4,096 characters, because
+/// the CRD of rule sets refuses longer expressions.
 fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     // An evaluation of this expression would take 10^12 steps.
@@ -95,9 +95,9 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
                 assert!(message.len() < 2000, "{message}");
             }
         }
-        // The expressions with these numbers are expensive. Each must be refused when it is
-        // compiled, or its evaluation must be stopped at the cost limit. The status of the rule set
-        // must report which of the two happened.
+        // The expressions with these numbers are expensive. Either the compiler must refuse the
+        // expression, or the evaluation must be stopped at the cost limit. The status of the rule
+        // set must report which of the two happened.
         let expensive = [6, 12, 13];
         for number in expensive {
             let rule_set = cluster

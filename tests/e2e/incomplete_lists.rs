@@ -1,13 +1,13 @@
-//! Tests of incomplete lists of operations. If a rule set does not work, operations may be missing
-//! from a list. Then kubectl and the plugin `kubectl ifo` must print a warning, and `kubectl ifo
-//! wait` must not report that nothing is in flight.
+//! Tests of incomplete lists of operations. If a rule set does not work, its operations may be
+//! missing from a list. Then kubectl and the plugin `kubectl ifo` must print a warning. `kubectl
+//! ifo wait` must not report that nothing is in flight.
 
 use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
 use serde_json::json;
 
-/// Lists the operations of a namespace with kubectl, and returns its standard error, which contains
-/// the warnings.
+/// Lists the operations of a namespace with kubectl. Returns standard error, which contains the
+/// warnings.
 async fn kubectl_warning(cluster: &TestCluster, namespace: &str, user: Option<&str>) -> String {
     let kubectl = &cluster.control_plane.state.kubectl;
     let mut command = tokio::process::Command::new(kubectl);
@@ -106,8 +106,7 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         let warning = kubectl_warning(cluster, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // The test changes the object, so that the rule can be evaluated without an error. The rule
-        // does not match the changed object.
+        // After this change of the object, the rule no longer fails. It does not match the object.
         cluster.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));

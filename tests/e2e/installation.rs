@@ -1,6 +1,6 @@
-//! Tests of the installation with the steps in `docs/installation.md` and the real kubectl. Each
-//! test has a new control plane. There is no kubelet, so the Pods of the Deployment never run.
-//! Instead, the tests start the server as a process.
+//! Tests of the installation with the real kubectl and the steps in `docs/installation.md`. Each
+//! test has a new control plane. Without a kubelet, the Pods of the Deployment never run, so the
+//! tests start the server as a process.
 
 use crate::harness::{
     Caller, ControlPlane, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
@@ -74,7 +74,7 @@ impl<'a> Cluster<'a> {
         deleted.await.expect("the objects must exist");
     }
 
-    /// Returns the objects that `kubectl kustomize` prints for a folder of the repository.
+    /// Returns the objects that `kubectl kustomize` renders for a folder of the repository.
     pub async fn rendered(&self, folder: &str) -> Vec<Value> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let folder = folder
@@ -85,8 +85,8 @@ impl<'a> Cluster<'a> {
         serde_saphyr::from_multiple(&yaml).expect("kubectl must print YAML")
     }
 
-    /// Starts the server as a process, with the flags and rights of the installed Deployment.
-    /// Changes the Service so that the kube-apiserver connects to this process.
+    /// Starts the server as a process with the flags and rights of the installed Deployment.
+    /// Changes the Service, so that the kube-apiserver connects to this process.
     pub async fn server(&self) -> ServerProcess {
         let server = self.unrouted_server().await;
         let loopback = json!({"spec": {
@@ -108,7 +108,7 @@ impl<'a> Cluster<'a> {
         server
     }
 
-    /// Starts the server as [`Self::server`] does, but does not change the Service.
+    /// Starts the server as [`Self::server`] does, without a change of the Service.
     pub async fn unrouted_server(&self) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
@@ -127,8 +127,8 @@ impl<'a> Cluster<'a> {
         ServerProcess::start(dir, &deployment, &kubeconfig).await
     }
 
-    /// Registers the server: applies the kustomization in `apiservice`, sets the port of the server
-    /// process in the APIService, and waits until operations are served.
+    /// Registers the server: applies the kustomization in `apiservice`, writes the port of the
+    /// server process into the APIService, and waits until operations are served.
     pub async fn register(&self, server: &ServerProcess) {
         self.register_with("apiservice", server).await;
     }
@@ -139,8 +139,8 @@ impl<'a> Cluster<'a> {
         self.until_served().await;
     }
 
-    /// Applies a kustomization with the APIService, and sets the port of the server process in the
-    /// APIService.
+    /// Applies a kustomization with the APIService, and writes the port of the server process into
+    /// it.
     pub async fn apply_registration(&self, folder: &str, server: &ServerProcess) {
         self.with_folder("apply", folder).await;
         let port = json!({"spec": {"service": {"port": server.port()}}});
@@ -217,8 +217,8 @@ impl<'a> Cluster<'a> {
         (answer.code != 404).then(|| answer.ok())
     }
 
-    /// Returns the errors and warnings in the server's log. Warnings about interrupted watches are
-    /// left out, because they depend on the load of the machine.
+    /// Returns the errors and warnings in the server's log. Leaves out warnings about interrupted
+    /// watches, because they depend on the load of the machine.
     fn errors_and_warnings(&self) -> Vec<String> {
         let log = self.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
@@ -249,9 +249,8 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("before").await;
 
-        // The right to read a resource is installed together with a rule set that watches this
-        // resource. No rule set is installed yet, so the server must not have the right to read
-        // Pods.
+        // The right to read Pods is installed together with the rule sets that watch Pods. No rule
+        // set is installed yet, so the server must not have this right.
         assert!(!cluster.server_may("list", "pods").await);
         assert_eq!(cluster.rules_of("ifo-targets").await, Value::Null);
         let server = cluster.server().await;
@@ -263,14 +262,14 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         cluster.a_namespace_can_be_deleted("during").await;
         check_rights_of_a_pack(&cluster).await;
 
-        // The registration is deleted and created while the server runs.
+        // While the server runs, its registration is deleted and created again.
         let before = cluster.errors_and_warnings();
         cluster.with_folder("delete", "apiservice").await;
         cluster.a_namespace_can_be_deleted("unregistered").await;
         cluster.register(&server).await;
         assert_eq!(cluster.errors_and_warnings(), before);
 
-        // The server is removed with the same steps in reverse order.
+        // Removes the server with the steps of the installation in reverse order.
         let rule_sets = cluster.rule_sets().await;
         assert_eq!(rule_sets, ["certificate-rules", "own"]);
         cluster.with_folder("delete", "apiservice").await;
@@ -284,8 +283,8 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
 }
 
 /// Asserts that the rule sets in `rules/cert-manager` give the server the right to read
-/// certificates, and no other right. A rule set that watches Pods must report that the server may
-/// not read Pods.
+/// certificates, and no other right. Another rule set watches Pods. Its status must report that the
+/// server may not read Pods.
 async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
@@ -320,8 +319,8 @@ async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     assert!(message.contains("`kubectl ifo rules roles`"), "{message}");
 }
 
-/// Installs the server before the CRDs that the server needs. The server must work as soon as the
-/// CRDs exist. Returns the server.
+/// Installs the server before the CRDs that it needs. When the CRDs exist, the server must work
+/// without a restart. Returns the server.
 async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
     cluster.with_folder("apply", "deploy/persistence").await;
     let server = cluster.server().await;
@@ -384,9 +383,9 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             )
         })
         .await;
-        // The Deployment is available only if both replicas stay ready. Normally, a follower
-        // becomes unready 10 s after its last contact with the leader. Before the registration, the
-        // follower has no contact, but must stay ready.
+        // The Deployment is available only if both replicas stay ready. A follower usually becomes
+        // unready if it has not reached the leader for 10 s. Before the registration, the follower
+        // cannot reach the leader, but it must stay ready.
         let probe = Caller::new(follower.stranger());
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(13) {
@@ -394,8 +393,8 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             assert_eq!(answer.code, 200, "{answer:?}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // The follower has not copied the operations yet. So it must answer with 429, and not with
-        // an empty list.
+        // The follower has not copied the operations yet. It must answer with 429. An empty list
+        // would be wrong.
         let client = front_proxy(control_plane, follower.stranger());
         let admin = [
             ("X-Remote-User", "admin"),
@@ -421,8 +420,8 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         cluster.with_folder("apply", "rules/generic").await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
-        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. This
-        // operation stays in flight, because no node runs the Pods of the Deployment.
+        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. No
+        // node runs the Pods of the Deployment, so this operation stays in flight.
         let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
         let record = eventually("an operation is written as a custom resource", async || {
             let list = cluster.admin.get(records).await.ok();
@@ -439,8 +438,8 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         .await;
 
         // An administrator may forget to delete the APIService first. Then `kubectl delete -k
-        // deploy/persistence` must delete the APIService, too. The test kills the server, as the
-        // kubelet would do.
+        // deploy/persistence` must delete it, too. The test kills the server, which the kubelet
+        // would do in a cluster.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);

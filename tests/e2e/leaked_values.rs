@@ -1,6 +1,6 @@
-//! Tests for leaks: values of a watched object must never appear in the status of rule sets, in the
-//! log or in metrics. The reason is that users who may not read the object may still read statuses,
-//! the log or metrics.
+//! Tests for leaks of confidential values. Users who may not read an object may still read
+//! statuses, logs or metrics. So values of a watched object must not appear in the status of rule
+//! sets, in the log or in metrics.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set,
@@ -92,7 +92,7 @@ async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// Returns rule sets whose rules fail on the watched object. Each rule fails in another way.
+/// Returns rule sets whose rules fail on the watched object, each in another way.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -169,9 +169,9 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let namespace = cluster.namespace("zqxsubject").await;
         install(cluster, &VAULT).await;
         create_when_served(cluster, &VAULT, namespace, &vault()).await;
-        // This rule set does not fail. Its message contains a value of the object, so users who may
-        // read operations may read this value. This is the decision of the author of the rule set,
-        // and not a leak.
+        // This rule set works. Its message contains a value of the object, so users who may read
+        // operations can read this value. The author of the rule set has decided this, so it is not
+        // a leak.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         cluster.ready_rule_set(&shown).await;
@@ -205,7 +205,8 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         assert_no_value("the log", &log);
-        // The log must name the object on which a rule fails. Only administrators read the log.
+        // The log must name the object on which a rule fails, because only administrators read the
+        // log.
         let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
         assert!(
             log.lines().any(|line| failed(&line)),

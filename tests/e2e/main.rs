@@ -2,19 +2,20 @@
 //! `deploy/`. The tests send their requests with kubectl and with the kube crate.
 //!
 //! Most tests share one control plane and one server, which the first test starts. Each test has
-//! its own namespace and rule sets. While a test restarts the shared server or the kube-apiserver,
-//! no other test runs. Some tests, such as those of the installation, start their own control
-//! plane.
+//! its own namespace and rule sets. Some tests restart the shared server or the kube-apiserver, and
+//! no other test runs meanwhile. Some tests, such as those of the installation, start their own
+//! control plane.
 //!
-//! If this machine cannot run a control plane, the tests are skipped with a message. If the
-//! environment has `IFO_REQUIRE_E2E=1` or `CI=true`, the tests fail instead of being skipped. If
-//! `IFO_E2E_DIR` is set, all files of the run are kept in this folder.
+//! If this machine cannot run a control plane, the tests are skipped with a message. With
+//! `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, the tests fail instead. If `IFO_E2E_DIR` is
+//! set, all files of the run are kept in this folder.
 //!
 //! `IFO_E2E_GAPS=20` simulates an overloaded machine: every 20 seconds, the connections of the
 //! shared server to the kube-apiserver are interrupted for 3 seconds. Each interruption is a watch
 //! gap: the server sets `Detected=Unknown` on all operations until its watches work again.
 
-// Each test has many steps, so some tests are long. Comments contain names that look like code.
+// The tests have many steps, so some functions are long. Comments contain names that look like
+// code.
 #![allow(
     clippy::doc_markdown,
     clippy::format_push_string,

@@ -1,5 +1,5 @@
-//! Test with many targets. A target is a resource that the server watches because a rule set names
-//! it. The server reads sixty targets at the same time, and must stay below its memory limit.
+//! Test with sixty targets. A target is a resource that the server watches because a rule set names
+//! it. The server reads all targets at the same time, and must stay below its memory limit.
 
 use crate::harness::{CRD, Kind, TestCluster, crd, eventually, ok_if, rule_set, shared, text};
 use crate::hostile::peak_memory;
@@ -19,8 +19,7 @@ const GROUP: &str = "many.e2e.example.com";
 fn kinds() -> Vec<Kind> {
     let kind = |number: usize| Kind {
         api_version: "many.e2e.example.com/v1",
-        // The names are leaked, so that they live as long as the process. There are only sixty
-        // kinds.
+        // The names live as long as the process, because a leak of a few short names is harmless.
         kind: format!("Many{number:02}").leak(),
         plural: format!("many{number:02}s").leak(),
     };
@@ -48,10 +47,10 @@ async fn allow(cluster: &TestCluster) {
     cluster.apply(&[role, binding]).await;
 }
 
-/// Creates the objects of a target. One object has the status that a rule detects as an operation.
+/// Creates the objects of a target. A rule detects an operation on one of them.
 async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
-    // A new resource is served some time after its CRD is accepted.
+    // A new resource is served some time after the creation of its CRD.
     eventually(&format!("{} are served", kind.plural), async || {
         let answer = cluster.admin.get(&path).await;
         ok_if(answer.code == 200, answer)
@@ -112,7 +111,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         );
         drop(server);
 
-        // The CRDs are deleted, so that other tests run with fewer resources.
+        // The other tests run with fewer resources, because the CRDs are deleted here.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
             cluster.admin.delete(&path).await.ok();

@@ -1,5 +1,5 @@
-//! Tests of operations from their start to their end, as clients receive them: the fields of
-//! operations, the events of watches, and the reasons for the end.
+//! Tests of the operations that clients receive: their fields, the events of watches from start to
+//! end, and the reasons for the end.
 
 use crate::harness::{
     Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
@@ -368,8 +368,8 @@ fn a_rule_set_watches_only_its_namespaces() {
             cluster.namespace("out").await,
         );
         cluster.ready_rule_set(&migrating(inside)).await;
-        // Because of this second rule set, the server now watches VirtualMachines in all
-        // namespaces. The first rule set must still detect operations only in its own namespace.
+        // A second rule set makes the server watch VirtualMachines in all namespaces. The first
+        // rule set must still detect operations only in its own namespace.
         let both = format!("{inside}-all");
         let elsewhere = format!(
             "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
@@ -386,7 +386,7 @@ fn a_rule_set_watches_only_its_namespaces() {
             .until_operations(outside, &[("b", "Starting")])
             .await;
         // The server evaluates VirtualMachine `a` before `b`. The operation on `b` exists, so the
-        // evaluation of `a` is complete. The evaluation of `a` must not have created an operation.
+        // server has evaluated `a`. This must not have created an operation.
         assert_eq!(cluster.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
         cluster.admin.delete(&path).await.ok();
@@ -521,9 +521,9 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let namespace = cluster.namespace("flap").await;
         cluster.ready_rule_set(&migrating(namespace)).await;
         let mut events = cluster.watch(namespace).await;
-        // The status of a VirtualMachine changes for a moment and then changes back. If the host is
-        // busy, the debounce period can be over before the status changes back. Then the operation
-        // completes, and the test tries again with another VirtualMachine.
+        // The status of a VirtualMachine changes for a moment, and changes back. On a busy machine,
+        // the debounce period can end before the status changes back. Then the operation completes,
+        // and the test tries again with another VirtualMachine.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
             let name = attempts
@@ -562,8 +562,8 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         };
         let before = own(&cluster.operations(namespace).await);
         assert!(before.is_some());
-        // The test starts and ends another operation, which takes a whole debounce period. After
-        // that, the first operation must still exist.
+        // Another operation starts and ends, which takes a whole debounce period. Afterwards, the
+        // first operation must still exist.
         cluster.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));
@@ -657,8 +657,8 @@ fn a_change_of_a_subject_that_no_rule_reads_causes_no_event() {
             cluster.admin.merge(&path, &patch).await.ok();
         }
         cluster.machine(namespace, "b", "Migrating").await;
-        // The server reads changes of VirtualMachines in order. When the operation on `b` exists,
-        // the server has processed all earlier changes of the first VirtualMachine.
+        // The server reads changes of VirtualMachines in order. So when the operation on `b`
+        // exists, the server has processed all earlier changes.
         let seen = events
             .until("the second operation", |all| {
                 let found = all

@@ -1,5 +1,5 @@
-//! Tests of the records of completed operations (`operationrecords`): what clients read, who may
-//! read them, and that they are separate from the operations in flight.
+//! Tests of the records of completed operations (`operationrecords`): their contents, who may read
+//! them, and that lists and watches of operations do not contain them.
 
 use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
@@ -19,7 +19,7 @@ const RECORD: Kind = Kind {
 /// The API of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// Returns the items of a list of records, and fails if another kind is in the list.
+/// Returns the items of a list of records. Fails if the list contains another kind.
 #[track_caller]
 fn records(list: ApiAnswer) -> Vec<Value> {
     let list = list.ok();
@@ -54,7 +54,7 @@ async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
 }
 
 /// Runs the operation on a new VirtualMachine. The operation ends when the status of the
-/// VirtualMachine becomes `end`. Returns the operation as it was in flight.
+/// VirtualMachine becomes `end`. Returns the operation in its last state in flight.
 async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> Value {
     migrate(cluster, namespace, name, json!({"progress": 40})).await;
     let operation = eventually("the operation starts", async || {
@@ -243,7 +243,7 @@ fn lists_and_watches_of_operations_contain_no_records() {
             .await
             .remove(0);
 
-        // The operation and its record have the same name, but they are different resources.
+        // The operation and its record have the same name, but belong to different resources.
         let path = |kind: &Kind, object: &Value| {
             format!("{}/{}", kind.path(Some(namespace)), name_of(object))
         };
@@ -320,8 +320,8 @@ fn records_are_listed_in_pages() {
         }
         assert_eq!(pages, all);
 
-        // Other tests create records at the same time. The selector keeps the number of pages
-        // small.
+        // Other tests create records at the same time. The selector leaves out their records, so
+        // that there are few pages.
         let own_rules = format!("-l=ifo.kubevirt.io/ruleset={namespace}");
         let names =
             "-o=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";
@@ -341,7 +341,7 @@ fn records_are_listed_in_pages() {
         let is_own = |line: &&str| columns(line).first() == Some(&namespace);
         assert_eq!(table.lines().filter(is_own).count(), all.len(), "{table}");
 
-        // A token belongs to one resource.
+        // A continue token is valid for one resource only.
         let page = cluster.admin.get(&format!("{path}?limit=2")).await.ok();
         let token = text(&page, "/metadata/continue");
         let other = format!(
@@ -464,7 +464,7 @@ fn records_are_deleted_with_their_namespace() {
             .iter()
             .map(|it| text(it, "/metadata/uid").to_owned())
             .collect();
-        // This operation completes while the namespace is deleted.
+        // This operation completes while its namespace is being deleted.
         migrate(cluster, deleted, "active", json!({})).await;
         cluster
             .until_operations(deleted, &[("active", "Migrating")])

@@ -32,8 +32,8 @@ impl PluginOutput {
         }
     }
 
-    /// Returns standard error without the line about rule sets that do not work. This line can
-    /// appear because other tests create such rule sets.
+    /// Returns standard error without the line about rule sets that do not work. Other tests create
+    /// such rule sets, so this line can appear at any time.
     fn own_err(&self) -> String {
         let is_own = |line: &&str| !line.contains("not working");
         self.err.split_inclusive('\n').filter(is_own).collect()
@@ -58,8 +58,8 @@ fn start(cluster: &TestCluster, args: &[&str]) -> Child {
         .expect("the plugin must start")
 }
 
-/// Starts the plugin with the kubeconfig of the administrator. Returns the lines of its output,
-/// which are collected while the plugin runs. When the plugin exits, the line `exit CODE` is added.
+/// Starts the plugin with the kubeconfig of the administrator, and returns the lines of its output
+/// while it runs. When the plugin exits, the line `exit CODE` is added.
 fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
     let kubeconfig = &cluster.control_plane.state.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
@@ -78,7 +78,7 @@ pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
 /// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
-/// the operations. Then the function tries longer timeouts.
+/// the operations. Then a longer timeout is tried.
 async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
@@ -91,8 +91,8 @@ async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) 
     panic!("no {part:?} in {last}");
 }
 
-/// Creates a namespace, and a rule set for this namespace. The component of the rule set is unique,
-/// so that a test can select its operations by component.
+/// Creates a namespace, and a rule set for this namespace. The rule set has its own component, so
+/// that a test can select its operations by component.
 async fn namespace_with_component(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
@@ -117,8 +117,8 @@ fn list_get_and_summary_show_operations_in_flight() {
         assert_eq!(rows.len(), 3, "{}", said.out);
         assert!(rows[1].starts_with(namespace) && rows[1].contains("VirtualMachine/a"));
 
-        // The plugin's flag `-o` selects an operation. But users of kubectl expect that `-o` is the
-        // output format. So the plugin also accepts output formats after `-o`.
+        // The plugin's flag `-o` selects an operation. But users know `-o` as kubectl's flag for
+        // the output format. So the plugin also accepts output formats after `-o`.
         let said = run(cluster, &["list", "-n", namespace, "-o", "json"]).await;
         let listed = said.json()["items"].as_array().cloned().unwrap_or_default();
         assert_eq!(listed.len(), operations.len(), "{}", said.err);
@@ -240,8 +240,8 @@ fn watching_shows_changes_and_the_end() {
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
-        // The first operation changes only if the server's watch is interrupted (a watch gap). Each
-        // change prints its row again.
+        // The first operation changes only if the server's watch is interrupted (a watch gap).
+        // After each change, the plugin prints the row again.
         let gaps = events.now(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);
@@ -346,9 +346,9 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
             .expect("the message must contain a command");
         let hint: Vec<&str> = hint.split_whitespace().collect();
 
-        // The message contains a command, which gives the user the right to list operations in the
-        // namespace, with a role from `deploy/`. The test runs this command. It also gives the user
-        // the right to list namespaces.
+        // The message contains a command that gives the user the right to list operations in the
+        // namespace. The command uses a role from `deploy/`. The test runs this command, and also
+        // gives the user the right to list namespaces.
         let role = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/rbac/users.yaml");
         let to_user = format!("--user={user}");
         for args in [
@@ -383,7 +383,7 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
                 "note: you may not list operations in all namespaces; showing those in {namespace}\n"
             )
         );
-        // The user may not read all namespaces, so `wait` cannot know whether operations are in
+        // The user may not read all namespaces. So `wait` cannot know that no operation is in
         // flight.
         let said = run(cluster, &["wait", "--as", &user]).await;
         assert_eq!(said.code, 3, "{}", said.err);
@@ -410,8 +410,8 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         let completed = follow(cluster, &["wait", "-c", namespace, "--for", "completed"]);
         let quiet = start(cluster, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // The test waits until both commands have read the operation. Otherwise, the operation
-        // could complete before `wait --for completed` has read it.
+        // Both commands must have read the operation before it completes. Otherwise `wait --for
+        // completed` would not see it.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
             lines
@@ -451,15 +451,15 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             .await;
         let waited = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
-        // A rule set of another test can cause the server to list the VirtualMachines again. During
-        // this list, the exit code of the command is 3. So the command is repeated.
+        // A rule set of another test can make the server list the VirtualMachines again. During
+        // this list, the command exits with 3. So the command is repeated.
         eventually("wait --timeout=0 succeeds", async || {
             let said = run(cluster, &["wait", "-c", namespace, "--timeout", "0"]).await;
             ok_if(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
-        // The plugin finds the kind for the short name `cm` in the discovery of the cluster:
-        // ConfigMaps. No rule set watches ConfigMaps, so the command must fail.
+        // The short name `cm` stands for ConfigMaps, as the plugin learns from the cluster's
+        // discovery. No rule set watches ConfigMaps, so the command must fail.
         let none = run(
             cluster,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],

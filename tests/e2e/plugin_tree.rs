@@ -31,8 +31,8 @@ async fn ifo(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
     }
 }
 
-/// Returns the lines of a text without the age at the end of each line. Ages differ between two
-/// runs of the plugin.
+/// Returns the lines of a text without the age at the end of each line, because the age changes
+/// from run to run.
 fn without_ages(text: &str) -> Vec<String> {
     let lines = text.lines();
     lines
@@ -60,8 +60,8 @@ async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Value {
         }])
     };
     let machine = cluster.machine(namespace, "web", "Migrating").await;
-    // The ConfigMap has no operation, because no rule set watches ConfigMaps. So the plugin must
-    // read the ConfigMap to find its owner.
+    // No rule set watches ConfigMaps, so the ConfigMap has no operation. The plugin must read the
+    // ConfigMap to find its owner.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -98,8 +98,7 @@ fn the_tree_follows_owners_without_operations() {
         ];
         assert_eq!(without_ages(&said.out), expected, "{}", said.out);
 
-        // `--for` accepts a kind (`VirtualMachine/web`), and a plural with its API group
-        // (`virtualmachines.kubevirt.io/web`).
+        // The flag `--for` accepts a kind, and a plural with its API group.
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
             let said = ifo(cluster, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
@@ -208,7 +207,8 @@ fn describe_shows_rule_relatives_and_events() {
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
-        // If a user may only list operations, `describe` must name the facts that it cannot show.
+        // The user may list operations, and nothing else. So `describe` must name the facts that it
+        // cannot show.
         let user = format!("{namespace}-viewer");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

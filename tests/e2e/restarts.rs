@@ -1,5 +1,5 @@
-//! Tests of restarts of the kube-apiserver and of the server under test. After a restart, the
-//! operations in flight must still exist, and clients must get the correct state again.
+//! Tests of restarts of the kube-apiserver and of the server under test. After a restart, all
+//! operations in flight must still exist, and clients must receive the current state again.
 
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, VM, alone, columns, event_types, eventually, migrating,
@@ -81,8 +81,8 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = cluster.until_operations(namespace, &both).await;
         let follower = Follower::start(cluster, namespace);
         follower.until(&["a", "b"]).await;
-        // While the kube-apiserver is stopped, the server must still serve the operations in its
-        // memory. The test checks this with direct connections to the server.
+        // The kube-apiserver is stopped. The server must still serve the operations in its memory,
+        // so the test connects to it directly.
         let proxy = cluster.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
@@ -152,8 +152,8 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        // This ends the watches of the server. The server may start new watches before or after the
-        // deletion below.
+        // This command ends the watches of the server. The server may start new watches before or
+        // after the deletion below.
         cluster
             .control_plane
             .command("kill kube-apiserver")
@@ -212,14 +212,14 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         // kubectl must end without an error.
         kubectl.ended().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
-        // If a request arrives while the server stops, the answer has this warning, and kubectl
-        // prints it.
+        // If a request arrives while the server stops, the answer contains this warning, which
+        // kubectl prints.
         let is_warning = |line: &str| line.contains("operations may be missing");
         let is_row = |line: &&String| !is_log(line) && !is_warning(line);
         let lines: Vec<&String> = lines.iter().filter(is_row).collect();
         assert!(lines[0].starts_with("SUBJECT "), "{lines:?}");
-        // Rows can be repeated: after an interruption of the server's own watch, kubectl prints
-        // them again.
+        // If the server's own watch is interrupted, kubectl prints rows again, so rows can be
+        // repeated.
         let subjects: BTreeSet<Option<&str>> = lines[1..]
             .iter()
             .map(|line| columns(line).first().copied())

@@ -1,6 +1,6 @@
-//! Tests of the restore in persistence mode: at its start, a server reads operations from the
-//! custom resources that an earlier server has written. Each test starts its own server, and
-//! connects to it directly.
+//! Tests of restored operations in persistence mode. At its start, a server reads the custom
+//! resources that an earlier server has written. Each test starts its own server, and connects to
+//! it directly.
 
 use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, ok_if, text};
 use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
@@ -22,8 +22,8 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 }
 
 /// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
-/// `start`. The status stays the same, so the operation continues. A server that has not restored
-/// the operation would use this later time as the start of the operation.
+/// `start`. The status stays the same, so the operation continues. If a server does not restore the
+/// operation, it takes the later time as the start.
 async fn touch(cluster: &TestCluster, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("managedFields have a later time", async || {
@@ -59,8 +59,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
             cluster.machine(namespace, name, "Migrating").await;
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
-        // The test also waits for the operations, because the condition Ready is not enough: the
-        // shared server may have set it before the server of this test has read the rule set.
+        // The condition Ready does not show that this server has read the rule set, because the
+        // shared server may have set it. So the test also waits for the operations.
         eventually("all operations are in flight", async || {
             let shown = shown(&persisting).await;
             ok_if(shown.len() == 3, shown.len())
@@ -80,21 +80,20 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let written = writes(cluster).await;
-        // If the server did not restore the operation, it would use the time of this change as the
+        // If the server does not restore the operation, it takes the time of this change as the
         // start.
         touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
 
-        // The first list that the restarted server returns must already contain all operations.
+        // The first list of the restarted server must already contain all operations.
         let after = shown(&persisting).await;
         assert!(after.keys().eq(before.keys()), "{after:?}");
         for (name, operation) in &before {
             assert_eq!(identity(&after[name]), identity(operation));
         }
-        // When an operation is restored, the source of its start changes from `Detected` to
-        // `Restored`. Other sources stay the same, because the server can read such a start from
-        // the object again.
+        // A restored operation has the source `Restored` if its source was `Detected`. Any other
+        // source stays, because the server can read the start from the object again.
         let source = match text(&before["a"], "/status/startTimeSource") {
             "Detected" => "Restored",
             other => other,
@@ -114,8 +113,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         );
         assert!((writes(cluster).await - written).abs() < 0.5);
 
-        // A server without custom resources cannot know the earlier start. This checks that the
-        // test would notice if nothing was restored.
+        // A server without custom resources does not know the earlier start. So if nothing had been
+        // restored, the comparison above would have failed.
         let without_records = Persisting::start(cluster, &PLAIN).await;
         let without = shown(&without_records).await;
         assert_ne!(identity(&without["a"]), identity(&before["a"]));
@@ -170,7 +169,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
         cluster.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
         // When an operation becomes `Settling`, the server delays the write of its custom resource.
-        // But before the server exits, it must write this change.
+        // Before the server exits, it must write the delayed change.
         let delayed = crate::persistence::crs(cluster).await;
         assert_eq!(state(&delayed, uid), Some(json!("Progressing")));
         assert!(persisting.server.terminate().await.success());
@@ -222,7 +221,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         let changed = cluster.set_status(namespace, "b", "Running").await;
         let gone = format!("{}/c", VM.path(Some(namespace)));
         cluster.admin.delete(&gone).await.ok();
-        // Another client creates a custom resource for an operation that does not exist. The server
+        // Another client creates a custom resource of an operation that never existed. The server
         // must not restore it.
         let mut forged = crs[identity(&before["a"])[1]].clone();
         forged["metadata"] = json!({
@@ -249,9 +248,9 @@ fn a_killed_server_restores_everything_it_had_written() {
             },
         )
         .await;
-        // The debounce period of this operation ended while no server was running. The end of the
-        // operation must be the time at which the VirtualMachine changed, and not the time at which
-        // the next server started.
+        // The debounce period of this operation ended while no server was running. The operation
+        // must end at the time of the VirtualMachine's change. The start time of the next server
+        // would be wrong.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
         let ended: jiff::Timestamp = ended
             .as_str()

@@ -1,5 +1,5 @@
-//! Test of a Deployment rollout by the real controllers in kube-controller-manager. The shipped
-//! rules must detect the rollout and its end.
+//! Test of a rollout of a Deployment by the real controllers in kube-controller-manager. The
+//! shipped rules must detect the start and the end of the rollout.
 
 use crate::harness::{Kind, TestCluster, eventually, shared, text};
 use serde_json::{Value, json};
@@ -65,8 +65,8 @@ async fn in_flight(cluster: &TestCluster, namespace: &str, operation: &str) -> V
     .await
 }
 
-/// Does the work of the kubelets until no operation is left: sets new Pods to ready, and removes
-/// Pods that are being deleted. This is needed because the cluster has no nodes.
+/// Does the work of the kubelets until no operation is left, because the cluster has no nodes: sets
+/// new Pods to ready, and removes Pods that are being deleted.
 async fn complete(cluster: &TestCluster, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {
@@ -86,12 +86,12 @@ async fn complete(cluster: &TestCluster, namespace: &str) {
                 let sent = cluster
                     .admin
                     .send(http::Method::DELETE, &path, kind, now.to_string());
-                // A failure is ignored, because the Pod may already be deleted.
+                // The Pod may already be deleted, so a failure is ignored.
                 sent.await;
             } else if text(pod, "/status/phase") != "Running" {
                 let path = format!("{pods}/{name}/status");
-                // A failure is ignored, because the Pod may already be deleted. Then another Pod
-                // replaces it.
+                // The Pod may already be deleted and replaced by another Pod, so a failure is
+                // ignored.
                 cluster.admin.merge(&path, &ready).await;
             }
         }

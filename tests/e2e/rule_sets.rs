@@ -1,5 +1,5 @@
-//! Tests of rule sets: which ones the API server refuses, and which conditions the server writes to
-//! their status.
+//! Tests of rule sets: which rule sets the kube-apiserver refuses, and which conditions the server
+//! writes to the status of the others.
 
 use crate::harness::{
     RULE_SET, VM, alone, columns, condition, eventually, migrating, ok_if, rule_set, shared, text,
@@ -128,7 +128,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         let original = cluster.admin.get(definition).await.ok();
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let store = async |change: &dyn Fn(&mut Value)| {
-            // The kube-apiserver writes the status of the CRD, so a PUT can meet a conflict.
+            // The kube-apiserver also writes the CRD, so a PUT can meet a conflict.
             eventually("the CRD is changed", async || {
                 let mut object = cluster.admin.get(definition).await.ok();
                 object["spec"] = original["spec"].clone();
@@ -157,9 +157,9 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             )
         })
         .await;
-        // A watch that began before the change of the CRD delivers the object without the new
-        // field. The kube-apiserver ends this watch after some time. Then the next change of the
-        // object is delivered with the field.
+        // If a watch began before the change of the CRD, it delivers objects without the new field.
+        // The kube-apiserver ends this watch after some time. Then the next change of the object is
+        // delivered with the field.
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let mut changes = 0;
         let reported = eventually("UnknownFields", async || {
@@ -260,8 +260,8 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 
 #[test]
 fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
-    // These rule sets watch all namespaces, so they would detect additional operations in other
-    // tests.
+    // These rule sets watch all namespaces. If other tests ran at the same time, these rule sets
+    // would detect additional operations in them.
     alone(async |cluster| {
         let shipped = cluster.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
@@ -281,8 +281,8 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             let settled = cluster
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
-                    // Rules may fail on the VirtualMachines of other tests, whose status KubeVirt
-                    // would never write.
+                    // Rules may fail on the VirtualMachines of other tests, because these have
+                    // statuses that KubeVirt never writes.
                     let settled = ["InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
@@ -393,9 +393,9 @@ fn an_unchanged_status_is_not_rewritten() {
     shared(async |cluster| {
         let namespace = cluster.namespace("quiet").await;
         let ready = cluster.ready_rule_set(&migrating(namespace)).await;
-        // In this namespace, no object is evaluated, so the status must not change. The test waits
-        // until another rule set is Ready and has detected an operation. In this time, a server
-        // that writes repeatedly would have changed the resourceVersion.
+        // The rule set evaluates no object in this namespace, so its status must not change. The
+        // test waits until another rule set is Ready and has detected an operation. If the server
+        // wrote the status repeatedly, the resourceVersion would change in this time.
         let version = ready["metadata"]["resourceVersion"].clone();
         let other = cluster.namespace("quiet-other").await;
         cluster.ready_rule_set(&migrating(other)).await;
@@ -424,7 +424,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }], "watchActive": false, "observedGeneration": 1});
 
-        // The test simulates a write of a previous leader that arrives late.
+        // The test sends a write like that of a previous leader, which arrives late.
         let late = |uid: &Value, version: &str| {
             json!({
                 "metadata": {"uid": uid, "resourceVersion": version},
@@ -437,9 +437,8 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
-        // Release 0.1.0 wrote the status without naming a UID and a resourceVersion. An
-        // administrator can do the same. Such a write succeeds, and the server must repair the
-        // status.
+        // Release 0.1.0 wrote the status without a UID and a resourceVersion. An administrator can
+        // do the same. Such a write succeeds, so the server must repair the status.
         let edit = json!({"status": edited});
         let defaced = cluster.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&defaced), "{defaced}");
@@ -449,7 +448,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
         // The server must have written only once. The test waits until another rule set is Ready.
-        // In this time, a server that writes repeatedly would have changed the resourceVersion.
+        // If the server wrote repeatedly, the resourceVersion would change in this time.
         let other = cluster.namespace("edited-other").await;
         cluster.ready_rule_set(&migrating(other)).await;
         let later = cluster.admin.get(&path).await.ok();

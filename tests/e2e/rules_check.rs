@@ -1,5 +1,5 @@
-//! Test of `kubectl ifo rules check --cluster`. The command searches the schemas of the cluster for
-//! each field that rule expressions use.
+//! Test of `kubectl ifo rules check --cluster`. For each field that a rule expression reads, the
+//! command checks that the schemas of the cluster contain it.
 
 use crate::harness::shared;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
         assert!(out.contains("statefulsets: ok"), "{out}");
         assert_eq!(err.matches("error: ").count(), 1, "{err}");
 
-        // The shipped rule sets for built-in resources must read only fields that exist.
+        // The shipped rule sets for built-in resources must read existing fields only.
         let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules/generic");
         let (code, out, err) = check(&shipped).await;
         assert_eq!(code, Some(0), "{out}{err}");

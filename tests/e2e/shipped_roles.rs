@@ -1,8 +1,8 @@
 //! Tests that the shipped roles contain exactly the rights that the server needs.
 //!
-//! The test removes one rule of the roles at a time. Then it deletes the state of earlier replicas
-//! and starts two new replicas. If the server needs the removed rule, the audit log contains a
-//! refused request that the rule would allow.
+//! The test removes one rule of the roles at a time. For each removed rule, it deletes the state of
+//! earlier replicas and starts two new replicas. If the server needs the rule, the audit log
+//! contains a refused request that the rule would allow.
 
 use crate::harness::{
     ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, ok_if, rule_set,
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// The user name of the server's ServiceAccount.
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
-/// The target of the test's rule set: the resource that it watches. The server may not read this
-/// resource, so the server must write a status that reports this.
+/// The target of the test's rule set: the resource that it watches. The server may not read Pods,
+/// so it must write a status that reports this.
 const POD: Kind = Kind {
     api_version: "v1",
     kind: "Pod",
@@ -30,8 +30,8 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 struct Right {
     /// Path of the role, or of the binding.
     path: String,
-    /// The rules of the role without this part. None if this part is a whole binding, which is
-    /// deleted.
+    /// The rules of the role without the removed rule. None if the removed part is a binding, which
+    /// is deleted as a whole.
     rest: Option<Vec<Value>>,
     /// The removed rule.
     rule: Value,
@@ -55,8 +55,8 @@ impl Right {
                 && contains("verbs", text(event, "/verb"))
                 && self.names_object(event);
         }
-        // Requests between replicas are not in the audit log. But the replica that receives such a
-        // request sends a SubjectAccessReview, which is in the audit log.
+        // Requests between replicas are not in the audit log of the kube-apiserver. But the replica
+        // that receives such a request sends a SubjectAccessReview, which is in the audit log.
         let spec = &event["requestObject"]["spec"];
         spec["user"] == ACCOUNT
             && event["responseObject"]["status"]["allowed"] == false
@@ -66,8 +66,8 @@ impl Right {
                     && contains("verbs", text(spec, "/resourceAttributes/verb")))
     }
 
-    /// Returns true if the rule applies to the object of this event. If the request has no name,
-    /// returns true, too: requests that create or list objects have no name.
+    /// Returns true if the rule applies to the object of this event. Requests that create or list
+    /// objects have no name, so the rule always applies to them.
     fn names_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;
@@ -141,8 +141,8 @@ struct Installation<'a> {
 }
 
 impl Installation<'_> {
-    /// Deletes the state that earlier replicas left: their Lease, their CA, and what they wrote to
-    /// the APIService. Creates the rule set of the test again.
+    /// Deletes the state of earlier replicas: their Lease, their CA, and their changes of the
+    /// APIService. Creates the rule set of the test again.
     async fn reset(&self) {
         let admin = &self.cluster.admin;
         let lease = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
@@ -152,7 +152,7 @@ impl Installation<'_> {
         admin.merge(secret, &json!({"data": null})).await.ok();
         self.cluster.with_folder("delete", "apiservice").await;
         self.cluster.with_folder("apply", "apiservice").await;
-        // The rule set is created again, so that the new replicas must write its status.
+        // The rule set is new, so the new replicas must write its status.
         let rule_sets = RULE_SET.path(None);
         let deleted = admin.delete(&format!("{rule_sets}/rights")).await;
         assert!([200, 404].contains(&deleted.code), "{deleted:?}");
@@ -161,8 +161,8 @@ impl Installation<'_> {
         admin.post(&rule_sets, &new).await.ok();
     }
 
-    /// Starts two replicas. Does not wait until they are ready, because they may lack rights. The
-    /// processes end when the returned values are dropped.
+    /// Starts two replicas, and does not wait until they are ready, because they may lack rights.
+    /// The processes end when the returned values are dropped.
     async fn replicas(&self, attempt: usize) -> Vec<ServerProcess> {
         let mut replicas = Vec::new();
         for replica in ["a", "b"] {
@@ -199,7 +199,7 @@ impl Installation<'_> {
 }
 
 /// Returns true if the event is a refused request of the server's ServiceAccount. Requests for Pods
-/// are not counted, because the server may not read the target of the rule set.
+/// are expected to be refused, so they do not count.
 fn is_refusal(event: &Value) -> bool {
     text(event, "/user/username") == ACCOUNT
         && event["responseStatus"]["code"] == 403

@@ -1,5 +1,5 @@
-//! Tests of `kubectl ifo support-bundle` on a cluster, and of the flag `--from`, with which other
-//! commands of the plugin read such a bundle.
+//! Tests of `kubectl ifo support-bundle` on a cluster. Also tests the flag `--from`, with which
+//! other commands of the plugin read such a bundle instead of the cluster.
 
 use crate::harness::{
     Kind, RULE_SET, TestCluster, VM, eventually, migrating, ok_if, rule_set, shared,
@@ -116,7 +116,7 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
             "{access}"
         );
 
-        // All names of this test contain the name of its namespace.
+        // Every name in this test contains the name of its namespace.
         assert!(everything(&open).contains(namespace));
         let hidden = everything(&redacted);
         let at = hidden.find(namespace);
@@ -228,8 +228,8 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             "{}",
             other.err
         );
-        // The bundle does not contain the rule sets. So the plugin must report that it cannot check
-        // whether the component `unknown` exists.
+        // The bundle contains no rule sets. So the plugin must report that it does not know whether
+        // the component `unknown` exists.
         let said = run(cluster, &["list", "-c", "unknown", "--from", archive]).await;
         assert!(
             said.err.contains("does not contain the rule sets"),

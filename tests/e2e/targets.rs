@@ -1,6 +1,6 @@
 //! Tests of targets. A target is a resource that the server watches because a rule set names it.
-//! The CRD of a target can be installed later or removed, and the server may lack the right to read
-//! the target.
+//! The CRD of a target can be missing, installed later, or removed. The server can also lack the
+//! right to read the target.
 
 use crate::harness::{
     CRD, Kind, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set, shared, text,
@@ -13,7 +13,7 @@ const CLONE: Kind = Kind {
     kind: "VirtualMachineClone",
     plural: "virtualmachineclones",
 };
-/// A second kind of this sort.
+/// A second kind that the server may read and that no other test installs.
 const EXPORT: Kind = Kind {
     api_version: "export.kubevirt.io/v1beta1",
     kind: "VirtualMachineExport",
@@ -35,8 +35,8 @@ fn running(name: &str, target: &Kind) -> Value {
     )
 }
 
-/// Creates an object on which the rule set detects `Running`. If its kind is not served yet, tries
-/// again.
+/// Creates an object on which the rule set detects `Running`. Tries again while its kind is not
+/// served yet.
 async fn create_running(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},
@@ -143,7 +143,7 @@ fn a_missing_target_is_explained_in_status() {
             .await;
         let message = text(condition(&refused, "InvalidTarget"), "/message");
         assert!(message.contains("ships"), "{message}");
-        // After the resource in the rule set is corrected, the rule set must become Ready.
+        // When the rule set names an existing resource, it must become Ready.
         let path = format!("{}/{name}", RULE_SET.path(None));
         let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
         cluster.admin.merge(&path, &right).await.ok();

@@ -1,13 +1,13 @@
-//! Test of the server's writes to the cluster. The audit log of the kube-apiserver must show that
-//! the server writes only the documented objects, and that a new operation causes no write.
+//! Test of the server's writes to the cluster. According to the audit log, the server must write
+//! only the documented objects. A new operation must cause no write.
 
 use crate::harness::{TestCluster, alone, audited, migrating, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Returns the writes of the server's ServiceAccount so far. They include SubjectAccessReviews and
-/// TokenReviews, because the server sends these with POST.
+/// Returns the writes of the server's ServiceAccount so far. SubjectAccessReviews and TokenReviews
+/// are included, because they are POST requests.
 fn writes(cluster: &TestCluster) -> Vec<Value> {
     let mut events = audited(cluster);
     events.retain(|event| !matches!(text(event, "/verb"), "get" | "list" | "watch"));
@@ -77,8 +77,8 @@ fn the_server_writes_only_the_documented_objects() {
             statuses,
             "the server must not write for an operation: {new:?}"
         );
-        // The server updates the `lastEvaluationTime` of a rule set at most once in each
-        // `REQUEUE_INTERVAL` (5 s in the tests), and not for each operation.
+        // The server writes the `lastEvaluationTime` of a rule set at most once per
+        // `REQUEUE_INTERVAL` (5 s in the tests), even if there are more operations.
         let own = format!("/{namespace}");
         let own = new.iter().filter(|it| it.ends_with(&own)).count() as u64;
         let intervals = started.elapsed().as_secs() / 5;
@@ -120,8 +120,9 @@ fn the_server_writes_only_the_documented_objects() {
             .map(summary)
             .collect();
         assert!(other.is_empty(), "{other:?}");
-        // Each kind of write must have succeeded at least once. Some writes may be refused: a
-        // kube-apiserver that has just started refuses requests until it has read the roles.
+        // Each kind of write must have succeeded at least once. A kube-apiserver that has just
+        // started refuses requests until it has read the roles. So some writes may have been
+        // refused.
         let kind = |event: &Value| {
             let of = |field: &str| text(event, &format!("/objectRef/{field}")).to_owned();
             let verb = text(event, "/verb").to_owned();

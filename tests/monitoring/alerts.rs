@@ -30,7 +30,8 @@ fn promtool(programs: &Path, args: &[&str]) {
     let print = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (print(&output.stdout), print(&output.stderr));
     assert!(output.status.success(), "{args:?}: {out}\n{error}");
-    // promtool exits successfully if a file has no tests or no rules.
+    // If a file contains no tests or no rules, promtool exits successfully, but does not print this
+    // text.
     assert!(out.contains("SUCCESS"), "{args:?}: {out}\n{error}");
 }
 
@@ -48,7 +49,8 @@ fn alerts_fire_and_clear_and_are_silent_during_a_failover() {
     }
 }
 
-/// Returns true if a unit test checks that the alert fires and later does not fire any more.
+/// Returns true if the unit test checks that the alert fires, and that it no longer fires at a
+/// later time.
 fn fires_and_clears(unit_test: &Value, alert: &str) -> bool {
     let checks = unit_test["alert_rule_test"].as_array();
     let checks = checks.into_iter().flatten();
@@ -84,8 +86,8 @@ fn each_alert_has_a_severity_and_texts() {
         for annotation in ["summary", "description"] {
             assert!(!text(&rule["annotations"], &format!("/{annotation}")).is_empty());
         }
-        // Without the field `for`, an alert fires as soon as its condition is true, for example
-        // during each failover.
+        // Without the field `for`, an alert fires as soon as its condition is true. So it would
+        // fire during each failover.
         assert!(!text(&rule, "/for").is_empty(), "{rule}");
     }
 }

@@ -1,4 +1,5 @@
-//! Reads the queries of the Grafana dashboard, and tests the JSON of the dashboard.
+//! Reads the queries of the Grafana dashboard, and checks the layout and the data source of the
+//! dashboard.
 
 use crate::{items, parse, text};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ pub fn dashboard() -> Value {
     parse(DASHBOARD)
 }
 
-/// Returns the queries of all panels. They still contain the variables of Grafana.
+/// Returns the queries of all panels. They contain variables of Grafana.
 pub fn queries() -> Vec<PanelQuery> {
     let dashboard = dashboard();
     let panels = panels(&dashboard).filter(|panel| panel["type"] != "row");
@@ -34,8 +35,8 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     items(&dashboard["panels"]).iter()
 }
 
-/// Replaces the variables of Grafana in a query, as if a user had selected `All`.
-/// `$__rate_interval` becomes one minute.
+/// Replaces the variables of Grafana in a query by the values that Grafana uses when a user selects
+/// `All`. `$__rate_interval` becomes one minute.
 pub fn without_variables(expr: &str) -> String {
     let expr = expr
         .replace("$__rate_interval", "1m")

@@ -1,12 +1,12 @@
-//! Tests of the alerts about durations with a real server and a real Prometheus: operations become
-//! overdue or stalled, the alerts fire, and the alerts clear.
+//! Tests of the alerts about durations with a real server and a real Prometheus. Operations become
+//! overdue or stalled, so the alerts must fire. Then the alerts must clear.
 
 use crate::harness::{Demo, Folders, eventually};
 use crate::prometheus::{Prometheus, programs};
 use serde_json::{Value, json};
 
-/// Writes a rule set whose operations are overdue or stalled after a second. The operation
-/// `Stopping` is expected to take an hour, so it must not fire an alert.
+/// Writes a rule set whose operations are overdue or stalled after one second. The operation
+/// `Stopping` may take an hour, so no alert about it must fire.
 fn write_rule_set(folders: &Folders) {
     let state = |state: &str| format!("object.status.printableStatus == '{state}'");
     let rule_set = json!({
@@ -41,8 +41,8 @@ fn write_vm(folders: &Folders, name: &str, state: &str, percent: u8) {
     folders.put(&folders.objects, &format!("{name}.json"), &vm.to_string());
 }
 
-/// Returns the alerts `OperationOverdue` and `OperationStalled` in Prometheus, pending and firing
-/// ones.
+/// Returns the alerts `OperationOverdue` and `OperationStalled` that are pending or firing in
+/// Prometheus.
 async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     let answer = prometheus.get("alerts", &[]).await;
     let alerts = answer["alerts"].as_array().expect("it is a list").iter();
@@ -52,7 +52,7 @@ async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     alerts.cloned().collect()
 }
 
-/// Waits until exactly one of the two alerts exists and fires, and returns it.
+/// Waits until exactly one of these alerts exists, and is firing. Returns this alert.
 async fn fired(prometheus: &Prometheus, name: &str) -> Value {
     eventually(&format!("only the alert {name} fires"), async || {
         let alerts = alerts(prometheus).await;
@@ -79,7 +79,8 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
         write_vm(&folders, name, "Running", 0);
     }
     let demo = Demo::start(&folders.args()).await;
-    // The operations start after the first list, so the server knows how long they take.
+    // The operations start after the first list. So the server observes their start, and knows
+    // their duration.
     demo.wait_for_operations(&[]).await;
     let prometheus = Prometheus::start(&programs, &demo, Some("1s")).await;
     cleared(&prometheus).await;
@@ -107,7 +108,7 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
     assert_eq!(alert["labels"]["operation"], "Copying");
     let summary = &alert["annotations"]["summary"];
     assert_eq!(*summary, "Copying of tests makes no progress");
-    // With a progress of 100 %, the operation is not stalled, although it is still in flight.
+    // At a progress of 100 %, the operation is in flight, but not stalled.
     write_vm(&folders, "disk", "Copying", 100);
     cleared(&prometheus).await;
     demo.wait_for_operations(&["db Stopping", "disk Copying"])

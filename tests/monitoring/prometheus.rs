@@ -34,8 +34,8 @@ pub fn programs() -> Option<PathBuf> {
     }
 }
 
-/// Prints that the current test is skipped. But if the environment has `IFO_REQUIRE_E2E=1` or
-/// `CI=true`, fails instead.
+/// Prints that the current test is skipped. If the environment has `IFO_REQUIRE_E2E=1` or
+/// `CI=true`, fails the test instead.
 fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -44,13 +44,13 @@ fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("a test with Prometheus").to_owned();
-    // `eprintln` is not used, because Rust's test runner hides the output of `eprintln` if the test
-    // passes.
+    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
 /// Writes the groups of the `PrometheusRule` to a file that Prometheus reads. `hold` replaces the
-/// field `for` of all alerts: the time for which a condition must be true before its alert fires.
+/// field `for` of all alerts, which is the time for which a condition must be true before its alert
+/// fires.
 pub fn write_rules(file: &Path, hold: Option<&str>) {
     let mut rule: Value =
         serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))
@@ -63,7 +63,7 @@ pub fn write_rules(file: &Path, hold: Option<&str>) {
         }
     }
     let groups = json!({"groups": items(&rule["spec"]["groups"])});
-    // Prometheus reads YAML. JSON is valid YAML.
+    // Prometheus reads YAML, and JSON is valid YAML.
     std::fs::write(file, groups.to_string()).expect("the folder must be writable");
 }
 
@@ -78,7 +78,7 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Starts Prometheus on a free port of 127.0.0.1. Prometheus scrapes the demo once a second,
-    /// over TLS and with the token of the demo's administrator. `hold` is that of [`write_rules`].
+    /// over TLS, with the token of the demo's administrator. [`write_rules`] describes `hold`.
     pub async fn start(programs: &Path, demo: &Demo, hold: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = |name: &str| folder.path().join(name);
@@ -152,8 +152,8 @@ impl Prometheus {
         answer["data"].take()
     }
 
-    /// Evaluates a query at the current time, and returns the values of all series. The value `NaN`
-    /// is left out: a query yields `NaN` if it divides zero by zero, or if a histogram is empty.
+    /// Evaluates a query at the current time, and returns the values of all series, without the
+    /// value `NaN`. A query yields `NaN` if it divides zero by zero, or if a histogram is empty.
     pub async fn query(&self, query: &str) -> Vec<String> {
         let data = self.get("query", &[("query", query)]).await;
         let series = data["result"].as_array().expect("the result is a vector");

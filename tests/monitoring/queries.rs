@@ -6,8 +6,8 @@ use crate::prometheus::{Prometheus, programs};
 use crate::{alerting_rules, items, metrics_in, text};
 use serde_json::Value;
 
-/// The metrics that have no values in the demo, each with the reason. A query that uses such a
-/// metric must return no values. All other queries of the dashboard must return values.
+/// The metrics that have no values in the demo, each with the reason. If a query uses one of these
+/// metrics, it must return no values. Every other query of the dashboard must return values.
 const WITHOUT_VALUES: [(&str, &str); 15] = [
     ("ifo_feed_relists_total", RECORDED),
     ("ifo_evaluation_failures_total", "no shipped rule fails"),
@@ -39,8 +39,8 @@ const RECORDED: &str = "the demo plays recordings, which it reads once";
 const OWN_USERS: &str = "the demo authenticates and authorizes its users itself";
 const NOT_PERSISTENT: &str = "the demo cannot write custom resources";
 
-/// Returns the reason why a query has no values in the demo. Returns None if the query must have
-/// values.
+/// Returns the reason why a query returns no values in the demo. Returns None if the query must
+/// return values.
 fn reason(query: &str) -> Option<&'static str> {
     let used = metrics_in(query);
     let mut excepted = WITHOUT_VALUES.iter();
@@ -53,7 +53,7 @@ async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
     let Some(programs) = programs() else { return };
     let demo = Demo::start(&[]).await;
     let prometheus = Prometheus::start(&programs, &demo, None).await;
-    // The list and the watch cause values of the metrics about requests and watches.
+    // This watch and the lists below give values to the metrics about requests and watches.
     let _watch = demo
         .watch(&format!("{OPERATIONS}?watch=true"), "application/json")
         .await;

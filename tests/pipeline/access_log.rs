@@ -1,5 +1,5 @@
-//! Tests of the access log, in which the server logs requests. The server logs requests only if its
-//! verbosity is at least 1. It must never log credentials or text that could forge a log line.
+//! Tests of the access log: the log lines about requests. The server writes these lines only if its
+//! verbosity is at least 1. They must not contain credentials or text that could forge a log line.
 
 use crate::demo::{Demo, OPERATIONS};
 use crate::hostile_connections::token;

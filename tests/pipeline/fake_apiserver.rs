@@ -1,7 +1,7 @@
-//! A fake kube-apiserver for tests. It sends correct answers to the requests that `ifo-apiserver`
-//! sends at its start. For list and watch requests of other resources, a script of the test decides
-//! the answer, which can contain invalid data. The fake writes HTTP/1.1 without a library, because
-//! HTTP libraries do not send invalid messages.
+//! A fake kube-apiserver for tests. It answers the requests that `ifo-apiserver` sends at its start
+//! as a kube-apiserver does. The test decides the answers to list and watch requests of other
+//! resources with a script. These answers can be invalid, so the fake writes HTTP/1.1 without a
+//! library. HTTP libraries do not send invalid messages.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -25,13 +25,13 @@ pub const STREAM: &str =
 pub enum Step {
     /// Send these bytes.
     Send(Vec<u8>),
-    /// Send each item of an iterator. Each item is created only when it is sent, so that the fake
+    /// Send each item of an iterator. An item is created only when it is sent, so that the fake
     /// needs little memory.
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
-    /// Wait until the server has written a status of the resource's rule set that contains this
-    /// text.
+    /// Wait until the server has written a status of this resource's rule set, and the status
+    /// contains this text.
     WaitForStatus(&'static str),
     /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
     WaitForStage(usize),
@@ -89,7 +89,8 @@ struct FakeApiserverState {
     /// All statuses that the server has written, by the name of the rule set.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
     stage: Mutex<usize>,
-    /// The path whose requests are never answered, if there is one, and the number of its requests.
+    /// The path whose requests are never answered, and the number of these requests so far. None if
+    /// the fake answers all requests.
     unanswered: Option<(&'static str, AtomicUsize)>,
 }
 
@@ -112,9 +113,9 @@ impl FakeApiServer {
         .await;
     }
 
-    /// Starts a fake that serves these resources. For each resource, the fake serves a rule set
-    /// with the name of the resource. The rule set detects an operation `Busy` on each object in
-    /// the state `Busy`.
+    /// Starts a fake that serves these resources. For each resource, it also serves a rule set with
+    /// the name of the resource. The rule set detects the operation `Busy` on each object in the
+    /// state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }
@@ -137,7 +138,7 @@ impl FakeApiServer {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let state = Arc::clone(&serving);
-                // An error is ignored, because the server can close a connection at any time.
+                // The server can close a connection at any time, so an error is ignored.
                 tokio::spawn(async move { state.answer(stream).await.ok() });
             }
         });

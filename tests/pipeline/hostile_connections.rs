@@ -166,7 +166,7 @@ async fn idle_connections_cost_little_and_block_no_one() {
 }
 
 /// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests
-/// below write HTTP/2 frames without a library, because no library sends invalid sequences of
+/// below write HTTP/2 frames themselves, because HTTP libraries do not send invalid sequences of
 /// frames.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -212,8 +212,8 @@ pub fn token(demo: &Demo) -> String {
 fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
-        // These bytes are the headers `:method: GET` and `:scheme: https`, and the name `:path`, as
-        // indexes of the static table.
+        // The headers `:method: GET` and `:scheme: https`, and the name `:path`, as indexes of the
+        // static table.
         vec![0x82, 0x87, 0x04],
         text(path),
         vec![0x01],
@@ -265,10 +265,9 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches belong to one user, so the limit for one user is raised.
+    // All watches of this test belong to one user, so its limit is raised.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
-    // This call also waits until the server serves operations. Before that, the server refuses
-    // watches.
+    // This call waits until the server serves operations. An earlier watch would be refused.
     assert_others_are_served(&demo).await;
     let watch = watch_headers(&demo);
     let mut stream = tls(&demo, b"h2").await;
@@ -291,7 +290,8 @@ async fn unread_watches_cost_little_and_end_when_reset() {
 async fn endless_headers_are_aborted() {
     const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
-    // The header `a: b` many times, encoded as literals that are never indexed (RFC 7541, 6.2.3).
+    // The header `a: b` many times. It is encoded as a literal that is never indexed (RFC 7541,
+    // 6.2.3).
     let more = b"\x10\x01a\x01b".repeat(3_000);
     let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
     for _ in 0..4_000 {
@@ -334,8 +334,8 @@ async fn floods_of_pings_and_settings_cost_little() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
-    // SETTINGS_HEADER_TABLE_SIZE with the largest value, and SETTINGS_INITIAL_WINDOW_SIZE with 0
-    // (RFC 9113, 6.5.2).
+    // The largest SETTINGS_HEADER_TABLE_SIZE, and the value 0 for SETTINGS_INITIAL_WINDOW_SIZE (RFC
+    // 9113, 6.5.2).
     const GREEDY: [u8; 12] = [0, 1, 0xff, 0xff, 0xff, 0xff, 0, 4, 0, 0, 0, 0];
     let demo = Demo::start(&[]).await;
     assert_others_are_served(&demo).await;

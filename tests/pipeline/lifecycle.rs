@@ -1,5 +1,5 @@
-//! Tests of the life of the server process: how the real binary stops after a signal, and the
-//! addresses that it listens on.
+//! Tests of the start and the end of the server process: how the real binary stops after a signal,
+//! and on which addresses it listens.
 
 use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
 use crate::fake_apiserver::FakeApiServer;
@@ -18,23 +18,22 @@ fn spawn(mut command: Command) -> (Child, OutputLines) {
     (child, log)
 }
 
-/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the signal
-/// would kill the process, and there would be no exit code. In a container, where the server is PID
-/// 1, a process without a signal handler would not even stop.
+/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the kernel
+/// would kill the process, and there would be no exit code. In a container, the server has PID 1,
+/// and the kernel would even ignore the signal.
 async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
     signal(child.id().unwrap(), name);
     let code = wait_for_exit(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
-    // A ready server delays its stop, so that clients can move to another replica. It logs this
-    // delay with this text. A server that was never ready has no clients, so it must stop without
-    // this delay.
+    // A ready server delays its stop, so that clients can move to another replica, and logs the
+    // text below. A server that was never ready has no clients, so it must stop without this delay.
     let is_delay = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_stops_the_server_from_its_first_moment() {
-    // The kernel completes connections to this listener, but no request is ever read or answered.
+    // The kernel accepts connections to this listener, but the test never reads from them.
     let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), &unread.local_addr().unwrap().to_string());
@@ -57,8 +56,8 @@ async fn a_signal_stops_the_server_while_it_reads_an_endless_kubeconfig() {
     assert!(made.unwrap().success());
     for name in ["TERM", "INT"] {
         let (child, log) = spawn(command(folder.path(), Certificate::Given));
-        // Opening a FIFO for writing blocks until the server opens it for reading. While the FIFO
-        // is open for writing, the server does not reach the end of the file.
+        // Opening a FIFO for writing blocks until the server opens it for reading. While the writer
+        // is open, the server does not reach the end of the file.
         let _writer = open_for_writing(&kubeconfig).await;
         assert_signal_stops(child, &log, name).await;
     }

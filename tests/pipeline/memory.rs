@@ -1,25 +1,23 @@
-//! Test of the memory that the server needs at its start, when it lists many resources with large
-//! objects.
+//! Test of the server's memory during its start: it lists many resources with large objects.
 
 use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM, Script, Step, failure};
 use crate::server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Number of targets, which are the resources that rule sets watch. The server lists all targets at
-/// its start.
+/// Number of targets: resources that rule sets name. The server lists all targets at its start.
 const TARGETS: usize = 60;
 
-/// Number of objects of each target. The server reads only a few objects at once, so its peak
-/// memory must not depend on this number. `make soak-memory` sets this number to 5,000, so that the
+/// Number of objects of each target. The server decodes one object after the other, so its peak
+/// memory must not depend on this number. `make soak-memory` sets the number to 5,000. Then the
 /// objects have 6 GB in total.
 const OBJECTS: usize = 500;
 
 /// Size of an object in bytes. Most of it is a long list of conditions.
 const SIZE: usize = 20_000;
 
-/// Largest resident memory of the server in MiB. This is less than half of the Deployment's memory
-/// limit. Before the first list, a debug build of the server needs about 45 MB.
+/// Largest resident memory of the server in MiB. It is less than half of the Deployment's memory
+/// limit of 320 MiB. Before the first list, a debug build of the server needs about 45 MB.
 const MAX_MIB: u64 = 120;
 
 /// Time without progress after which the test fails.
@@ -38,8 +36,8 @@ fn parameter(query: &str, name: &str) -> Option<usize> {
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// Returns an object as an element of a JSON array. Only the last object of a target is in the
-/// state `Busy`.
+/// Returns an object as an element of a JSON array. If it is the last object of its target, its
+/// state is `Busy`.
 fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     let state = if last { "Busy" } else { "Idle" };
     let comma = if first { "" } else { "," };
@@ -58,8 +56,8 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// Returns a page of a list. As in lists of custom resources from a kube-apiserver, `metadata` is
-/// the last field.
+/// Returns a page of a list. `metadata` is the last field, as in a kube-apiserver's lists of custom
+/// resources.
 fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let next = if to < all {
         to.to_string()
@@ -109,8 +107,8 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
             .sum::<usize>()
     };
     let (mut before, mut last_progress) = (0, Instant::now());
-    // Only the last object of a target is in the state `Busy`. So when the operation on this object
-    // exists, the server has read the whole target.
+    // The last object of each target has the state `Busy`. So when its operation exists, the server
+    // has read the whole target.
     let last = format!("n{} Busy", all - 1);
     let expected = vec![last; TARGETS];
     while server.active().await != expected {

@@ -1,6 +1,5 @@
-//! Tests of odd objects: watched objects that are invalid or very large. The server must evaluate
-//! or skip such an object, report objects that it cannot evaluate, and continue with the next
-//! object.
+//! Tests of watched objects that are invalid or very large. The server must evaluate such an
+//! object, or skip it and report it. Then it must continue with the next object.
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
@@ -8,8 +7,8 @@ use crate::fake_apiserver::{
 };
 use crate::server::RunningServer;
 
-/// Size in bytes of an object that the server still evaluates. etcd accepts only much smaller
-/// objects.
+/// Size in bytes of the largest object in these tests that the server must evaluate. It is much
+/// larger than an object that etcd accepts.
 const LARGE: usize = 7_000_000;
 
 /// Size in bytes of an object that is larger than the server's limit for one object.
@@ -18,8 +17,8 @@ const TOO_LARGE: usize = 20_000_000;
 /// Text in the status of a rule set that reports an object above the limit.
 const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
-/// Returns unusual objects on which no rule can detect an operation: they have no valid name or
-/// state, or are not valid JSON.
+/// Returns invalid objects on which no operation can be detected. They have no valid name or state,
+/// or are not valid JSON.
 fn odd() -> Vec<Vec<u8>> {
     let mut odd: Vec<Vec<u8>> = [
         r"{}",
@@ -53,7 +52,7 @@ fn odd() -> Vec<Vec<u8>> {
     odd
 }
 
-/// Returns unusual objects on which the rule set must detect an operation, each with its name.
+/// Returns unusual objects on which the rule set must detect an operation, with their names.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -115,9 +114,9 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     server.assert_healthy_within(128);
 }
 
-/// Answers the requests for a resource with three objects: `small`, `large`, and `grown`, which
-/// grows above the limit and then shrinks. If `watch_list` is false, the fake kube-apiserver does
-/// not support WatchList.
+/// Answers the requests for a resource with three objects: `small`, `large`, and `grown`. The
+/// object `grown` grows above the limit and then shrinks. If `watch_list` is false, the fake
+/// kube-apiserver does not support WatchList.
 fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
@@ -146,9 +145,9 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // The object `grown` grows above the limit, and the server reports this. Then the watch
-    // expires. The next list contains the object, which is still too large. At last, the object
-    // shrinks again.
+    // These steps happen one after the other: `grown` grows above the limit, and the server reports
+    // this. The watch expires. The next list contains `grown`, which is still too large. At last,
+    // `grown` shrinks again.
     let grows = [
         Step::WaitForStage(1),
         Step::send(event("MODIFIED", &grown[2])),

@@ -1,4 +1,4 @@
-//! Test of hostile rule sets. Their expressions are invalid, or expensive to compile or to
+//! Test of hostile rule sets, whose expressions are invalid, or expensive to compile or to
 //! evaluate. The server must report these expressions, limit their cost, and continue to evaluate
 //! other rule sets.
 
@@ -95,7 +95,7 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
             if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
-            // The message is empty if the expression is harmless. Otherwise it reports that an
+            // A harmless expression has no message. Otherwise, the message reports that an
             // evaluation was stopped because of its cost.
             let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
             Some((name, message.to_owned()))
@@ -118,9 +118,8 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
         );
         assert!(message.chars().count() <= 1024, "{name}: {message}");
     }
-    // Two kinds of expressions can be harmless, so they need not be reported: many negations of a
-    // constant, and regular expressions that are small enough to compile. All other expressions
-    // must be reported.
+    // Two kinds of these expressions can be harmless: many negations of a constant, and regular
+    // expressions that are small enough to compile. The server must report all others.
     let has_no_message = |number: usize| {
         let name = name(number);
         results

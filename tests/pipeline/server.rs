@@ -1,5 +1,5 @@
-//! Helpers for tests of the server with a fake kube-apiserver. They start the real binary with the
-//! fake of `fake_apiserver.rs`, and send requests to the started server.
+//! Starts the real server with the fake kube-apiserver of `fake_apiserver.rs`, and sends requests
+//! to the server.
 
 use crate::demo::{DEADLINE, OPERATIONS, active, binary, eventually, signal, wait_for_exit};
 use crate::fake_apiserver::FakeApiServer;
@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Flags that make the tests faster. The results of the tests do not depend on these flags.
+/// Flags with short times, so that the tests are faster.
 const QUICK: [&str; 3] = [
     "--requeue-interval=1s",
     "--debounce-threshold=0",
@@ -48,7 +48,7 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
 }
 
 /// Returns a command that starts the server with the files in `folder`. The server writes its port
-/// to the file `port` there.
+/// to the file `port` in this folder.
 pub fn command(folder: &Path, certificate: Certificate) -> Command {
     let mut command = binary(&QUICK);
     command
@@ -180,8 +180,8 @@ impl RunningServer {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asserts that the server still runs, has not panicked, and has never needed more memory than
-    /// `mebibytes`. Returns the peak of the server's memory in bytes.
+    /// Asserts that the server still runs, has not panicked, and has never needed more than
+    /// `mebibytes` MiB of memory. Returns the peak of its memory in bytes.
     pub fn assert_healthy_within(&mut self, mebibytes: u64) -> u64 {
         assert!(
             self.child.try_wait().unwrap().is_none(),

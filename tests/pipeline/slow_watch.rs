@@ -11,15 +11,15 @@ use tokio::time::timeout;
 
 /// Number of VirtualMachines. All VirtualMachines change together.
 const MACHINES: usize = 300;
-/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. The
-/// changes of all rounds have twice the size of the server's ring buffer of changes.
+/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. All
+/// changes together have twice the size of the server's ring buffer of changes.
 const TIMES: usize = 12;
 
 /// Size of the server's ring buffer of changes in bytes (`RING_BOUNDS` in `src/app.rs`).
 const RING: usize = 12 << 20;
 
-/// Starts a watch on a new connection. The flow-control windows have 65,535 bytes, the small
-/// default size of HTTP/2.
+/// Starts a watch on a new connection. The flow-control window has the default size of HTTP/2,
+/// 65,535 bytes, which is small.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
     let io = TokioIo::new(tls(demo, b"h2").await);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -79,8 +79,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
             write_machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // `next` fails if it waits too long. So this loop also checks that the slow client
-                // does not delay this watch.
+                // `next` fails if it waits too long. So this loop also checks that the client that
+                // does not read delays no other watch.
                 let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -91,11 +91,11 @@ async fn an_unread_watch_ends_without_affecting_others() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // For some seconds, the ring buffer may be larger than its limit, because changes of the last
-    // 10 s are always kept.
+    // The ring buffer always keeps the changes of the last 10 s, so for some seconds it may be
+    // larger than its limit.
     wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
     // When the slow client reads again, it first receives the events that the server had already
-    // sent. Then it receives an error, because the server no longer has the next changes.
+    // sent. Then it receives an error, because the ring buffer no longer has the following changes.
     let mut received = Vec::new();
     let to_the_end = async {
         while let Some(frame) = unread.frame().await {

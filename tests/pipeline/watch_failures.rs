@@ -1,6 +1,6 @@
-//! Tests of failures of watches and lists. A fake kube-apiserver answers with invalid data. The
-//! server must report each failure in the status of the rule set, and must recover when the data is
-//! valid again.
+//! Tests of watches and lists that fail because a fake kube-apiserver sends invalid data. The
+//! server must report each failure in the status of the rule set. When the data is valid again, the
+//! server must recover.
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
@@ -8,8 +8,8 @@ use crate::fake_apiserver::{
 };
 use crate::server::RunningServer;
 
-/// Returns a resource name and a script for its requests. The script sends invalid data until the
-/// status of the rule set contains `reported`. After that, it sends valid data.
+/// Returns the name of a resource and the script for its requests. The script sends invalid data
+/// until the status of the rule set contains `reported`. Then it sends valid data.
 fn invalid_until_reported(
     name: &'static str,
     reported: &'static str,
@@ -55,9 +55,8 @@ const CODES: [&str; 22] = [
 fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
         let mut steps = valid_watch("codes");
-        // Each code is sent twice: once among the initial events, and once after all initial
-        // events. After an error among the initial events, the server must use a list instead of
-        // initial events.
+        // Each code is sent twice: once among the initial events, and once after them. If an error
+        // comes among the initial events, the server must read the objects with a list instead.
         if let Some(code) = CODES.get(request.nth / 2) {
             let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);
@@ -67,8 +66,8 @@ fn scripts() -> Vec<(&'static str, Script)> {
         }
         steps
     });
-    // For this resource, the fake kube-apiserver does not support WatchList. At first, the pages of
-    // its lists are invalid.
+    // For this resource, the fake kube-apiserver does not support WatchList. The first pages of its
+    // lists are invalid.
     let page: Script = Box::new(|request| {
         let is_reported = request.statuses.contains("unintelligible");
         match (request.is_watch_list(), request.is_watch()) {

@@ -1,14 +1,13 @@
 //! Test of two replicas (processes) of the server that belong to adjacent releases. The newer
 //! release has a field of operations that the older release does not know.
 //!
-//! First, the replica of the newer release is the leader, which detects operations. Then the
-//! replica of the older release leads, and then the newer one again. The replica that does not lead
-//! is a follower: it copies the leader's operations. The follower must copy them exactly, including
-//! the field.
+//! The replica of the newer release leads first, then the replica of the older release, then the
+//! newer one again. The leader detects operations. The other replica is a follower, which copies
+//! the leader's operations. The copies must be exact, including the field that the older release
+//! does not know.
 //!
-//! The older release is the code as it is. The newer release is the same code, built with the Cargo
-//! feature `neighbour-release`. This feature adds the field to the wire types, and so to the
-//! objects and to the OpenAPI document.
+//! The older release is the current code. The newer release is the same code with the Cargo feature
+//! `neighbour-release`, which adds the field to the wire types.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -35,12 +34,12 @@ const FIELD: &str = "neighbourField";
 /// The value that the newer release writes into the field.
 const VALUE: &str = "known";
 
-/// Prefix of the names of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The
-/// check of the field ignores these VirtualMachines.
+/// Prefix of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The checks of
+/// the field ignore them.
 const WATCHED: &str = "watched-";
 
-/// Environment variables of the replicas. `RETAIN_COMPLETED_IFOS` keeps completed operations, so
-/// that the test also covers completed operations.
+/// Environment variables of the replicas. `true` keeps completed operations, so that the test
+/// covers them, too.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
 /// Index of the replica of the newer release, which has the field.
@@ -84,8 +83,7 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
         test.start_again(NEWER).await;
         test.assert_replicas_agree(&["kept", "ended"]).await;
 
-        // The newer release takes over again. Its replica has copied all operations from the older
-        // release.
+        // The newer release takes over again. It has copied all operations from the older release.
         let before = test.hand_over(OLDER, NEWER).await;
         test.create(&["of-newer"]).await;
         test.step("changed").await;
@@ -103,8 +101,8 @@ type Objects = BTreeMap<String, Value>;
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch at the replica `leader`. After a handover, this watch began before the replica
-    /// became the leader.
+    /// A watch at the leader. It was started before this replica became the leader, so it covers
+    /// the handover.
     client: Events,
     /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
@@ -137,8 +135,8 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    /// Asserts that the OpenAPI document of a replica has the field (`expected` is true) or lacks
-    /// the field (`expected` is false).
+    /// Asserts that the OpenAPI document of a replica has the field. If `expected` is false,
+    /// asserts that the document lacks the field.
     async fn assert_openapi_field(&self, replica: usize, expected: bool) {
         let path = "/openapi/v3/apis/live.ifo.kubevirt.io/v1alpha1";
         let caller = &self.replicas.all[replica].endpoint.caller.0;
@@ -225,9 +223,9 @@ impl<'a> Neighbours<'a> {
         by_machine(&list.await.body)
     }
 
-    /// On an overloaded machine, a watch of the leader can be interrupted at any time. The leader
-    /// then sets the condition `Detected` of operations to Unknown, and so encodes these operations
-    /// again. Returns the names of the VirtualMachines of these operations.
+    /// On an overloaded machine, a watch of the leader can be interrupted at any time. Then the
+    /// leader sets the condition `Detected` of operations to Unknown, and so encodes these
+    /// operations again. Returns the names of the VirtualMachines of these operations.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -235,9 +233,9 @@ impl<'a> Neighbours<'a> {
         })
     }
 
-    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. The
-    /// operations of the VirtualMachines `with_field` must have the field, and no other operations.
-    /// kubectl must print the field through each of the two replicas.
+    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. Exactly the
+    /// operations of the VirtualMachines `with_field` must have the field. Asserts that kubectl
+    /// prints the field through each replica.
     async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
@@ -314,9 +312,9 @@ impl<'a> Neighbours<'a> {
         assert!(received[0].len() >= 3, "{received:?}");
     }
 
-    /// Asserts that `kubectl get -o yaml` prints the field exactly for the operations that have the
-    /// field. During this check, only the replica `replica` is reachable, so the kube-apiserver
-    /// forwards all requests to this replica.
+    /// Asserts that `kubectl get -o yaml` prints the field of exactly those operations that have
+    /// the field. Meanwhile, only the replica `replica` is reachable, so the kube-apiserver sends
+    /// all requests to this replica.
     async fn assert_kubectl_output(&self, replica: usize, objects: &Objects) {
         let others: Vec<_> = self
             .replicas
@@ -377,13 +375,12 @@ impl<'a> Neighbours<'a> {
         self.replicas.wait_until_recovered().await;
     }
 
-    /// Asserts that only the operations of the VirtualMachines `changed` have changed since
-    /// `before`.
+    /// Asserts that only the operations of the VirtualMachines `changed` differ from `before`:
     ///
-    /// - A changed operation must have the field if the newer release leads, and must lack the
-    ///   field if the older release leads.
-    /// - Every other operation must be equal to the operation in `before`. The client whose watch
-    ///   continued during the handover must have received no event about such an operation.
+    /// - A changed operation must have the field if the newer release leads. It must lack the field
+    ///   if the older release leads.
+    /// - Every other operation must be unchanged. The watch that continued during the handover must
+    ///   have received no event about it.
     async fn assert_only_changed(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;
@@ -437,8 +434,8 @@ async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     events.expect("an administrator must be allowed to watch")
 }
 
-/// Returns the names of the VirtualMachines of these operations. Bookmarks are skipped, because
-/// they have no such name.
+/// Returns the names of the VirtualMachines of these operations. Skips bookmarks, which have no
+/// such name.
 fn names<'a>(operations: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     let names = operations.map(|it| text(it, "/spec/subject/name").to_owned());
     names.filter(|name| !name.is_empty()).collect()
@@ -459,9 +456,9 @@ fn by_machine(list: &Value) -> Objects {
 /// Builds the newer release in the target folder of this build, and returns the path of its binary.
 /// The binary is a Cargo example, for two reasons:
 ///
-/// - Examples share the dependencies of the tests. So only the crates with the feature are compiled
-///   again.
-/// - The file name of an example differs from the name of the server's binary.
+/// - Examples use the dependencies that were compiled for the tests. So only the crates with the
+///   feature are compiled again.
+/// - The file name of the example differs from that of the server's binary.
 fn build_neighbour_release() -> PathBuf {
     let started = Instant::now();
     let mut features = vec!["neighbour-release"];
@@ -469,9 +466,9 @@ fn build_neighbour_release() -> PathBuf {
         features.push("vendored-openssl");
     }
     let mut cargo = Command::new(env!("CARGO"));
-    // `cargo test` sets these variables, and build scripts of some dependencies read them. If the
-    // variables stayed set here, this build and the next `cargo test` would compile these
-    // dependencies again.
+    // `cargo test` sets these variables, and the build scripts of some dependencies read them. If
+    // they stayed set, these dependencies would be compiled again by this build, and again by the
+    // next `cargo test`.
     for (name, _) in std::env::vars_os() {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
         if of_package
@@ -498,7 +495,7 @@ fn build_neighbour_release() -> PathBuf {
         let is_it = message["target"]["name"] == "neighbour-release";
         is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    // `eprintln` is not used, because the test harness hides its output if the test passes.
+    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
     let seconds = started.elapsed().as_secs();
     let _ = writeln!(
         std::io::stderr(),

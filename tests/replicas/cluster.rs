@@ -1,5 +1,5 @@
-//! A cluster with several replicas of the server. This module starts and stops replicas, and edits
-//! the Lease with which the replicas elect their leader.
+//! A cluster with several replicas of the server. Starts and stops replicas, and edits the Lease
+//! with which the replicas elect their leader.
 
 use crate::harness::relay::Relay;
 use crate::harness::{
@@ -32,8 +32,8 @@ pub struct Replicas<'a> {
     started: usize,
 }
 
-/// One replica: the server process, the relay between it and the kube-apiserver, and its endpoint
-/// in the balancer.
+/// One replica: the server process, the relay between this process and the kube-apiserver, and the
+/// endpoint in the load balancer.
 pub struct Replica {
     pub server: ServerProcess,
     pub relay: Relay,
@@ -178,8 +178,8 @@ impl<'a> Replicas<'a> {
             ok_if(conditions.any(available), &found)
         })
         .await;
-        // The kube-apiserver may still have connections to a stopped replica, and a request on such
-        // a connection fails. After ten successful requests, these connections have been closed.
+        // The kube-apiserver may still have connections to a stopped replica, on which requests
+        // fail. After ten successful requests, it has closed these connections.
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;
@@ -243,7 +243,8 @@ pub fn garble(lease: &mut Value) {
     }
 }
 
-/// Adds the headers with which the kube-apiserver forwards the requests of an administrator.
+/// Adds the headers of the front proxy that name an administrator. The kube-apiserver sends such
+/// headers with each forwarded request.
 fn as_administrator(mut config: Config) -> Config {
     let header = |name: &'static str, value: &'static str| {
         (

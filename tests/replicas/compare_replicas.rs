@@ -1,6 +1,6 @@
-//! The comparison of replicas (processes of the server): clients list the operations at two
-//! replicas, and compare the lists. At the same resourceVersion, both lists must be equal. One
-//! client reads whole lists, and another client reads lists in pages.
+//! Clients that compare replicas (processes of the server) with each other. They list the
+//! operations at two replicas. At the same resourceVersion, both lists must be equal. One client
+//! reads whole lists, and another client reads lists in pages.
 
 use crate::harness::{ApiAnswer, OPERATION, text};
 use crate::load_balancer::{Chosen, Endpoints};
@@ -19,7 +19,7 @@ pub const PAGES: &str = "lists in pages that were compared";
 /// Pause between two comparisons.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Largest number of requests to a replica for a version that the replica has not reached yet.
+/// Largest number of requests to a replica that does not have a resourceVersion yet.
 const ATTEMPTS: usize = 5;
 
 /// Number of bytes that a failure prints before and after the first difference of two texts.
@@ -56,8 +56,8 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<ApiAn
     None
 }
 
-/// Returns true if the replica no longer has the resourceVersion (410), or does not have the
-/// resourceVersion yet (504).
+/// Returns true if the replica does not have the resourceVersion: not any more (410), or not yet
+/// (504).
 fn is_unknown(failure: &str) -> bool {
     failure.starts_with("410") || failure.starts_with("504")
 }
@@ -89,8 +89,8 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Repeatedly reads the pages of a list at random replicas, and compares the pages with the whole
-/// list.
+/// Repeatedly reads a list in pages. Each page comes from a random replica. Then compares the pages
+/// with the whole list.
 pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -120,8 +120,8 @@ async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, V
     loop {
         let chosen = endpoints.any_undisturbed()?;
         let page = match read(&chosen.endpoint.caller.0, &path).await {
-            // This replica does not have the resourceVersion of the first page, so the list cannot
-            // continue.
+            // This replica does not have the resourceVersion of the first page, so the remaining
+            // pages cannot be read.
             Err(failure) if !items.is_empty() && is_unknown(&failure) => {
                 report.count(&format!(
                     "pages that a replica did not have: {}",

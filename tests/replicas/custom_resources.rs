@@ -1,6 +1,6 @@
-//! Checks the custom resources in persistence mode. In this mode, the leader (the replica that
-//! detects operations) also writes each operation as a custom resource. The custom resources must
-//! equal the operations. Each custom resource must be created and deleted only once.
+//! Checks the custom resources of operations. In persistence mode, the leader (the replica that
+//! detects operations) writes each operation as a custom resource. The custom resources must equal
+//! the operations, and each must be created and deleted only once.
 
 use crate::cluster::Replicas;
 use crate::harness::{Kind, OPERATION, eventually, ok_if, text};
@@ -17,9 +17,8 @@ pub const RECORD: Kind = Kind {
 /// The UID, the creation timestamp and the phase of each operation.
 type Operations = BTreeSet<[String; 3]>;
 
-/// Waits until the custom resources equal the operations. A killed leader may have sent a write
-/// that arrives late. The new leader corrects such a write when it compares the custom resources
-/// again, after 65 s.
+/// Waits until the custom resources equal the operations. This can take more than a minute: if a
+/// killed leader has sent a write that arrives late, the new leader corrects it after 65 s.
 pub async fn wait_until_equal(replicas: &Replicas<'_>) {
     eventually("the custom resources equal the operations", async || {
         let live = list(
@@ -65,7 +64,7 @@ pub fn assert_written_once(replicas: &Replicas<'_>) {
         let ours = field("/objectRef/apiGroup") == "ifo.kubevirt.io"
             && field("/objectRef/resource") == RECORD.plural
             && field("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
-        // Release 0.1.0 creates custom resources with a patch: server-side apply.
+        // Release 0.1.0 creates custom resources with a PATCH (server-side apply).
         let created = verb == "patch" && event["responseStatus"]["code"] == 201;
         let verb = if created { "create".to_owned() } else { verb };
         if ours && succeeded && matches!(&*verb, "create" | "delete") {

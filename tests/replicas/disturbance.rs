@@ -1,6 +1,5 @@
-//! The disturbances of replicas in the tests under load, such as a SIGKILL of the leader (the
-//! replica that detects operations). Each disturbance also defines which requests of clients may
-//! fail.
+//! The disturbances in the tests under load, such as a SIGKILL of the leader (the replica that
+//! detects operations). Each disturbance also defines which requests of clients may fail.
 
 use crate::cluster::{Replicas, garble};
 use crate::harness::relay::Link;
@@ -10,8 +9,8 @@ use std::time::Duration;
 /// Pause before and after each disturbance.
 pub const CALM: Duration = Duration::from_secs(3);
 
-/// Time for which a replica is paused or disconnected. It is twice the duration of the Lease in the
-/// tests (3 s), so another replica becomes the leader in this time.
+/// Time for which a replica is paused or disconnected: twice the lease duration of 3 s in the
+/// tests. So another replica becomes the leader in this time.
 const TWICE_THE_LEASE: Duration = Duration::from_secs(6);
 
 /// The role of the replica that is disturbed.
@@ -51,7 +50,7 @@ use Role::{Follower, Leader};
 /// The disturbances of the test in persistence mode.
 pub const IN_PERSISTENCE_MODE: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
 
-/// The disturbances with which every plan begins. By default, a plan has only these disturbances.
+/// The disturbances with which every plan begins. The default plan has no others.
 const FIRST: [Disturbance; 6] = [
     Terminate(Leader),
     Kill(Leader),
@@ -80,7 +79,7 @@ const ALL: [Disturbance; 15] = [
     RestartApiServer,
 ];
 
-/// Returns the disturbances with these names, such as `Kill(Leader);Update`.
+/// Returns the disturbances with these names. An example of `names` is `Kill(Leader);Update`.
 pub fn named(names: &str) -> Vec<Disturbance> {
     let find = |name: &str| {
         let mut all = ALL.into_iter();
@@ -90,9 +89,8 @@ pub fn named(names: &str) -> Vec<Disturbance> {
     names.split(';').map(find).collect()
 }
 
-/// Returns a plan of `count` disturbances. The plan begins with [`FIRST`]. Then all disturbances
-/// follow in random order, again and again until the plan is long enough. The seed determines the
-/// order.
+/// Returns a plan of `count` disturbances: first [`FIRST`], then all disturbances in random order.
+/// They are repeated in a new order until the plan is long enough. The seed determines the order.
 pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = FIRST.to_vec();
@@ -111,18 +109,18 @@ impl Disturbance {
     pub fn allows(self, retried: bool) -> bool {
         match self {
             Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
-            // Requests that the killed replica was answering fail, but a second attempt must
+            // The requests that the killed replica was answering fail. A second attempt must
             // succeed.
             Kill(_) => retried,
-            // During `Pause` and `Cut`, the kube-apiserver may be connected to the disturbed
-            // replica. The kube-apiserver notices the disturbance only after up to 45 s. During
+            // During `Pause` and `Cut`, the kube-apiserver may have connections to the disturbed
+            // replica, and notices the disturbance only after up to 45 s. During
             // `RestartApiServer`, the kube-apiserver itself is stopped.
             Pause(_) | Cut(..) | RestartApiServer => true,
         }
     }
 
-    /// Returns true if the last changes of the leader can be lost, because no follower has received
-    /// them.
+    /// Returns true if the last changes of the leader can be lost, because no follower may have
+    /// received them.
     pub fn may_lose_changes(self) -> bool {
         !matches!(self, Terminate(_) | Update | GarbleLease)
     }
@@ -176,8 +174,8 @@ impl Disturbance {
 }
 
 impl Replicas<'_> {
-    /// Selects a replica with the role `role`, and marks the replica as disturbed. Clients may then
-    /// see failures at this replica. Returns the index of the replica.
+    /// Selects a replica with the role `role`, and marks it as disturbed, so that requests to this
+    /// replica may fail. Returns the index of the replica.
     async fn begin_disturbance(&self, role: Role) -> usize {
         let leader = self.leader().await;
         let others = (0..self.all.len()).filter(|it| *it != leader);

@@ -1,5 +1,5 @@
-//! Tests that the usual durations of operations and the records of completed operations are the
-//! same on all replicas, and that both survive a change of the leader.
+//! Tests of the usual durations of operations and of the records of completed operations. Both must
+//! be the same on all replicas, and must survive a change of the leader.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -22,7 +22,7 @@ const RECORD: Kind = Kind {
 /// The namespace of the VirtualMachines.
 const NAMESPACE: &str = "durations";
 
-/// Number of runs from which the server compares operations with earlier runs.
+/// Number of earlier runs that the server needs to compute the limit of the condition `Overdue`.
 const ENOUGH_RUNS: u64 = 20;
 
 /// How the leader is stopped.
@@ -65,8 +65,8 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             // The operation keeps its identity and the usual duration that it shows.
             let now = wait_for_operation(&replicas.admin, "long").await;
             assert_eq!(identity(&now), identity(&long), "after {stop:?}");
-            // Without a watch gap, a takeover is no visible change. So clients have never received
-            // the operation without this duration.
+            // A takeover alone changes no operation. So without a watch gap, each event of this
+            // operation must have shown the usual duration.
             watch.now(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
                 if !objects.iter().any(|it| is_in_gap(it)) {
@@ -75,12 +75,12 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
                 }
             });
 
-            // The new leader has learned no runs, so it must have read them.
+            // The new leader has observed no runs, so it must have read the stored durations.
             let name = format!("{stop:?}").to_lowercase();
             wait_until_leader_has_baselines(&replicas).await;
             migrate(&replicas.admin, &name).await;
             assert_compared(&wait_for_operation(&replicas.admin, &name).await);
-            // The operation fails, because a successful run would be learned.
+            // Let the operation fail. Only successful runs change the usual duration.
             set_status(&replicas.admin, &name, "Broken").await;
             wait_for_count(&replicas.admin, &RECORD, records.len() + 1).await;
             records = wait_until_equal(&replicas).await;
@@ -111,7 +111,8 @@ async fn stop_leader(replicas: &mut Replicas<'_>, stop: Stop) {
     replicas.wait_until_recovered().await;
 }
 
-/// Creates the namespace, and a rule set whose operations end at once.
+/// Creates the namespace and a rule set. The rule set has an `outcome`, so its operations complete
+/// without a debounce period.
 async fn create_rules(admin: &Caller) {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -165,7 +166,8 @@ async fn wait_for_count(admin: &Caller, kind: &Kind, want: usize) {
     .await;
 }
 
-/// Waits until the operation of a VirtualMachine is shown outside a watch gap, and returns it.
+/// Waits until the operation of a VirtualMachine is in flight and not in a watch gap. Returns the
+/// operation.
 async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
     eventually(&format!("the operation of {subject}"), async || {
         let operations = list(admin, &OPERATION).await?;
@@ -178,7 +180,7 @@ async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
     .await
 }
 
-/// Fails unless the operation shows the usual duration of [`ENOUGH_RUNS`] runs.
+/// Fails if the operation does not show the usual duration of [`ENOUGH_RUNS`] runs.
 #[track_caller]
 fn assert_compared(operation: &Value) {
     let expected = &operation["status"]["expected"];

@@ -1,6 +1,5 @@
-//! The load on the replicas of the server. The load changes VirtualMachines 20 times a second, and
-//! computes the operations that the server must detect on them. The load also creates and deletes
-//! namespaces.
+//! The load of the tests under load. It changes VirtualMachines 20 times a second, and computes the
+//! operations that the server must detect on them. It also creates and deletes namespaces.
 
 use crate::cluster::Replicas;
 use crate::harness::{
@@ -26,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
 
-/// Number of VirtualMachines in each namespace that the load creates, changes and deletes.
+/// Number of VirtualMachines in each namespace that are created, changed and deleted.
 const MACHINES: usize = 30;
 
 /// Number of steady VirtualMachines in each namespace. They migrate during the whole test, so their
@@ -36,8 +35,9 @@ const STEADY: usize = 5;
 /// The status of a steady VirtualMachine.
 const MIGRATING: &str = "Migrating";
 
-/// The values of a VirtualMachine's status. For each of the first three values, a rule detects an
-/// operation with this name. The last two values mean that there is no operation.
+/// The possible statuses of a VirtualMachine. The rules detect an operation for the first three
+/// statuses, with the same name as the status. The last two statuses mean that there is no
+/// operation.
 const STATUSES: [&str; 5] = [MIGRATING, "Starting", "Stopping", "Running", "Stopped"];
 
 /// The namespace and the name of a VirtualMachine.
@@ -50,8 +50,8 @@ pub type Key = (String, String, String);
 struct Machine {
     /// None if the VirtualMachine does not exist.
     status: Option<&'static str>,
-    /// Counts the changes of the status. The load increments the version before and after each
-    /// change, so the version is odd during a change.
+    /// Counts the changes of the status. The version is incremented before and after each change,
+    /// so it is odd while the change is being made.
     version: u64,
 }
 
@@ -130,8 +130,8 @@ impl Load {
         load
     }
 
-    /// Returns the operations of all VirtualMachines whose status is not changing at the moment,
-    /// each with the version of its VirtualMachine.
+    /// Returns the operations of all VirtualMachines whose status is not being changed now. The
+    /// value is the version of the VirtualMachine.
     pub fn stable(&self) -> BTreeMap<Key, u64> {
         let machines = locked(&self.machines);
         let key = |(id, machine): (&Id, &Machine)| {
@@ -166,7 +166,7 @@ impl Load {
                 let items = answer.body["items"].as_array();
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
-                // The server does not retain completed operations here, so none must be listed.
+                // This server does not retain completed operations, so none must be listed.
                 ok_if(
                     completed.clone().count() == 0,
                     completed.collect::<Vec<_>>(),
@@ -189,8 +189,8 @@ impl Load {
         expected.len()
     }
 
-    /// Fails if a client has received the end of an operation of a steady VirtualMachine. `ended`
-    /// has the UIDs of all operations that the client has seen ending.
+    /// Fails if a client has received the end of a steady VirtualMachine's operation. `ended`
+    /// contains the UIDs of all operations whose end the client has received.
     pub fn assert_steady_never_ended(&self, ended: &BTreeSet<String>) {
         for (key, [_, uid, _]) in &self.steady {
             assert!(!ended.contains(uid), "a client received the end of {key:?}");
@@ -258,8 +258,8 @@ async fn run(
     }
 }
 
-/// Creates or changes a VirtualMachine so that it has the status `status`. If `status` is None,
-/// deletes the VirtualMachine.
+/// Gives a VirtualMachine the status `status`, and creates the VirtualMachine if needed. If
+/// `status` is None, deletes the VirtualMachine.
 async fn set_status(
     admin: &Caller,
     machines: &Machines,
@@ -288,7 +288,8 @@ async fn set_status(
                 "apiVersion": VM.api_version, "kind": VM.kind,
                 "metadata": {"name": id.1}, "status": content,
             });
-            // 409 is fine: an earlier attempt may have succeeded although its answer was lost.
+            // 409 is a success: the answer to an earlier attempt was lost, but the attempt had
+            // succeeded.
             retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
         }
         (Some(_), Some(_)) => {
@@ -305,8 +306,8 @@ async fn set_status(
     machine.version += 1;
 }
 
-/// Repeats a request until the status code is one of `good`. Requests can fail, because the test
-/// also stops the kube-apiserver.
+/// Repeats a request until the status code is one of `good`. A request can fail, because one of the
+/// disturbances restarts the kube-apiserver.
 async fn retry_until(
     admin: &Caller,
     method: Method,
@@ -337,8 +338,8 @@ async fn retry_until(
 }
 
 /// Repeatedly creates a namespace with an operation in it, and deletes the namespace. Kubernetes
-/// cannot delete a namespace while an aggregated API fails. So each deletion checks that the API of
-/// the replicas works.
+/// cannot delete a namespace while an aggregated API fails, so a deletion succeeds only if the API
+/// of the replicas works.
 pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
     for number in 0.. {
         let name = format!("passing-{worker}-{number}");

@@ -1,6 +1,6 @@
-//! A load balancer in front of the replicas (processes of the server). In these tests, the balancer
-//! takes the place of the Service and of the kubelet's probes. It probes the replicas, and forwards
-//! each new connection to the next replica that is ready.
+//! A load balancer in front of the replicas (processes of the server). It replaces the Service and
+//! the kubelet in these tests: it probes the replicas, and forwards each new connection to the next
+//! ready replica.
 
 use crate::harness::{Caller, DEADLINE};
 use futures::future::join_all;
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Path of the readiness probe in `deploy/`.
 const PROBE: &str = "/readyz?exclude=informer-sync";
 
-/// A replica, as clients and the balancer see it.
+/// A replica, as the clients and the balancer see it.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The number of the replica in this test.
@@ -98,8 +98,8 @@ impl Endpoint {
     }
 
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // The count is read before the flag. If a disturbance begins after this line, the count
-        // changes, so `is_undisturbed` then returns false.
+        // The count is read before the flag. So if a disturbance begins later, the count changes,
+        // and `is_undisturbed` returns false.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {
@@ -147,7 +147,7 @@ impl Endpoints {
         fastrand::choice(free)
     }
 
-    /// Returns the ready replicas. Each call begins with another replica.
+    /// Returns the ready replicas in rotating order: each call begins with another replica.
     fn next(&self) -> Vec<Arc<Endpoint>> {
         let mut ready = self.all();
         ready.retain(|it| it.is_ready());
@@ -186,8 +186,8 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
     port
 }
 
-/// Forwards a connection to the first candidate that accepts the connection. If a later probe
-/// fails, the forwarded connection stays open.
+/// Forwards a connection to the first candidate that accepts it. The forwarded connection stays
+/// open even if a later probe fails.
 async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {

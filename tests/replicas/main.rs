@@ -1,11 +1,12 @@
-//! Tests with several replicas (processes) of the server: disturbances under load, and upgrades.
+//! Tests with several replicas (processes) of the server. They disturb the replicas under load, and
+//! upgrade the server.
 //!
-//! In the tests under load, three replicas run behind one address, and each test has a control
-//! plane of its own. VirtualMachines change 20 times a second, so operations start and end all the
-//! time. Some clients read the operations through the kube-apiserver, and other clients connect to
-//! the replicas directly. The test disturbs the replicas repeatedly, for example with a SIGKILL of
-//! the leader (the replica that detects operations). At the end, each client must have exactly the
-//! operations that the VirtualMachines have.
+//! In a test under load, three replicas run behind one load balancer, with a control plane of their
+//! own. VirtualMachines change 20 times a second, so operations start and end all the time. Some
+//! clients read the operations through the kube-apiserver. Other clients connect to the replicas
+//! directly. The test disturbs the replicas repeatedly, for example with a SIGKILL of the leader
+//! (the replica that detects operations). At the end, each client must have exactly the operations
+//! that the VirtualMachines have.
 //!
 //! These environment variables change the tests:
 //!
@@ -16,7 +17,8 @@
 //!
 //! If no control plane can be started, the tests are skipped, like the tests in `tests/e2e`.
 
-// Each test has many steps, so some tests are long. Comments contain names that look like code.
+// The tests have many steps, so some functions are long. Comments contain names that look like
+// code.
 #![allow(clippy::doc_markdown, clippy::too_many_lines)]
 
 #[path = "../e2e/harness/mod.rs"]
@@ -59,8 +61,8 @@ use tokio::task::JoinSet;
 /// Number of replicas in the tests under load.
 const REPLICAS: usize = 3;
 
-/// Each test holds this lock, so that the tests do not run at the same time. A test under load
-/// needs all processors.
+/// Each test holds this lock, so that only one test runs at a time. A test under load needs all
+/// processors.
 static TURNS: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -130,7 +132,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Starts the load and the clients, applies each disturbance of the plan, and compares what the
+/// Starts the load and the clients, applies each disturbance of the plan, and checks what the
 /// clients have received.
 async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let report = Arc::new(Report::default());
@@ -190,9 +192,9 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for belief in beliefs {
         load.assert_steady_never_ended(&belief.deleted);
         for complaint in belief.violations {
-            // A killed leader can have sent changes to clients that no other replica has received.
-            // The new leader does not have these changes, so such a client then receives older
-            // versions of objects.
+            // If the leader is killed, a client may have received changes that no other replica has
+            // received. The new leader lacks these changes, so it sends older versions of objects
+            // to this client.
             let is_about_version = complaint.contains(" after it ");
             assert!(
                 may_lose_changes && is_about_version,

@@ -1,5 +1,5 @@
-//! Watches that move between replicas (processes of the server). Roaming clients list the
-//! operations, and then start one watch after the other, each at a random replica. Each watch
+//! Watches that move between replicas (processes of the server). A roaming client lists the
+//! operations, and then starts one watch after the other. Each watch goes to a random replica, and
 //! continues from the resourceVersion at which the previous watch ended. All replicas must send the
 //! same events.
 
@@ -26,8 +26,8 @@ pub const WATCHES: &str = "watches that were compared";
 /// Number of roaming clients.
 const COUNT: usize = 3;
 
-/// Time without an event after which a watch counts as broken. The watches have a shorter
-/// `timeoutSeconds`, so a working watch ends before this time.
+/// If a watch delivers no event for this time, it counts as broken. The watches have a shorter
+/// `timeoutSeconds`, so a working watch ends earlier.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Pause after a failed list or watch.
@@ -64,8 +64,8 @@ pub struct Events(Mutex<ReceivedEvents>);
 
 #[derive(Default)]
 struct ReceivedEvents {
-    /// For each resourceVersion, the first event that a client received with this resourceVersion,
-    /// and the number of the replica that sent the event.
+    /// For each resourceVersion: the first event that any client received with it, and the number
+    /// of the replica that sent this event.
     lines: BTreeMap<u64, (usize, String)>,
     watches: Vec<Watch>,
 }
@@ -92,8 +92,7 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Records an event, and compares the event with the first event that had the same
-    /// resourceVersion.
+    /// Records an event. Fails if it differs from the first event with the same resourceVersion.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -110,10 +109,10 @@ impl Events {
         }
     }
 
-    /// Compares each pair of watches. The compared range begins at the start of the later watch,
-    /// and ends at the last resourceVersion that both watches received. In this range, both watches
-    /// must have received the same resourceVersions. After this range, one watch may have received
-    /// changes that only a killed leader had.
+    /// Compares each pair of watches in the range that both watches cover. The range begins at the
+    /// start of the later watch, and ends at the last resourceVersion that both watches received.
+    /// In this range, both watches must have received the same resourceVersions. Outside of it, one
+    /// watch may have received changes that only a killed leader had.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -228,7 +227,7 @@ impl Roaming {
         }
     }
 
-    /// Reads one watch to its end. After each event, `at` is the resourceVersion of this event.
+    /// Reads one watch to its end. `at` is the resourceVersion of the last event so far.
     async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
         let seconds = fastrand::u32(1..8);
         let path = format!(

@@ -1,5 +1,5 @@
 //! Checks that operations keep their identity (name, UID and creation timestamp) while the replicas
-//! of the server are disturbed. An example of a disturbance is a SIGKILL of one replica.
+//! of the server are disturbed, for example by a SIGKILL of one replica.
 
 use crate::cluster::Replicas;
 use crate::harness::{eventually, text};
@@ -15,9 +15,8 @@ pub fn identity(operation: &Value) -> [String; 3] {
 
 /// The VirtualMachines and their operations before a disturbance.
 pub struct Snapshot {
-    /// For each expected operation, the version of its VirtualMachine. The load increments this
-    /// version with each change of the status. So if the version is the same, the status is
-    /// unchanged.
+    /// The version of the VirtualMachine of each expected operation. Each change of the status
+    /// increments the version. So if the version is the same, the status has not changed.
     machines: BTreeMap<Key, u64>,
     operations: BTreeMap<Key, Value>,
 }
@@ -29,9 +28,8 @@ pub async fn snapshot(replicas: &Replicas<'_>, load: &Load) -> Snapshot {
         operations(&replicas.admin).await
     })
     .await;
-    // An operation with the state `Settling` is not detected any more, because the status of its
-    // VirtualMachine has changed. Such an operation may end during the disturbance, so it is not
-    // compared.
+    // An operation with the state `Settling` is not detected any more, and may end during the
+    // disturbance. So it is not compared.
     operations.retain(|_, it| it["status"]["state"] != "Settling");
     Snapshot {
         machines,

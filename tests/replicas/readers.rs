@@ -1,5 +1,5 @@
-//! Readers are clients that list the operations continuously. They report failed reads, and lists
-//! that are older than the list before.
+//! Clients that list the operations continuously. They report failed reads, and lists that are
+//! older than the previous list.
 
 use crate::harness::{ApiAnswer, Caller, OPERATION, text};
 use crate::load_balancer::{Chosen, Endpoints};
@@ -16,7 +16,7 @@ pub const DIRECT: &str = "lists at a replica";
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Time limit for an answer. The kube-apiserver has the same limit.
+/// Time limit for an answer, which is the same as that of the kube-apiserver.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sends a GET request. If the status code is not 200, returns a short description of the failure.
@@ -39,17 +39,16 @@ pub fn version(list: &ApiAnswer) -> u64 {
     version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The resourceVersion of the last list that a client has received, and the phase in which this
-/// list began.
+/// The last list that a client has received: the phase in which it began, and its resourceVersion.
 #[derive(Default)]
 struct Versions {
     last: Option<(Phase, u64)>,
 }
 
 impl Versions {
-    /// Checks that a list is not older than the previous list of this client, even if different
-    /// replicas answered. The check is skipped after a disturbance, because a disturbed replica may
-    /// answer from an older state.
+    /// Checks that a list is not older than the previous list of this client. This must hold even
+    /// if another replica answers. It is not checked after a disturbance, because a disturbed
+    /// replica may answer from an older state.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
@@ -83,7 +82,7 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     }
 }
 
-/// Lists directly at replicas that are ready and not disturbed. No such read may fail.
+/// Lists directly at replicas that are ready and not disturbed. Such a read must not fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     let mut versions = Versions::default();
     loop {
@@ -99,13 +98,13 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Returns the answer of a read. A failed read is a violation in only one case: the replica was not
-/// disturbed in the meantime, and is still ready.
+/// Returns the answer of a read. A failed read is a violation if the replica was not disturbed
+/// during the read and is still ready.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),
         Err(_) if !chosen.is_undisturbed() => {}
-        // The replica is not ready any more, so a Service would send clients to other replicas.
+        // The replica has become unready, so a Service would send clients to other replicas.
         Err(failure) if !chosen.endpoint.is_ready() => {
             report.count(&format!(
                 "reads at a replica that became unready: {failure}"

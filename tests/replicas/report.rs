@@ -1,13 +1,13 @@
-//! The report of a test under load: how many requests the clients sent (such as lists), which reads
-//! failed, and which guarantees were violated. Each failure and each violation names the
-//! disturbance of the replicas (such as a SIGKILL of one replica) during which it happened.
+//! The report of a test under load: how many requests the clients sent, which reads failed, and
+//! which guarantees were violated. The report of a failure names the disturbance (such as a SIGKILL
+//! of one replica) during which it happened.
 
 use crate::cluster::Replicas;
 use crate::disturbance::Disturbance;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Largest number of violations that are printed.
+/// Largest number of violations that are printed. Further violations are only counted.
 const PRINTED: usize = 20;
 
 /// A report to which all clients of a test add their observations.
@@ -76,9 +76,9 @@ impl Report {
         state.violations.push(format!("[{phase:?}] {text}"));
     }
 
-    /// Records that a read through the kube-apiserver has failed. The read began in the phase
-    /// `begun`. `retried` is the result of a second attempt. The failure is a violation if no
-    /// disturbance since `begun` allows such a failure.
+    /// Records that a read through the kube-apiserver has failed. `begun` is the phase in which the
+    /// read began. `retried` is the result of a second attempt. The failure is a violation if no
+    /// disturbance since `begun` allows it.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);

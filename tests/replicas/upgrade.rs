@@ -1,10 +1,10 @@
-//! Tests of the upgrade from release 0.1.0 and of the downgrade to release 0.1.0, with the steps of
-//! docs/upgrade.md. Release 0.1.0 runs as one process and uses no Lease. The operations must
-//! survive the upgrade and the downgrade. During the upgrade, clients must always be able to read
-//! the operations.
+//! Tests of the upgrade from release 0.1.0 and of the downgrade back to it, with the steps of
+//! docs/upgrade.md. Release 0.1.0 (the old server) runs as one process and uses no Lease. The
+//! operations must survive both. During the upgrade, clients must be able to read the operations at
+//! every moment.
 //!
-//! No controllers run in these tests. So the tests start and stop the replicas (processes) of the
-//! server themselves, and write the EndpointSlices of the Service.
+//! The control plane of these tests runs no controllers. So the tests themselves start and stop the
+//! replicas (processes) of the server, and write the EndpointSlices of the Service.
 
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
@@ -35,15 +35,15 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ifo-system/endpointsl
 const DISRUPTION_BUDGET: &str =
     "/apis/policy/v1/namespaces/ifo-system/poddisruptionbudgets/ifo-apiserver";
 
-/// Name of the step in which the test closes the connections of the kube-apiserver to the old
+/// Name of the step in which the test closes the connections between the kube-apiserver and the old
 /// server.
 const RECONNECTS: &str = "while the kube-apiserver connects to a new server";
 
 /// Pause between two reads or observations.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Environment variables of the servers. With `RETAIN_COMPLETED_IFOS=false`, a custom resource is
-/// deleted when its operation has ended.
+/// Environment variables of the servers. The value `false` makes the server delete a custom
+/// resource when its operation has ended.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "false")];
 
 /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
@@ -117,10 +117,10 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
             machines.wait_until_same(&BTreeSet::new()).await;
             custom_resources::wait_until_equal(&replicas).await;
         } else {
-            // Without persistence mode, release 0.1.0 starts with no operations, and detects them
-            // again. The start time of an operation then comes from the `managedFields` of the
-            // VirtualMachine. If the VirtualMachine was changed after the start of the operation,
-            // this time is wrong, and the operation gets another identity.
+            // Without persistence mode, release 0.1.0 starts without operations, and detects them
+            // again. It takes the start time of an operation from the `managedFields` of the
+            // VirtualMachine. If the VirtualMachine has changed after the start, this time is
+            // wrong, so the operation gets another identity.
             machines.wait_until_same(&machines.changed).await;
         }
         let all: Vec<String> = machines.operations.keys().cloned().collect();
@@ -167,8 +167,8 @@ async fn upgrade(
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
     old.replica.server.signal("TERM").await;
-    // The old server serves clients for 5 s after SIGTERM, and must still detect these operations
-    // in this time.
+    // After SIGTERM, the old server serves clients for 5 s. In this time, it must still detect
+    // these operations.
     machines.create_without_waiting("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
@@ -198,8 +198,8 @@ async fn upgrade(
 }
 
 impl Replicas<'_> {
-    /// Makes the kube-apiserver connect to a new server while both releases are ready. In a real
-    /// update, the kube-apiserver can do this at any time.
+    /// Makes the kube-apiserver connect to a new server while the old server is still ready. In a
+    /// real update, this can happen at any time.
     async fn connect_to_new(&self, old: Arc<Endpoint>) {
         self.endpoints.remove(old.number);
         old.close_connections();
@@ -215,7 +215,7 @@ async fn downgrade(
     previous: Image,
     folders: &[&str],
 ) {
-    // The Deployment of release 0.1.0 has the strategy Recreate: all replicas stop before the old
+    // With the strategy Recreate, the Deployment of release 0.1.0 stops all replicas before the old
     // server starts.
     while let Some(replica) = replicas.all.first() {
         slices.delete(replica).await;
@@ -231,13 +231,13 @@ async fn downgrade(
     replicas.wait_until_served().await;
 }
 
-/// The server of release 0.1.0 during the update. The test observes that no new replica leads while
-/// this server runs.
+/// The server of release 0.1.0 during the update. While it runs, no new replica may lead. The test
+/// checks this repeatedly.
 struct OldServer {
     replica: Replica,
     admin: Caller,
     endpoints: Endpoints,
-    /// Number of observations in which this server was running and no new replica was the leader.
+    /// Number of checks in which this server was running and no new replica was the leader.
     observed: usize,
 }
 
@@ -255,8 +255,8 @@ impl OldServer {
                 leaders.push(endpoint.number);
             }
         }
-        // This check comes after the search for a leader. If the server is running now, it was also
-        // running during the search.
+        // The search for a leader came first. So if the old server is running now, it was running
+        // during the search, too.
         let is_running = self.replica.server.is_running();
         if is_running {
             assert_eq!(holder, "", "the Lease must have no holder: {}", lease.text);
@@ -266,7 +266,7 @@ impl OldServer {
         is_running
     }
 
-    /// Does `work`. In the meantime, checks repeatedly that this server is running and that no new
+    /// Awaits `work`. Meanwhile, checks repeatedly that this server is running and that no new
     /// replica leads.
     async fn observe_during<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -309,11 +309,10 @@ async fn count_leaders(replicas: &Replicas<'_>) -> usize {
 /// The VirtualMachines of the test and their operations.
 struct Machines {
     admin: Caller,
-    /// The recorded operations: those that were listed and have not ended since then.
+    /// The operations that must exist: those that were listed and have not ended.
     operations: Identities,
-    /// The names of VirtualMachines that were changed after the start of their operations. A server
-    /// that starts without these operations takes the time of the change as the start time of an
-    /// operation.
+    /// The names of VirtualMachines that were changed after the start of their operations. If a
+    /// server starts without these operations, it takes the time of the change as the start time.
     changed: BTreeSet<String>,
 }
 
@@ -390,9 +389,9 @@ impl Machines {
         }
     }
 
-    /// Changes a label of every second VirtualMachine with the prefix `prefix`. The change is
-    /// repeated until the newest time in the `managedFields` is later than the start of the
-    /// operation. The status stays the same.
+    /// Changes a label of every second VirtualMachine with the prefix `prefix`. Repeats the change
+    /// until the newest time in `managedFields` is later than the start of the operation. The
+    /// status stays the same.
     async fn change_every_other(&mut self, prefix: &str) {
         let mut machines = self.operations.clone();
         machines.retain(|name, _| name.starts_with(prefix));
@@ -412,8 +411,8 @@ impl Machines {
         }
     }
 
-    /// Fails if the server took the start time of an operation from `managedFields`, and not from
-    /// the time at which it detected the operation.
+    /// Fails if the start time of an operation comes from `managedFields`. It must be the time at
+    /// which the server detected the operation.
     async fn assert_start_times_detected(&self) {
         let all = self.admin.get(&OPERATION.path(Some(NAMESPACE))).await.ok();
         for operation in all["items"].as_array().into_iter().flatten() {
@@ -422,8 +421,8 @@ impl Machines {
         }
     }
 
-    /// Waits until exactly the recorded operations are listed. The operations of the
-    /// VirtualMachines in `may_differ` must exist, but may have another name, UID or creation
+    /// Waits until exactly the recorded operations are listed. If the VirtualMachine of an
+    /// operation is in `may_differ`, its operation may have another name, UID or creation
     /// timestamp.
     async fn wait_until_same(&self, may_differ: &BTreeSet<String>) {
         eventually("the operations are the same", async || {
@@ -458,7 +457,8 @@ impl Machines {
     }
 }
 
-/// Lists the operations in flight. Fails if a VirtualMachine has two operations in flight.
+/// Lists the operations in flight. Returns an error if a VirtualMachine has two operations in
+/// flight.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
     let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
@@ -477,8 +477,8 @@ async fn identities(caller: &Caller) -> Result<Identities, String> {
 }
 
 impl Observations {
-    /// Records the result of a list that began in the step `first_step`. The list must contain the
-    /// `expected` operations.
+    /// Records the result of a list. `first_step` is the step in which the list began. The list
+    /// must contain the operations `expected`.
     fn record(
         &mut self,
         first_step: &'static str,
@@ -505,9 +505,9 @@ impl Observations {
     }
 }
 
-/// Fails if both releases wrote at the same time. The audit log must have this order: writes of
-/// release 0.1.0, then writes of the new release, and then writes of release 0.1.0 again. Only
-/// writes of rule sets and of custom resources count.
+/// Fails if both releases wrote at the same time. The writes in the audit log must come in this
+/// order: release 0.1.0, the new release, release 0.1.0 again. Only writes of rule sets and of
+/// custom resources are checked.
 fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
@@ -542,8 +542,8 @@ struct Observations {
     /// The current step of the update.
     step: &'static str,
     reads: usize,
-    /// The number of failed lists, by the step in which the list began, the step in which it ended,
-    /// and the error.
+    /// The number of failed lists. The key is the step in which the list began, the step in which
+    /// it ended, and the error.
     failures: BTreeMap<(&'static str, &'static str, String), usize>,
     /// Descriptions of lists in which an operation was missing or replaced by another one.
     wrong: Vec<String>,
@@ -573,14 +573,15 @@ impl Reads {
         locked(&self.state).step = step;
     }
 
-    /// Stops the client. Fails if one of its lists failed or lacked an operation.
+    /// Stops the client. Fails if a list failed or lacked an operation, except while the test
+    /// closed connections.
     fn stop_and_check(self, replicas: &Replicas<'_>) {
         assert!(!self.task.is_finished(), "the client panicked");
         self.task.abort();
         let state = locked(&self.state);
         let mut failures = state.failures.keys();
-        // In this step, the test closes the connections of the kube-apiserver, so the requests on
-        // these connections fail.
+        // In the step `RECONNECTS`, the test closes connections of the kube-apiserver. So requests
+        // on these connections may fail.
         let are_allowed = failures.all(|(begun, ended, _)| [*begun, *ended].contains(&RECONNECTS));
         let is_good = state.wrong.is_empty() && are_allowed;
         assert!(is_good, "{state:#?}\n{}", replicas.logs());
@@ -596,17 +597,17 @@ fn locked(state: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the EndpointSlices of the Service. In this test, all Pods have the same address and
-/// different ports. An EndpointSlice has one port for all its addresses, so each Pod has an
-/// EndpointSlice of its own.
+/// Writes the EndpointSlices of the Service. All Pods of this test have the same address, but
+/// different ports. An EndpointSlice has one port for all its addresses, so each Pod needs its own
+/// EndpointSlice.
 struct Slices {
     admin: Caller,
     ip: IpAddr,
 }
 
 impl Slices {
-    /// Writes the EndpointSlice of a Pod. If `terminating` is true, the Pod is terminating and not
-    /// ready. Otherwise the Pod is ready.
+    /// Writes the EndpointSlice of a Pod. If `terminating` is true, the Pod is marked as
+    /// terminating and not ready. Otherwise it is marked as ready.
     async fn put(&self, replica: &Replica, terminating: bool) {
         let name = Self::name(replica);
         let slice = json!({
@@ -661,11 +662,11 @@ fn build_previous_release(test: &str) -> Option<PathBuf> {
     Some(PathBuf::from(folder.trim()))
 }
 
-/// The kube-apiserver refuses loopback addresses in EndpointSlices. So this function returns
-/// another address of this machine. Returns None if the machine has only loopback addresses.
+/// Returns a non-loopback address of this machine, because the kube-apiserver refuses loopback
+/// addresses in EndpointSlices. Returns None if the machine has no such address.
 fn address_of_this_machine(test: &str) -> Option<IpAddr> {
-    // Connecting a UDP socket sends no packet. The kernel only selects the local address from which
-    // packets would be sent. The remote address is reserved for documentation.
+    // Connecting a UDP socket sends no packet. It only makes the kernel select the local address
+    // for packets to the remote address. The remote address is reserved for documentation.
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a UDP port is free");
     let connected = socket.connect("198.51.100.1:9");
     let address = connected.and_then(|()| socket.local_addr());
@@ -679,15 +680,15 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
     address
 }
 
-/// Prints that a test is skipped. This function does not use `eprintln`, because the test harness
-/// hides the output of `eprintln` if the test passes.
+/// Prints that a test is skipped. `eprintln` is not used, because Rust's test runner hides its
+/// output if the test passes.
 fn print_skipped(test: &str, why: &str) {
-    // If this write fails, only the message is missing.
+    // The message is not important, so an error of this write is ignored.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
-/// Returns the folders of manifests that are installed from a release in `root`. The parameter
-/// `deploy` is the folder that is installed in place of the folder `deploy`.
+/// Returns the paths of the manifest folders of a release in `root`. `deploy` replaces the folder
+/// `deploy`. If it is another folder, the CRD of persistence mode is included, too.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

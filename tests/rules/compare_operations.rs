@@ -1,5 +1,5 @@
-//! Compares operations: compiles a rule set, evaluates it on a fixture, and compares the detected
-//! operations with those that the fixture expects.
+//! Compares detected operations with expected operations: compiles a rule set, and evaluates it on
+//! a fixture.
 
 use crate::fixtures::Fixture;
 use ifo_api::Gvr;
@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Compiles a rule set. Returns a rule book (the compiled rule sets of one target) that contains
-/// only this rule set. Returns the errors if the rule set does not compile.
+/// Compiles a rule set. Returns a rule book (the compiled rule sets of one target) with this rule
+/// set only. Returns the errors if the rule set does not compile.
 pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String> {
     let rule_set = compile(name, spec).map_err(|invalid| {
         let invalid: Vec<String> = invalid.iter().map(ToString::to_string).collect();
@@ -30,8 +30,8 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
 }
 
 /// Evaluates the rules on a fixture, and compares the results with the expected results. Returns
-/// the first difference as an error. If `only` is an operation, compares only the results for this
-/// operation.
+/// the first difference as an error. If `only` names an operation, the other operations are not
+/// compared.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");

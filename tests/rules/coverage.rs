@@ -1,6 +1,6 @@
-//! Checks the coverage of the fixtures. For each operation of a shipped rule, a fixture must expect
-//! this operation. For each detail of an operation, such as the message, a fixture must expect this
-//! detail.
+//! Checks that the fixtures cover all shipped rules. For each operation of a rule, a fixture must
+//! expect this operation. For each detail that a rule computes, such as the message, a fixture must
+//! expect a value.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::operation_name;
@@ -8,7 +8,7 @@ use crate::fixtures::{self, Fixture};
 use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
-/// The name of a detail in the annotation `expect-status`, and a function that returns the rule's
+/// A detail: its name in the annotation `expect-status`, and the function that returns the rule's
 /// expression for it.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
@@ -25,8 +25,8 @@ const FIELDS: [Field; 10] = [
     ("size", |rule| rule.size.as_ref()),
 ];
 
-/// Describes the fixtures that are missing for one rule. If several rules have the same expression
-/// for a detail, a fixture for one of these rules is enough.
+/// Returns a description of each fixture that is missing for one rule. If several rules compute a
+/// detail with the same expression, a fixture for one of these rules is enough.
 fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
     let operation = rule.operation.as_str();
     let has = |fixture: &Fixture| {

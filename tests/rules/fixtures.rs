@@ -1,16 +1,17 @@
 //! Reads the fixtures of a shipped rule set from `tests/fixtures/catalogue/`. A fixture is an
-//! object of the resource that the rule set watches. Its annotations contain the expected results:
+//! object of the resource that the rule set watches. Annotations of the object contain the results
+//! that the test expects:
 //!
 //! - `ifo.kubevirt.io/expect`: the operations that the rules must detect, separated by commas. For
-//!   a rule with `forEach`, an operation is written as `Operation/itemKey`. The annotation is empty
-//!   if no operation is expected.
-//! - `ifo.kubevirt.io/expect-continued`: the operations for which only `continueWhile` is true,
-//!   separated by commas. Such an operation does not start on this object, but continues if it is
-//!   in flight. The annotation is absent if there are no such operations.
-//! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Only the
-//!   fields in the YAML are compared. Null means that the rule yields no value for the field.
+//!   a rule with `forEach`, the form is `Operation/itemKey`. If no operation is expected, the value
+//!   is empty.
+//! - `ifo.kubevirt.io/expect-continued`: the operations that `continueWhile` must continue, but
+//!   that no rule detects, separated by commas. Such an operation does not start on this object. If
+//!   there are no such operations, the annotation is absent.
+//! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Fields that
+//!   are not in the YAML are not compared. Null means that the rule yields no value for the field.
 //! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of each operation that is not
-//!   in flight. An outcome is empty if it is unknown.
+//!   in flight. An empty text means that the outcome is unknown.
 
 use crate::catalogue::{Shipped, documents, read};
 use serde_json::{Map, Value};
@@ -19,9 +20,10 @@ use std::path::{Path, PathBuf};
 
 /// An object and its expected results.
 pub struct Fixture {
-    /// The file and the position in it, such as `kubevirt/virtualmachines.yaml[3]`.
+    /// The file and the position of the fixture in this file, such as
+    /// `kubevirt/virtualmachines.yaml[3]`.
     pub place: String,
-    /// The comment in front of the object. It names the source of the object.
+    /// The comment in front of the object. It names the place from which the object was copied.
     pub comment: String,
     /// The object, without the annotations of the expected results.
     pub object: Value,
@@ -88,8 +90,8 @@ impl Fixture {
     }
 }
 
-/// Removes the annotations with the expected results. If no annotation is left, also removes the
-/// field `annotations`, because most objects in a cluster do not have this field.
+/// Removes the annotations with the expected results. If the object has no other annotations, also
+/// removes the field `annotations`, because most objects in a cluster do not have this field.
 fn remove_expectations(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;

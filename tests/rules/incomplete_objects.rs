@@ -1,7 +1,8 @@
-//! Tests of the shipped rules with incomplete objects: counters are zero or missing, and conditions
-//! are unknown or missing. Controllers write such objects rarely or only for a short time, so the
-//! tests derive them from the fixtures. No evaluation may fail, for example because of a division
-//! by zero.
+//! Tests of the shipped rules with incomplete objects. In such an object, a counter (such as the
+//! number of replicas) is zero or missing, or a condition is `Unknown` or missing. A controller
+//! writes such an object rarely, or only for a short time. So the tests create incomplete objects:
+//! they change single fields of the fixtures. No evaluation may fail, for example because of a
+//! division by zero.
 
 use crate::catalogue::Shipped;
 use crate::{compare_operations, fixtures};
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A changed object, and the description of the change.
+/// A changed copy of an object, and a description of the change.
 type Variant = (String, Value);
 
 /// Returns the JSON pointers of all values below `pointer` for which `wanted` returns true.
@@ -35,7 +36,8 @@ fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> V
     below.flat_map(|it| pointers(object, &it, wanted)).collect()
 }
 
-/// Returns true for a number, and for a quantity such as `10Gi`.
+/// Returns true if the value is a counter: an integer, or a string of digits with a unit of at most
+/// two letters, such as `10Gi`.
 fn is_counter(value: &Value) -> bool {
     let is_quantity = |text: &str| {
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -61,8 +63,8 @@ fn zero(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Removes a member of a JSON object. Does not remove elements of arrays, because the pointers to
-/// later elements would then be wrong.
+/// Removes a field of a JSON object. If the pointer names an element of an array, removes nothing.
+/// Otherwise, the pointers to later elements of this array would become wrong.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -71,8 +73,8 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns variants of the object in which counters are zero or missing. A variant changes either
-/// one counter, or all counters of `spec`, of `status`, or of both.
+/// Returns copies of the object in which counters are zero or missing. In one copy, one counter is
+/// changed. In other copies, all counters of `spec`, of `status`, or of both are changed.
 fn counters(object: &Value) -> Vec<Variant> {
     let of = |root: &str| pointers(object, root, &is_counter);
     let (spec, status) = (of("/spec"), of("/status"));
@@ -96,8 +98,8 @@ fn counters(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns variants of the object in which conditions are missing or unknown. A variant changes
-/// either one condition or all conditions.
+/// Returns copies of the object in which conditions are missing or `Unknown`. In one copy, one
+/// condition is changed. In other copies, all conditions are changed.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
@@ -125,7 +127,7 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns variants of the object that are less complete than the object.
+/// Returns all incomplete copies of the object.
 fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = counters(object);
     variants.extend(conditions(object));
@@ -137,7 +139,7 @@ fn variants(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Evaluates all rules on an object, and returns the failures.
+/// Evaluates all rules on an object. Returns a description of each failed evaluation.
 fn failures(book: &RuleBook, object: &Value) -> Vec<String> {
     let json = object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
@@ -159,7 +161,8 @@ fn no_rule_fails_on_zeros_or_missing_fields() {
         for fixture in fixtures::of_rule_set(&shipped) {
             for (what, object) in variants(&fixture.object) {
                 for failure in failures(&book, &object) {
-                    // If several objects cause the same failure, only the first object is listed.
+                    // If several objects cause the same failure, only the first of them is
+                    // reported.
                     if known.insert(failure.clone()) {
                         wrong.push(format!("{} with {what}: {failure}", fixture.place));
                     }

@@ -1,8 +1,8 @@
 //! Creates mutants of a CEL expression for mutation testing. A mutant is the expression with one
 //! small change: for example, `==` becomes `!=`.
 //!
-//! The expression is split into tokens, but it is not parsed. Brackets and the precedence of
-//! operators decide where an operand begins and ends.
+//! The expression is not parsed, only split into tokens. The beginning and the end of an operand
+//! follow from the brackets and from the precedence of operators.
 
 /// A changed expression.
 pub struct Mutant {
@@ -23,8 +23,8 @@ struct Token<'s> {
     kind: Kind,
     text: &'s str,
     start: usize,
-    /// Number of brackets that are open at the token. If the token is a bracket, this bracket is
-    /// included.
+    /// Number of brackets that are open at the token. An opening or closing bracket counts itself,
+    /// too.
     depth: usize,
 }
 
@@ -119,8 +119,8 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Sign, sign @ ("&&" | "||")) => {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
-                // In a chain such as `a && b && c`, the left operand is replaced only at the first
-                // operator. At the second operator, the left operand would be `a && b`.
+                // In a chain such as `a && b && c`, the left operand is replaced only for the first
+                // operator. The left operand of the second operator would be `a && b`.
                 let row = tokens[..index]
                     .iter()
                     .rev()
@@ -162,7 +162,8 @@ fn inverse(sign: &str) -> &'static str {
     }
 }
 
-/// Returns the end of the bracket that closes the bracket with the index `open`.
+/// Returns the end of the closing bracket that belongs to the opening bracket with the index
+/// `open`.
 fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
     let depth = tokens[open].depth;
     let mut inside = tokens[open + 1..].iter();
@@ -182,8 +183,8 @@ fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
             ("&&" | "||", own) => !left && token.text == own,
             _ => false,
         };
-        // A bracket with the depth of the operator encloses the operator. Brackets with a larger
-        // depth are in an operand.
+        // A bracket with the same depth as the operator encloses the operator. A bracket with a
+        // larger depth is inside an operand.
         let around =
             token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
         token.depth < depth || around || (token.depth == depth && looser)

@@ -1,6 +1,7 @@
-//! Mutation tests of the shipped rule sets: if an expression of a rule is changed, the test of at
-//! least one fixture must fail. The test changes the expressions in the fields [`FIELDS`], and in
-//! the variables that these expressions use.
+//! Mutation tests of the shipped rule sets. If an expression of a rule is changed, the test of at
+//! least one fixture must fail. Otherwise, the fixtures do not cover this part of the expression.
+//! The test changes the expressions in the fields [`FIELDS`], and in the variables that these
+//! expressions use.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
@@ -10,19 +11,18 @@ use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Mutants that no fixture can detect, because they have the same results as the unchanged
-/// expression. Each entry is the file, a part of the name of the expression, a part of the change,
-/// and the reason.
+/// Changed expressions that have the same results as the original expression, so that no fixture
+/// can detect them. An entry has the file, a part of the name of the expression, a part of the
+/// change, and the reason.
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
-/// An expression in a rule set that is mutated.
+/// An expression in a rule set that the test changes.
 struct Site {
     /// Name of the expression, such as `Migrating.expression` or `variables.available`.
     name: String,
     source: String,
-    /// Returns the spec of the rule set in which this expression is replaced by another expression.
-    /// If the expression belongs to a rule, the spec contains only this rule, to make the test
-    /// faster.
+    /// Returns the spec of the rule set with another expression in this place. If the expression
+    /// belongs to a rule, the spec contains only this rule, so that the test is faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
     /// The operation of the rule that contains the expression. None for an expression of a
     /// variable.
@@ -98,8 +98,9 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             only: None,
         });
     }
-    // The variables are visited from the last to the first. When a variable is visited, all its
-    // possible users are already in `sources`: the rules, the nodes and the later variables.
+    // The variables are visited from the last to the first. So when a variable is visited,
+    // `sources` contains every expression that can use it: those of the rules, of the nodes and of
+    // the later variables.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;
@@ -129,13 +130,13 @@ fn uses(text: &str, variable: &str) -> bool {
     })
 }
 
-/// Describes the mutants of a rule set that no fixture detects.
+/// Returns a description of each changed expression that no fixture detects.
 fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
     let fixtures = fixtures::of_rule_set(shipped);
     let mut undetected = Vec::new();
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {
-            // A mutant that does not compile counts as detected.
+            // If the changed expression does not compile, the change counts as detected.
             let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
                 continue;
             };

@@ -18,13 +18,14 @@ fn comment_above(lines: &[&str], index: usize) -> String {
     above.join(" ")
 }
 
-/// True if the comment names a source: a commit, a document, or the variable that has the source.
+/// Returns true if the comment names a source: a commit, a document, or the variable whose comment
+/// names the source.
 fn names_a_source(comment: &str) -> bool {
     let marks = ["commit ", "docs.", "The source is at the variable"];
     marks.iter().any(|mark| comment.contains(mark))
 }
 
-/// Describes each time limit in the text of a rule set that has no source.
+/// Returns a description of each time limit in the text of a rule set that has no source.
 fn limits_without_source(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let numbered = lines.iter().enumerate();

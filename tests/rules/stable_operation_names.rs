@@ -1,12 +1,11 @@
 //! Checks that the names of operations are stable: shipped rule sets must keep the names that
-//! dashboards and scripts of users rely on.
+//! users' dashboards and scripts contain.
 
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// The stable names. Each line is for one rule set: the name of the rule set, the resource that it
-/// watches, and its operations. If the name is `-`, any rule sets of this resource may detect these
-/// operations.
+/// The stable names. Each line has the name of a rule set, the resource that it watches, and its
+/// operations. If the first name is `-`, the operations may be in any rule set of this resource.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug

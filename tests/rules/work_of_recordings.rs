@@ -1,5 +1,5 @@
-//! Replays recordings of real controllers, and checks which operations are one piece of work: their
-//! rules must yield the same `work` key.
+//! Replays recordings of real controllers, and checks which operations belong to the same piece of
+//! work. The rules must yield the same `work` key for these operations.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::book;
@@ -16,7 +16,7 @@ use std::path::Path;
 type Pieces = BTreeMap<String, BTreeSet<String>>;
 
 /// Evaluates the rule sets in `files` on every object of a recording. Returns the operations by
-/// their `work` key. The key of operations without `work` is empty.
+/// their `work` key. Operations without a `work` key are under the empty key.
 fn pieces(recording: &str, files: &[&str]) -> Pieces {
     let mut books: BTreeMap<String, RuleBook> = BTreeMap::new();
     for shipped in Shipped::all() {
@@ -117,8 +117,8 @@ fn phases_of_a_migration_and_the_operation_of_its_instance_are_one_piece_of_work
         members.extend(operations("VirtualMachineInstance mig", &["LiveMigrating"]));
         (format!("{prefix}{uid}"), members)
     }));
-    // No field of a VirtualMachine identifies its migration. So its key is the beginning of the
-    // other keys.
+    // No field of a VirtualMachine names its migration. So the rule yields a key that is only the
+    // beginning of the other keys.
     expected.insert(
         prefix.to_owned(),
         operations("VirtualMachine mig", &["Migrating"]),

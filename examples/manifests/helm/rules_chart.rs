@@ -1,8 +1,8 @@
-//! Creates the chart `ifo-rules`.
+//! Creates the Helm chart `ifo-rules` from the shipped rule sets.
 //!
-//! Input: the shipped rule sets. Output: a template for each rule set and for each role, and the
-//! values with their schema. For each pack (folder of rule sets), the value `packs` has an entry.
-//! The value `optional` is a list of the optional rule sets that are installed.
+//! The output is a template for each rule set and for each role, and the values with their schema.
+//! The value `packs` has an entry for each rule pack (a folder of rule sets). The value `optional`
+//! lists the optional rule sets that are installed.
 
 use super::{Added, RULES_CHART, Shipped, template};
 use serde_json::{Map, Value, json};
@@ -21,8 +21,8 @@ pub fn files(catalogue: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
         for (path, text) in super::super::roles_of(folder, sets)? {
             let source = path.trim_start_matches("rules/").to_owned();
             let stem = source.trim_end_matches(".yaml");
-            // An optional rule set is one that its folder's kustomization does not list. Its role
-            // is in the same file as the rule set.
+            // An optional rule set is a rule set that the kustomization of its folder does not
+            // list. Its role is in the same file.
             let text = if path.ends_with("/clusterrole.yaml") {
                 template(&path, &text, &condition, &added)?
             } else {
@@ -70,7 +70,7 @@ fn schema(packs: &[&str], optional: &[String]) -> anyhow::Result<String> {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            // Helm sets `global` if this chart is a dependency of another chart.
+            // If another chart depends on this chart, Helm sets the value `global`.
             "global": {"type": "object"},
             "packs": {"type": "object", "additionalProperties": false, "properties": packs},
             "optional": {"type": "array", "uniqueItems": true, "items": {"enum": optional}},

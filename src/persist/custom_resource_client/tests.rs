@@ -1,5 +1,5 @@
-//! Tests of the requests that are sent for custom resources, and of the failures that answers
-//! become.
+//! Tests of the requests for custom resources, and of the [`StoreFailure`] that each failed request
+//! returns.
 
 use super::super::request_failure::RETRY_AFTER;
 use super::*;

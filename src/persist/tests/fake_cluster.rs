@@ -1,8 +1,8 @@
-//! A fake cluster in memory that stores custom resources. The tests of persistence mode, of
-//! restoring and of complete replicas use it instead of a kube-apiserver.
+//! A fake cluster in memory that stores custom resources. It replaces the kube-apiserver in the
+//! tests of persistence mode, of restored operations and of complete replicas.
 //!
-//! The fake implements uid, resourceVersion, managedFields and conflicts. Like a kube-apiserver, it
-//! also processes a request if the client has stopped waiting for the answer.
+//! The fake implements uid, resourceVersion, managedFields and conflicts. It processes a request
+//! even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
 use jiff::Timestamp;
@@ -17,9 +17,9 @@ pub struct FakeCluster(Arc<Mutex<ClusterState>>);
 #[derive(Default)]
 pub struct ClusterState {
     pub objects: BTreeMap<String, InFlightOperation>,
-    /// The writes that changed an object, each as verb and name.
+    /// The successful writes that changed an object, each as verb and name.
     pub changes: Vec<String>,
-    /// All requests, each as verb and name, including the failed ones.
+    /// All requests, including failed requests, each as verb and name.
     pub requests: Vec<String>,
     /// If set, every request fails with this failure.
     pub failure: Option<StoreFailure>,
@@ -47,7 +47,8 @@ impl ClusterState {
         revision
     }
 
-    /// Creates an object. If `ours` is true, this server creates it, otherwise another client.
+    /// Creates an object. If `ours` is true, this server is the field manager of its labels.
+    /// Otherwise, another client is.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -82,8 +83,7 @@ impl ClusterState {
         if after == before {
             return Ok(None);
         }
-        // As in Kubernetes, the client of an update becomes the manager of the fields that it
-        // changes.
+        // The client that changes a field becomes the manager of the field, as in Kubernetes.
         let label = |of: &Value, key: &str| of["metadata"]["labels"].get(key).cloned();
         let mut managed_keys = managed_labels(stored);
         let changed = patch["metadata"]["labels"]
@@ -99,7 +99,7 @@ impl ClusterState {
         Ok(Some(self.put(after)))
     }
 
-    /// Changes each object, like another client.
+    /// Changes each object in the way of another client.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -129,8 +129,9 @@ fn merge(into: &mut Value, patch: &Value) {
 
 type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// Returns the managedFields entry of this server for these labels. If `manages_annotations` is
-/// true, this server also manages the annotation that identifies our custom resources.
+/// Returns the managedFields entry that shows this server as the manager of these labels. If
+/// `manages_annotations` is true, this server also manages the annotation that identifies our
+/// custom resources.
 fn managed(labels: &BTreeSet<String>, manages_annotations: bool) -> Vec<Managed> {
     let fields: serde_json::Map<String, Value> = labels
         .iter()

@@ -1,8 +1,8 @@
-//! Compares the listed custom resources with the entries of the write queue.
+//! Compares a list of all custom resources with the entries of the write queue.
 //!
-//! The comparison updates the stored state of each queue entry. It also creates a queue entry for
-//! each orphan that must be completed or deleted. An orphan is a custom resource whose operation is
-//! not in the index.
+//! For each queue entry, the comparison records the state of the custom resource in the cluster. An
+//! orphan is a custom resource whose operation is not in the index. The comparison creates a queue
+//! entry for each orphan that must be completed or deleted.
 
 use super::queue_entry::{QueueEntry, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
@@ -16,16 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time between the comparison that finds an orphan and the write that completes or deletes the
-/// orphan. If the previous leader used another kube-apiserver, that kube-apiserver may have had
-/// newer data about the subject. Then this leader detects the operation of the orphan a little
-/// later, and the write is dropped.
+/// An orphan is completed or deleted this much time after the comparison that found it.
+///
+/// The delay matters after a failover. If the previous leader watched another kube-apiserver, it
+/// may have seen an operation that this leader has not seen yet. If this leader detects the
+/// operation within the delay, the custom resource is not completed.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The time from the first comparison to the second comparison. The previous leader may have sent a
-/// creation just before it lost the Lease, and the first comparison can miss this custom resource.
-/// The kube-apiserver ends each request after 60 s. So after 65 s, the creation has succeeded or
-/// failed.
+/// The time from the first comparison to the second comparison.
+///
+/// If the previous leader created a custom resource just before it lost the Lease, the creation may
+/// arrive after the first comparison. The kube-apiserver ends each request after 60 s. So after
+/// 65 s, the creation has succeeded or failed, and the second comparison finds its result.
 pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
 /// The fields of a listed custom resource that the comparison needs.
@@ -34,11 +36,13 @@ pub(in crate::persist) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
     pub summary: WrittenSummary,
+    /// The time at which the operation completed. None if it is in flight.
     pub completed: Option<Timestamp>,
-    /// The namespace of the subject, and the last time at which this namespace was known to exist.
+    /// The namespace of the subject, and the last time at which this namespace is known to have
+    /// existed.
     pub last_seen_in: Option<(String, Timestamp)>,
-    /// True if this namespace was deleted after that time. A new namespace with the same name may
-    /// exist.
+    /// True if the namespace of the subject was deleted after that time. True also if a new
+    /// namespace has the same name.
     pub namespace_deleted: bool,
     /// The rule sets that detect the operation.
     pub rule_sets: Vec<String>,
@@ -55,9 +59,9 @@ impl Queue {
         let second = second.filter(|at| *at > now).min();
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
         let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // If the custom resource of a completed operation is missing, the garbage collector or
-        // another client has deleted it. The custom resource is not created again, so the queue
-        // entry does not change.
+        // If the custom resource of a completed operation is missing, a user or the garbage
+        // collector has deleted it. Such queue entries do not change, so that the queue does not
+        // create the custom resource again.
         for name in self.names(|name, queued| !listed.contains(name) && !queued.is_history()) {
             self.change(&name, now, |queued| queued.stored = StoredState::Absent);
         }
@@ -81,9 +85,9 @@ impl Queue {
                     queued.not_before = Some(now + ORPHAN_DELAY);
                 }
                 let at = match &queued.stored {
-                    // The custom resource has not changed since this server's last write, so the
-                    // stored state in the queue entry is right. The summary in the list can differ
-                    // from the stored state, because it includes labels of other clients.
+                    // The custom resource has not changed since this queue last wrote or read it.
+                    // So the queue keeps its own summary. The summary of the list can differ,
+                    // because it can contain labels of other clients.
                     StoredState::Present(_, revision, _) if *revision == found.revision => return,
                     StoredState::Present(_, _, at) => *at,
                     _ => None,
@@ -93,9 +97,8 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan that must be completed or deleted. Returns None if the
-    /// target of one of its rule sets is unread, because this rule set may still detect the
-    /// operation.
+    /// Returns the wanted state of an orphan. Returns None if the decision must wait: a target of
+    /// its rule sets is unread, so the operation may still be detected.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
@@ -112,8 +115,8 @@ impl Queue {
         })
     }
 
-    /// Returns the names of the completed orphans that are retained: the newest orphans, as many as
-    /// the settings allow.
+    /// Returns the names of the completed orphans that are kept. The settings limit their age, and
+    /// the number of completed operations and orphans together. The newest orphans are kept.
     fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();

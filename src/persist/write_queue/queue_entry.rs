@@ -12,23 +12,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One operation of the index, or one orphan: a custom resource whose operation is not in the
-/// index.
+/// The queue entry of one operation in the index, or of one orphan. An orphan is a custom resource
+/// whose operation is not in the index.
 #[derive(Debug, Default)]
 pub(super) struct QueueEntry {
     pub wanted: WantedState,
-    /// The state of the custom resource in the cluster, as far as it is known.
+    /// The state of the custom resource in the cluster, as far as this queue knows it.
     pub stored: StoredState,
-    /// The time at which the write became due or becomes due. None if no write is needed. The write
-    /// with the earliest due time is sent first.
+    /// The time from which on the write is due. None if no write is needed. The write with the
+    /// earliest due time is sent first.
     pub due: Option<Instant>,
     /// The end of the back-off or of another delay. No job starts before this time.
     pub not_before: Option<Instant>,
     pub is_writing: bool,
-    /// True if the operation was completed long before this queue was created. If such an operation
-    /// has no custom resource, another client has deleted the custom resource.
+    /// True if the operation had ended at least ten minutes before this queue was created. If an
+    /// old operation has no custom resource, a user has probably deleted it, so the queue does not
+    /// create it again.
     pub is_old: bool,
-    /// True if the last attempt was refused.
+    /// True if the kube-apiserver refused the last attempt.
     pub is_refused: bool,
     /// The number of failures since the last successful write.
     pub failures: u32,
@@ -37,14 +38,14 @@ pub(super) struct QueueEntry {
 /// The wanted state of a custom resource.
 #[derive(Clone, Debug, Default)]
 pub(in crate::persist) enum WantedState {
-    /// The custom resource must have the state of the operation in the index. The [`Instant`] is
-    /// the time at which the operation got this state.
+    /// The custom resource must have the state of this entry of the index. The [`Instant`] is the
+    /// time at which the operation got this state.
     Live(Arc<IndexEntry>, WrittenSummary, Instant),
     /// The custom resource must not exist.
     #[default]
     Gone,
-    /// The operation ended while no leader was running. If the custom resource is Active, it must
-    /// become Completed.
+    /// The operation ended while no leader was running. If the phase of the custom resource is
+    /// `Active`, it must become `Completed`.
     Ended,
 }
 
@@ -54,27 +55,26 @@ pub(in crate::persist) enum StoredState {
     /// The custom resource does not exist.
     #[default]
     Absent,
-    /// A write was not answered or met a conflict, so the custom resource must be read before the
-    /// next write.
+    /// The state is unknown, because a write was not answered or met a conflict. The next job reads
+    /// the custom resource.
     Unknown,
-    /// The custom resource exists with this state. The [`Instant`] is the time at which this queue
-    /// last wrote the custom resource. None if this queue has not written it.
+    /// The custom resource exists, with this summary and revision. The [`Instant`] is the time of
+    /// this queue's last write. It is None if this queue has not written the custom resource.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl QueueEntry {
-    /// Returns the position of the queue entry among the waiting entries of [`super::Queue`]. The
-    /// position is the index of the set and the time at which the next job may start. The index is
-    /// 0 for a queue entry without failures and 1 for a queue entry with failures. Returns None if
-    /// the queue entry does not wait.
+    /// Returns the place of this queue entry in the field `waiting` of [`super::Queue`]. The number
+    /// is the index of the set: 0 without failures, 1 with failures. The [`Instant`] is the time at
+    /// which the next job may start. Returns None if no job waits.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
 
-    /// Returns the time at which the next job is due, without back-off. Returns None if no job is
-    /// needed.
+    /// Returns the time at which the next job is due. The time does not include a back-off. Returns
+    /// None if no job is needed.
     pub fn plan(
         &self,
         settings: &PersistSettings,
@@ -87,11 +87,11 @@ impl QueueEntry {
             (WantedState::Ended, StoredState::Present(summary, ..)) if is_completed(summary) => {
                 None
             }
-            // While the server stops, orphans are not completed. The next leader finds the same
-            // custom resource and completes it.
+            // While the server stops, orphans stay unchanged. The next leader finds the orphans
+            // again, and completes them.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // If completed operations are not retained, the operation is removed from the index
-            // next. Then its custom resource is deleted, so this write is not needed.
+            // Completed operations are not retained, so the index removes this operation at once.
+            // Then its custom resource is deleted, so a write of the end is not needed.
             (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {
                 None
             }
@@ -135,7 +135,7 @@ impl QueueEntry {
             });
     }
 
-    /// Records a failed job. `most` is the longest delay before the job is retried.
+    /// Records a failed job, and delays the next attempt. `most` is the longest delay.
     pub fn record_failure(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
@@ -148,8 +148,8 @@ impl QueueEntry {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Returns the phase of the operation in the index. Returns None if the operation is not in the
-    /// index.
+    /// Returns the phase of the operation in the index. Returns None if the index does not have the
+    /// operation.
     pub fn live_phase(&self) -> Option<Phase> {
         match &self.wanted {
             WantedState::Live(_, summary, _) => Some(summary.phase),
@@ -157,8 +157,8 @@ impl QueueEntry {
         }
     }
 
-    /// Returns true if the operation is completed and still in the index, and its custom resource
-    /// is completed, too.
+    /// Returns true if the operation is completed and retained in the index, and its custom
+    /// resource has the same state.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {

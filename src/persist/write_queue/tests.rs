@@ -1,4 +1,5 @@
-//! Tests of the queue of writes, on tokio's paused clock and without a kube-apiserver.
+//! Tests of the queue of custom resources that must be written. They run on tokio's paused clock
+//! and without a kube-apiserver.
 
 use super::compare_listed::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
@@ -24,8 +25,8 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
-/// Returns an entry of an index: an operation that was completed at this time. The entry has only
-/// the fields that the queue uses.
+/// Returns an index entry of an operation that completed at this time. The entry has only the
+/// fields that the queue uses.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -88,7 +89,7 @@ fn unreachable() -> StoreFailure {
     StoreFailure::Unreachable("away".into(), None)
 }
 
-/// Returns a name for what `job` does.
+/// Returns a short name for the action of `job`.
 fn action(job: &Job) -> &'static str {
     match (&job.wanted, &job.stored) {
         (WantedState::Ended, _) => "end",
@@ -99,7 +100,7 @@ fn action(job: &Job) -> &'static str {
     }
 }
 
-/// Returns the state that the write of `job` is conditional on.
+/// Returns the revision that the custom resource must have, so that the write of `job` succeeds.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
         StoredState::Present(_, revision, _) => Some(revision),
@@ -107,7 +108,7 @@ fn condition(job: &Job) -> Option<&Revision> {
     }
 }
 
-/// A queue, the current time, and the writes so far.
+/// A queue, the simulated time, and the writes so far.
 struct QueueFixture {
     queue: Queue,
     now: Instant,
@@ -133,8 +134,8 @@ impl QueueFixture {
         }
     }
 
-    /// Reports that the targets have been read, and that the targets of the rule sets in `unread`
-    /// could not be read. Then runs the first comparison, and delays the next comparison.
+    /// Reports that all targets have been listed, except the targets of the rule sets in `unread`.
+    /// Then runs the first comparison, and delays the next comparison.
     fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.settle(Arc::new(unread), self.now);
@@ -194,7 +195,8 @@ impl QueueFixture {
             .process_result(&job.name, &Err(failure.clone()), self.now);
     }
 
-    /// Performs all jobs that become due within `time` successfully. Returns the number of writes.
+    /// Performs all jobs that become due within `time`. All jobs succeed. Returns the number of
+    /// writes.
     fn run_for(&mut self, time: Duration) -> usize {
         let (end, before) = (self.now + time, self.written.len());
         loop {
@@ -342,7 +344,7 @@ async fn concurrent_writes_are_limited_and_one_object_has_at_most_one() {
     }
     let jobs: Vec<Job> = std::iter::from_fn(|| fixture.next_job()).collect();
     assert_eq!(jobs.len(), CONCURRENCY);
-    // Changes during a write are written after its end.
+    // If an operation changes while its write is running, the change is written afterwards.
     for number in 0..10 {
         fixture.set_live(number, completed(2));
     }
@@ -373,7 +375,7 @@ async fn during_an_outage_only_one_write_at_a_time_is_tried() {
             Next::Wait(at) => fixture.now = at.unwrap(),
         }
     }
-    // After the first few attempts, the back-off is 15 to 30 s.
+    // The back-off grows to 15 to 30 s after some attempts.
     assert!((20..=60).contains(&attempts), "{attempts}");
     fixture.queue.compare_at = Some(fixture.now + seconds(3600));
     fixture.run_for(seconds(400));
@@ -434,8 +436,8 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
     assert_eq!(action(&fixture.next_job().unwrap()), "create");
 }
 
-/// Runs the queue for `time`. Refuses the jobs for which `refuses` returns true, and performs all
-/// other jobs. Returns the number of refusals.
+/// Runs the queue for `time`. Jobs for which `refuses` returns true are refused, and all other jobs
+/// succeed. Returns the number of refusals.
 fn run_with_refusals(
     fixture: &mut QueueFixture,
     time: Duration,
@@ -474,8 +476,7 @@ async fn few_writes_are_tried_while_all_are_refused_and_all_are_written_afterwar
     }
     let refused = run_with_refusals(&mut fixture, seconds(3), |_| true);
     assert!((10..30).contains(&refused), "{refused}");
-    // The refusals have lasted only a short time, like those of a kube-apiserver that has just
-    // started.
+    // All writes were refused for a short time, as by a kube-apiserver that has just started.
     assert_eq!(fixture.run_for(seconds(15)), 500);
 
     let mut fixture = QueueFixture::new(SETTINGS);
@@ -515,7 +516,7 @@ async fn refused_objects_do_not_delay_other_objects() {
         fixture.set_gone(number);
     }
     assert!(!fixture.queue.is_refused());
-    // No write is left that could find out if requests succeed again, so the queue starts a
+    // No write is waiting that could show if requests succeed again. So the queue starts a
     // comparison soon.
     assert!(fixture.queue.compare_at.unwrap() <= fixture.now + SETTINGS.requeue);
 }
@@ -550,7 +551,7 @@ async fn refused_deletions_do_not_delay_creations() {
     let refuses = |job: &Job| action(job) == "delete";
     for number in 100..130 {
         fixture.set_live(number, active(1));
-        // At first, so many deletions are due that the other writes take longer.
+        // At first, many refused deletions use up the rate limit, so the creation takes longer.
         let time = if number == 100 { 20 } else { 1 };
         run_with_refusals(&mut fixture, seconds(time), refuses);
         assert_eq!(fixture.written.len(), 20 + number - 99);
@@ -575,13 +576,14 @@ async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_ta
     let over = listed(1, completed(1), Some("2026-01-02T03:04:05Z"));
     for is_completed in [true, false] {
         let mut fixture = QueueFixture::unsettled(SETTINGS);
-        // The index has `op-1` as active, although the previous leader has written its end.
+        // The previous leader has written the end of `op-1` to its custom resource. The index still
+        // has `op-1` as active.
         fixture.set_live(1, active(1));
         fixture.set_live(2, active(1));
         assert_eq!(fixture.run_for(seconds(60)), 0);
         if is_completed {
             fixture.set_live(1, completed(1));
-            // `op-2` has ended, too, and no custom resource was written for it.
+            // `op-2` has ended, too. It has no custom resource.
             fixture.set_live(2, completed(2));
             assert_eq!(fixture.run_for(seconds(1)), 0);
         }
@@ -642,8 +644,8 @@ async fn completed_orphans_are_limited_by_age_and_number() {
     fixture.run_for(seconds(1));
     fixture.now += COMPARE_INTERVAL;
     let mut all = vec![listed(1, completed(1), Some(&time(1)))];
-    // The settings retain three operations, and `op-1` is in the index. So the two newest orphans
-    // stay. An orphan of more than a day never stays.
+    // The settings retain three completed operations. `op-1` is one of them, so two orphans stay:
+    // the newest two. An orphan that ended more than a day ago never stays.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
         all.push(listed(number, completed(1), Some(&time(hours))));
     }
@@ -792,20 +794,20 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
     for number in 1..=3 {
         fixture.set_live(number, completed(2));
     }
-    // `op-6` ended just before the failover, so the previous leader has not written its custom
-    // resource.
+    // `op-6` ended just before the failover, so the previous leader had no time to write it.
     let minute_ago = clock::now() - jiff::SignedDuration::from_mins(1);
     let recent = entry(&minute_ago.to_string());
     fixture
         .queue
         .set_live(&name(6), &recent, completed(2), fixture.now);
-    // These operations ended long ago. `op-1` has no custom resource. The custom resource of `op-2`
-    // is Completed, and the custom resource of `op-3` is Active.
+    // The operations `op-1`, `op-2` and `op-3` ended long ago. `op-1` has no custom resource. The
+    // custom resource of `op-2` is completed, and the custom resource of `op-3` is active.
     fixture.settle(vec![
         listed(2, completed(2), Some("2026-01-02T03:04:05Z")),
         listed(3, active(1), None),
     ]);
-    // The queue sees `op-4` start and end, and it sees `op-5` end. Both are written.
+    // The queue sees the start and the end of `op-4`, and the end of `op-5`. Both operations are
+    // written.
     fixture.set_live(4, active(1));
     fixture.set_live(4, completed(2));
     fixture.set_live(5, completed(2));
@@ -842,7 +844,7 @@ async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not
         fixture.run_for(seconds(60));
         let want = if retain { "end" } else { "delete" };
         assert_eq!(fixture.written, [("op-1".to_owned(), want)]);
-        // All orphans are decided, so a change of the unread rule sets starts no comparison.
+        // No orphan is undecided, so a change of the unread rule sets starts no comparison.
         fixture.queue.settle(Arc::default(), fixture.now);
         assert!(fixture.next_job().is_none());
     }
@@ -875,7 +877,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         fixture.now += seconds(1);
         let job = fixture.next_job().unwrap();
         assert_eq!(action(&job), "read");
-        // The creation succeeded although its answer was lost.
+        // The answer to the creation was lost, but the creation had succeeded.
         let found = JobResult::Read(Some((active(1), revision(7))));
         fixture
             .queue
@@ -914,8 +916,8 @@ async fn a_comparison_writes_only_custom_resources_that_another_client_has_chang
     fixture.set_live(1, active(1));
     fixture.run_for(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
-        // The summary differs, for example because the custom resource has labels of another
-        // client.
+        // The summary of the list differs from the summary of the queue entry. This happens, for
+        // example, if the custom resource has labels of another client.
         let other = ListedResource {
             revision: revision(version),
             ..listed(1, active(8), None)
@@ -948,8 +950,8 @@ async fn an_orphan_with_a_conflict_is_read_again() {
         fixture.now += seconds(1);
         let job = fixture.next_job().unwrap();
         let phase = if retain {
-            // The job reads the custom resource itself. Another client has completed it in the
-            // meantime.
+            // The job reads the custom resource itself. In the meantime, another client has
+            // completed it.
             assert_eq!(action(&job), "end");
             completed(2)
         } else {

@@ -1,9 +1,9 @@
-//! The decision of the leader election: what this replica does next with the Lease, for example
-//! renew, acquire or release it.
+//! Decides the next step of this replica in the leader election: for example, to renew, acquire or
+//! release the Lease.
 //!
 //! The decision depends on the time, on the last known state of the Lease, and on the newest
-//! resourceVersion of this replica's index. The index has the operations in memory. This module
-//! sends no request.
+//! resourceVersion of this replica's index (the operations in memory). This module sends no
+//! request.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, Term};
@@ -14,14 +14,13 @@ use crate::index::Rv;
 use std::time::Duration;
 
 /// A replica that lacks changes of the last leader waits for this additional time before it
-/// acquires the Lease. During this time, a replica that has all changes can acquire the Lease
-/// first.
+/// acquires the Lease. Meanwhile, a replica that has all changes can acquire the Lease.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
-/// The additional wait, in retry periods, if no other replica copied the leader's index when the
-/// leader last wrote the Lease. Another replica may have copied the index earlier, and may still
-/// have all changes. That replica reads the Lease once per retry period, so it acquires the Lease
-/// during this wait.
+/// The number of retry periods that replace [`ADDITIONAL_WAIT`] if no other replica copied the
+/// leader's index at the leader's last write of the Lease. Another replica may have copied the
+/// index earlier, and may still have all changes. It reads the Lease once per retry period, so it
+/// can acquire the Lease during this wait.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -44,9 +43,9 @@ impl<S: LeaseStore> Election<S> {
         if clock::boot() >= leading.grant.borrow().until {
             return Some("the Lease could not be renewed in time");
         }
-        // If a user removes the holder, the Lease has no holder. The same happens if a user deletes
-        // the Lease and another replica creates it again. In these cases, the leadership continues,
-        // and the next renewal writes the holder again.
+        // A Lease without a holder does not end the leadership. A user has removed the holder, or
+        // has deleted the Lease and another replica has created it again. The next renewal writes
+        // the holder again.
         let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }
@@ -58,8 +57,8 @@ impl<S: LeaseStore> Election<S> {
                 .loss_reason(leading)
                 .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
         }
-        // The current values of these channels are part of this decision. So only later changes
-        // must end the wait after this decision.
+        // This decision already takes the current values of these channels into account. So only
+        // later changes end the wait after this decision.
         self.replica.in_sync.mark_unchanged();
         self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
@@ -82,11 +81,12 @@ impl<S: LeaseStore> Election<S> {
         let last = record.last.as_ref().or(self.last.as_ref());
         let last = last.map(|leader| &leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
-        // leader's index, that replica should lead, so that no change is lost.
+        // leader's index, the other replica should lead, so that no change is lost.
         let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
-        // final version. The new Lease names the last leader that this replica remembers. Since
-        // then, another replica may have acquired the deleted Lease, and may still lead.
+        // final version. The new Lease names the last leader that this replica remembers. But a
+        // later leader, which this replica does not know, may have held the deleted Lease and may
+        // still lead.
         let is_recreated = !record.is_held && record.final_version.is_none();
         let is_own = !is_recreated
             && record
@@ -94,8 +94,8 @@ impl<S: LeaseStore> Election<S> {
                 .as_ref()
                 .is_some_and(|it| self.is_own_term(&it.term));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // The renewal time can be compared with the clock of this node. An earlier process of this
-        // Pod wrote this time, and a Pod never moves to another node.
+        // The renewal time comes from the clock of this node: an earlier container of this Pod
+        // wrote it, and a Pod never moves to another node.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.validity(record)
@@ -142,7 +142,7 @@ impl<S: LeaseStore> Election<S> {
         }
     }
 
-    /// Returns the time after the last renewal at which the Lease expires. If the leader and this
+    /// Returns the time after which a Lease without a renewal expires. If the leader and this
     /// replica have different lease durations, the longer one applies.
     pub(super) fn validity(&self, record: &LeaseRecord) -> Duration {
         record.duration.max(self.timing.lease_duration)
@@ -156,8 +156,8 @@ impl<S: LeaseStore> Election<S> {
     /// Returns true if this replica led in `term`, or has copied the index of the leader of `term`
     /// completely.
     ///
-    /// If that leader crashed, it may have had changes that it did not send. No other replica has
-    /// these changes either.
+    /// If that leader crashed, it may have had changes that it did not send to any replica. No
+    /// replica has these changes.
     fn has_all_changes_of(&self, term: &Term) -> bool {
         self.last_own_term.as_ref() == Some(term)
             || self.replica.in_sync.borrow().as_ref() == Some(term)

@@ -1,9 +1,9 @@
 //! Sends the requests for the Lease with which the replicas elect their leader, and remembers the
 //! answers.
 //!
-//! A leader reserves resourceVersions in the Lease before it issues them. From the answers, this
-//! module computes the highest resourceVersion that any leader may have reserved. A new leader
-//! starts above this resourceVersion.
+//! A leader reserves resourceVersions in the Lease before it issues them. This module computes from
+//! the answers the highest resourceVersion that any leader may have reserved. A new leader starts
+//! above this resourceVersion.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::replica_status::ClusterContact;
@@ -21,22 +21,22 @@ use tokio::time::{Instant, timeout};
 /// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
 /// clock. A resourceVersion is a time in microseconds.
 ///
-/// With the default settings, the leader stops if it cannot renew the Lease for 5 s (the renew
-/// deadline). So it stops before its clock reaches the end of the reservation.
+/// If the leader cannot renew the Lease, it stops after 5 s with the default settings (the renew
+/// deadline). So it does not use up the reservation.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
-/// After a takeover, the newest resourceVersion of the index can be ahead of the clock. Each
-/// renewal reserves at least the resourceVersions of this time above the newest resourceVersion,
-/// which are one million resourceVersions.
+/// Each renewal reserves at least this time above the newest resourceVersion of the index: one
+/// million resourceVersions. This minimum matters if the newest resourceVersion is ahead of the
+/// clock, for example after a takeover.
 ///
-/// The time is shorter than [`RESERVED_AHEAD`] for a reason. A new leader starts above the
-/// reservation of the last leader. So if several takeovers followed each other, a long time would
-/// move the resourceVersions further and further ahead of the clock.
+/// A new leader starts above the reservation of the last leader. If this time were as long as
+/// [`RESERVED_AHEAD`], several consecutive takeovers would move the resourceVersions further and
+/// further ahead of the clock.
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
-/// If the clock of a node was wrong or a user has edited the Lease, a reserved resourceVersion can
-/// be far ahead of the clock. If it is further ahead than this, the election ignores it. Otherwise
-/// all later resourceVersions would stay ahead of the clock.
+/// If a reserved resourceVersion is further ahead of the clock than this, the election ignores it.
+/// The clock of a node was wrong, or a user has edited the Lease. If the election used such a
+/// value, all later resourceVersions would stay ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
 /// The Lease as this process has last seen it.
@@ -45,13 +45,13 @@ pub(super) struct SeenLease {
     pub(super) record: LeaseRecord,
     /// The time at which this process first saw the Lease with this record.
     pub(super) since: BootTime,
-    /// True if the Lease had expired when it was last read: the record had not changed for the
-    /// lease duration.
+    /// True if the Lease had expired when it was last read. A Lease expires if its record does not
+    /// change for one lease duration.
     pub(super) has_expired: bool,
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Returns the highest resourceVersion that this leader would reserve with a renewal now.
+    /// Returns the highest resourceVersion that a renewal at this moment reserves.
     pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
         let wall = version(acquired.at);
         let clock = wall.0 + micros(clock::boot().since(acquired.boot));
@@ -63,16 +63,16 @@ impl<S: LeaseStore> Election<S> {
     /// Returns the highest resourceVersion that any leader can have reserved, as far as this
     /// process knows.
     ///
-    /// After this process read the Lease, a leader may have renewed the Lease. Each renewal raises
-    /// the reservation by the elapsed time. So the returned value grows with the time since the
-    /// read.
+    /// Another leader may have renewed the Lease after this process last read it. Each renewal
+    /// raises the reservation by the elapsed time. So the returned value also grows with the time
+    /// since the last read.
     pub(super) fn reservation_floor(&self) -> Option<Rv> {
         let (rv, seen) = self.seen_reservation?;
         Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
     }
 
     /// Returns the time limit of one request: half of the renew deadline, as in Kubernetes' own
-    /// components. So if one request gets no answer, the leader can send another request before it
+    /// components. So if one request gets no answer, the leader can send a second request before it
     /// must stop leading.
     pub(super) fn request_timeout(&self) -> Duration {
         self.timing.renew_deadline / 2
@@ -93,7 +93,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Sends a request with a time limit. Records whether the kube-apiserver answers the request.
+    /// Sends a request with a time limit. Records whether the kube-apiserver has answered.
     pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
@@ -135,7 +135,7 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Records the Lease from an answer. The request for it was sent at the time `sent`.
+    /// Records the Lease from an answer. `sent` is the time at which the request was sent.
     pub(super) fn record_lease(&mut self, lease: Lease, sent: BootTime) {
         let record = LeaseRecord::read(&lease);
         let before = self.seen.take();
@@ -168,8 +168,9 @@ impl<S: LeaseStore> Election<S> {
         });
     }
 
-    /// Records a reserved resourceVersion from the Lease. The request for the Lease was sent at the
-    /// time `sent`. `is_new` is true if the previous answer had another reserved resourceVersion.
+    /// Records a reserved resourceVersion from the Lease. `sent` is the time at which the request
+    /// for the Lease was sent. `is_new` is true if the reserved resourceVersion differs from that
+    /// of the previous answer.
     pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {
@@ -186,7 +187,7 @@ impl<S: LeaseStore> Election<S> {
     }
 }
 
-/// Returns the resourceVersion that corresponds to the wall clock.
+/// Returns the resourceVersion for the current time of the wall clock.
 pub(super) fn clock_version() -> Rv {
     version(clock::now())
 }

@@ -1,4 +1,4 @@
-//! Publishes the role of this replica (leader, follower, or neither if there is no leader), and
+//! Publishes the role of this replica: leader, follower, or no role while there is no leader. Also
 //! logs problems with the Lease.
 
 use super::super::lease_contents::LeaseRecord;
@@ -26,8 +26,9 @@ impl<S: LeaseStore> Election<S> {
             }
             last => ReplicaRole::Vacant {
                 last: last.clone(),
-                // After this replica has stopped leading, its request to release the Lease may not
-                // have succeeded yet. In this case, the final version is not in the Lease.
+                // If this replica has stopped leading, but its release of the Lease has not
+                // succeeded yet, the Lease does not have the final version. Then this replica uses
+                // its own final version.
                 final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
                     self.own_final_version
                 } else {

@@ -1,6 +1,6 @@
-//! Waits between two turns of the leader election. In each turn, this replica reads or writes the
-//! Lease. The wait ends after a pause, or earlier if there is an event, such as a request to
-//! release the Lease.
+//! Waits until the next turn of the leader election. In each turn, this replica reads or writes the
+//! Lease. The wait ends after a pause, or earlier if an event occurs, such as a request to release
+//! the Lease.
 
 use super::super::LeaseStore;
 use super::{Election, WAKE_INTERVAL};
@@ -10,9 +10,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// A leader that releases the Lease writes its last resourceVersion into the Lease: the final
-/// version. This is the time between two checks whether this replica's index has reached the final
-/// version.
+/// The time between two checks whether this replica's index has reached the final version: the last
+/// resourceVersion of the leader that released the Lease.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The event that ended the wait.
@@ -20,9 +19,9 @@ pub(super) enum ElectionEvent {
     /// The next turn is due.
     Timer,
     /// This replica must read the Lease soon. For example, the stream of changes from the leader
-    /// has ended, so the Lease has probably changed or will change soon.
+    /// has ended, so the Lease will probably change.
     Woken,
-    /// This replica must release the Lease, with this final version.
+    /// This replica must release the Lease. The value is its last resourceVersion.
     Release(Rv),
 }
 
@@ -57,7 +56,7 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Waits until this replica's index reaches the final version of the last leader. Never
-    /// completes if no final version is known, or if the index has the final version already.
+    /// completes if no final version is known, or if the index already has the final version.
     async fn final_version_reached(&self) {
         let seen = self
             .seen

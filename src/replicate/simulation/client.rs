@@ -1,5 +1,6 @@
-//! A simulated client that keeps a local copy of the operations. The client lists, watches from the
-//! resourceVersion of the list, and lists again after a 410. Each request goes to a random replica.
+//! A simulated client that keeps a local copy of the operations, like an informer. It lists,
+//! watches from the resourceVersion of the list, and lists again after a 410. Each request goes to
+//! a random replica.
 
 use super::Network;
 use super::invariants::{Invariants, ObjectHashes};

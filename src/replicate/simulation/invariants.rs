@@ -1,8 +1,8 @@
-//! The invariants that every simulation of several replicas checks.
+//! The invariants that are checked in every simulation of several replicas.
 //!
 //! The main invariant is: if two replicas or clients have the same resourceVersion, they have the
-//! same operations. When a replica or client first observes a resourceVersion, a fingerprint of its
-//! operations is recorded. Each later observation of this resourceVersion is compared with the
+//! same operations. The first observation of each resourceVersion is recorded, with a fingerprint
+//! of the operations. Each later observation of this resourceVersion must have the same
 //! fingerprint.
 
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The observations of all replicas and clients, and the violations of invariants. Clones share
-/// them.
+/// The observations of all replicas and clients, and the violated invariants. Clones share the
+/// observations.
 #[derive(Clone, Default)]
 pub struct Invariants(Arc<Mutex<ObservedStates>>);
 
@@ -24,9 +24,8 @@ struct ObservedStates {
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
     /// True if the simulation deletes the Lease or replaces it by an older version. Then a new
-    /// leader may not know which resourceVersions the last leader reserved in the Lease. So the
-    /// reserved resourceVersions of two leaders may overlap, but the issued resourceVersions must
-    /// not.
+    /// leader may not know the reservation of the last leader. So two leaders may reserve the same
+    /// resourceVersions, but they must not issue the same resourceVersions.
     loses_reservations: bool,
     violations: Vec<String>,
 }
@@ -43,7 +42,7 @@ impl Invariants {
     }
 
     /// Records the start of a leadership term (the time for which one leader holds the Lease).
-    /// Checks that no recorded resourceVersion is above the first one of the term.
+    /// Checks that the first resourceVersion of the term is above all recorded ones.
     pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
@@ -55,8 +54,8 @@ impl Invariants {
         seen.terms.push(leadership.clone());
     }
 
-    /// Records that the replica or client `at` has `state` at `rv`, and compares it with earlier
-    /// observations.
+    /// Records that the replica or client `at` has `state` at the resourceVersion `rv`. Compares
+    /// `state` with earlier observations of `rv`.
     pub fn record_state(&self, rv: Rv, state: &ObjectHashes, at: &str) {
         if rv == Rv(0) {
             return;
@@ -115,7 +114,7 @@ impl Invariants {
     }
 }
 
-/// The objects at one resourceVersion, by key. The value is a hash of the object's JSON and of the
+/// All objects at one resourceVersion, by key. The value is a hash of the object's JSON and of the
 /// object's own resourceVersion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectHashes(BTreeMap<Key, u64>);
@@ -131,8 +130,8 @@ impl ObjectHashes {
         )
     }
 
-    /// Applies a change as a client does. Returns false if the change does not match the state
-    /// before it.
+    /// Applies a change as a client does. Returns false if the change contradicts the state, for
+    /// example if it deletes an object that does not exist.
     pub fn apply(&mut self, change: &crate::index::IndexChange) -> bool {
         let Some(key) = change.key() else { return true };
         let before = match &change.after {
@@ -187,8 +186,8 @@ impl Observer {
             };
             match cursor.next().now_or_never() {
                 None => return,
-                // The replica has replaced its index, or has dropped the changes from its ring
-                // buffer.
+                // The replica has replaced its index, or its ring buffer no longer has the next
+                // change.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
                     for change in changes {

@@ -68,8 +68,7 @@ impl SimulatedLeases {
         }
     }
 
-    /// Sets the failures of later requests. The delays of requests that were already sent do not
-    /// change.
+    /// Sets the failures of later requests. Requests that were already sent keep their delays.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -98,7 +97,7 @@ impl SimulatedLeases {
         }
     }
 
-    /// Restores the Lease and its resourceVersion from a backup of etcd.
+    /// Restores the Lease, with its old resourceVersion, from a backup of etcd.
     pub fn restore(&self, backup: Option<Lease>) {
         self.lock().lease = backup;
     }

@@ -1,4 +1,4 @@
-//! The simulation of a cluster for the tests of the leader election and of replication.
+//! The simulated cluster in which the tests run the leader election and the copying of operations.
 //!
 //! A simulated cluster has replicas of the server, clients, a network, and a kube-apiserver with a
 //! Lease. Each replica runs in a simulated process that has its own clocks and can be paused at

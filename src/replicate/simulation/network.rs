@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 /// The number of objects in a page of a list.
 const PAGE_OBJECTS: usize = 3;
 
-/// The time between two checks whether the receiver of a message is still paused or cut off.
+/// If the receiver of a message is paused or cut off, this is the time between two checks whether
+/// it can receive the message again.
 const REACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The additional delay of a lost message. TCP sends a lost message again.
@@ -37,7 +38,7 @@ pub struct NetworkFaults {
     pub delay: Duration,
 }
 
-/// A replica, as other replicas and clients use it.
+/// A replica, as the other replicas and the clients see it.
 #[derive(Clone)]
 pub struct Peer {
     pub process: SimulatedProcess,
@@ -46,8 +47,9 @@ pub struct Peer {
     /// True if the replica is cut off from the network, so that messages from and to the replica do
     /// not arrive.
     pub is_cut: Arc<AtomicBool>,
-    /// True if the replica answers requests of clients. The replica first copies a leader's index,
-    /// or reads all targets (the resources that rule sets name) as the leader.
+    /// True if the replica answers requests of clients. It becomes true when the replica has copied
+    /// the leader's index, or when it leads and has read all targets (the resources that rule sets
+    /// name).
     pub is_ready: Arc<AtomicBool>,
 }
 
@@ -87,10 +89,10 @@ impl Network {
         state.peers.values().filter(answers).cloned().collect()
     }
 
-    /// Returns the link factory of a replica. The replica is cut off while `is_cut` is true.
+    /// Returns the link factory of one replica. The replica is cut off while `is_cut` is true.
     ///
-    /// Each replica has its own generator of random numbers. With a common generator, a run would
-    /// not be repeatable, because tokio can run the tasks of several replicas in any order.
+    /// Each replica has its own generator of random numbers. Tokio can run the tasks of several
+    /// replicas in any order, so with a common generator a run would not be repeatable.
     pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
         SimulatedLinks {
             network: self.clone(),
@@ -173,8 +175,8 @@ impl SimulatedLink {
 
     /// Waits until a message can reach `peer`. Returns an error if the process of `peer` has ended.
     async fn wait_until_reachable(&self, peer: &Peer) -> Result<(), LinkError> {
-        // A message to an unreachable replica is not lost, because TCP sends the message again
-        // until it arrives.
+        // TCP sends a message to an unreachable replica again until it arrives, so the message is
+        // not lost.
         while self.links.is_cut.load(Relaxed)
             || peer.is_cut.load(Relaxed)
             || peer.process.is_paused()

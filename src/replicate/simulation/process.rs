@@ -47,8 +47,8 @@ impl SimulatedProcess {
         self.lock().polls_left = Some(polls);
     }
 
-    /// Simulates a pause of the virtual machine for `time`. The boot clock continues during the
-    /// pause, but timers do not.
+    /// Simulates that the virtual machine is paused for `time`: the boot clock advances, but no
+    /// timer does.
     pub fn pause_machine_for(&self, time: Duration) {
         self.lock().skew.boot += time;
     }

@@ -1,6 +1,5 @@
-//! A simulated replica of the server for tests. The leader election, the copy of the leader, the
-//! index, the tracker and the persistence are the real ones. They run in a simulated process that a
-//! test can pause and kill.
+//! A simulated replica of the server. It runs the real leader election, mirror, index, tracker and
+//! persistence in a simulated process. A test can pause and kill this process.
 
 use super::invariants::{Invariants, Observer};
 use super::network::{Network, Peer};
@@ -20,8 +19,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The bounds of the ring buffer with the latest changes. The buffer is small, so that it sometimes
-/// drops changes that clients and followers still need.
+/// The bounds of the ring buffer with the latest changes. They are small, so that the buffer drops
+/// changes that clients and followers still need.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),
@@ -125,7 +124,7 @@ impl WholeReplica {
         environment.network.add(address.clone(), peer);
         let mark_ready = async move {
             let mut synced = synced;
-            // The sender is dropped only together with the mirror.
+            // The sender lives as long as the mirror, so a failed wait is ignored.
             let _ = synced.wait_for(Option::is_some).await;
             is_ready.store(true, Relaxed);
         };

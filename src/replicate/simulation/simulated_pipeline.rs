@@ -1,6 +1,6 @@
-//! The simulated pipeline of a leader: simulated subjects (the objects that operations are about),
-//! and tasks that detect operations on these subjects. The tracker, which turns detections into
-//! operations, and the persistence are the real ones.
+//! The simulated pipeline of a leader: it watches simulated subjects (the objects that operations
+//! are about) and detects operations. The tracker and the persistence are the real ones. The
+//! tracker turns detections into operations.
 
 use super::invariants::Invariants;
 use crate::clock;
@@ -62,7 +62,8 @@ impl Subjects {
                     object["percent"] = random.u32(0..100).into();
                 } else {
                     object["phase"] = if is_migrating { "Running" } else { "Migrating" }.into();
-                    // Only half of the subjects have a field with the start time of the operation.
+                    // Only the subjects with an even number have a field with the start time of the
+                    // operation.
                     if !is_migrating && number.is_multiple_of(2) {
                         object["began"] = clock::now().to_string().into();
                     }
@@ -219,8 +220,8 @@ impl SimulatedPipeline {
     }
 }
 
-/// A feed is the watch of one target. This feed watches the subjects and detects operations during
-/// one leadership term (the time for which one leader holds the Lease).
+/// The watch of the simulated subjects. It detects operations during one leadership term (the time
+/// for which one leader holds the Lease).
 struct SimulatedFeed {
     operations: IndexReader,
     subjects: Subjects,
@@ -261,13 +262,13 @@ impl SimulatedFeed {
                 self.send(Message::AllRuleSetsRead(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
-                // The sender is dropped only if the tracker ends. Then this task ends, too.
+                // The sender is dropped only when the tracker ends. Then this task ends, too.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
                 settled.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
-                // The sender is dropped only together with the subjects.
+                // The sender lives as long as the subjects, so a failed wait is ignored.
                 let _ = changed.wait_for(|&count| count > known).await;
                 for (object, is_deleted) in self.subjects.changes_after(known) {
                     known += 1;
@@ -301,8 +302,8 @@ impl SimulatedFeed {
         known
     }
 
-    /// Reads the operations that a new leader takes over. Like the real server, reads them first
-    /// from the index and then from the custom resources.
+    /// Reads the operations that a new leader takes over: first from the index, then from the
+    /// custom resources, as the real server does.
     async fn initial_state(&mut self) -> InitialState {
         let listed = self
             .operations

@@ -1,6 +1,6 @@
-//! A simulated cluster for tests of the leader election. Each replica runs the real election. It
-//! has no operations: as the leader, a replica only issues resourceVersions. As a follower, a
-//! replica only copies the leader's newest resourceVersion.
+//! A simulated cluster for tests of the leader election. Each replica runs the real election, but
+//! has no operations. A leader only issues resourceVersions, and a follower only copies the
+//! leader's newest resourceVersion.
 
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
@@ -27,11 +27,11 @@ pub struct Cluster {
     _clock: Simulated,
 }
 
-/// What the simulation has recorded about all replicas.
+/// The events of the simulation, and the violated invariants.
 #[derive(Default)]
 pub struct Observations {
-    /// The issued resourceVersions. The value is the term (the time for which one leader holds the
-    /// Lease) in which the resourceVersion was issued.
+    /// Each issued resourceVersion, with the term in which it was issued. A term is the time for
+    /// which one leader holds the Lease.
     issued: BTreeMap<u64, Term>,
     /// All leaderships, each with the process that led.
     terms: Vec<(SimulatedProcess, Leadership)>,
@@ -41,7 +41,7 @@ pub struct Observations {
     pub violations: Vec<String>,
 }
 
-/// The state of a replica that other replicas read.
+/// The values of a replica that other replicas can read.
 #[derive(Clone)]
 struct Peer {
     /// The newest resourceVersion of the replica.
@@ -86,8 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the clocks of a new machine. Its wall clock differs from the right time by at most
-    /// `wall`.
+    /// Returns the clocks of a new machine. Its wall clock is wrong by at most `wall`.
     pub fn skew(&mut self, wall: Duration) -> Skew {
         let wall = i64::try_from(wall.as_millis()).expect("the skew fits into 64 bits");
         Skew {
@@ -113,7 +112,8 @@ impl Cluster {
         replica
     }
 
-    /// Returns the indexes of the replicas that lead now, each according to its own clock.
+    /// Returns the indexes of the replicas that lead now. Each replica decides this with its own
+    /// clock.
     pub fn leaders(&self) -> Vec<usize> {
         let leads = |it: &&usize| self.replicas[**it].leads();
         let all: Vec<usize> = (0..self.replicas.len()).collect();
@@ -158,8 +158,8 @@ impl Cluster {
         self.leaders()[0]
     }
 
-    /// Waits until all replicas know the leader and have the leader's newest resourceVersion.
-    /// Returns the leader's index.
+    /// Waits until all replicas know the leader and have its newest resourceVersion. Returns the
+    /// index of the leader.
     pub async fn wait_until_settled(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| {
             let leaders = it.leaders();
@@ -369,8 +369,8 @@ async fn issue_in_term(
         }
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
-        // Usually the next resourceVersion comes from the clock. Sometimes a burst of changes uses
-        // resourceVersions faster than the clock.
+        // The next resourceVersion usually comes from the clock. In 8 of 256 cases, a burst of
+        // changes uses more resourceVersions than the clock has advanced.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);

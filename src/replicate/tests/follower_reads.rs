@@ -1,6 +1,5 @@
 //! Tests of reads from a follower, a replica that copies the leader's index. They test the copy,
-//! the answers to reads, and the reports about how current the copy is. A scripted leader answers
-//! the follower.
+//! the answers to reads, and the reported age of the copy. A scripted leader answers the follower.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::leader_link_interface::{
@@ -30,10 +29,10 @@ struct FakeLeader {
     /// The number of state queries that the leader has received.
     queries: AtomicUsize,
     latency: Mutex<Duration>,
-    /// The last time at which the kube-apiserver answered the leader. None means that the
-    /// kube-apiserver answers all the time.
+    /// The last time at which the kube-apiserver answered the leader. None means that it answers at
+    /// every moment.
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
-    /// The permits to send events. The stream of changes takes one permit for each event.
+    /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
 }
 
@@ -255,9 +254,9 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state() {
-    // If a leader is cut off from the network, another replica can take over without the last
-    // changes of the old leader. When the old leader becomes a follower, the new leader does not
-    // know the newest resourceVersion of this follower.
+    // Situation: a leader is cut off from the network, and another replica takes over without its
+    // last changes. When the old leader becomes a follower, the new leader does not know the newest
+    // resourceVersion of this follower.
     let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
@@ -362,7 +361,7 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // No replica leads any more, so clients gain nothing from another replica.
+    // No replica leads any more, so no other replica serves clients better.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);
@@ -447,7 +446,7 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.is_unregistered());
     assert_eq!(replica_status.impairment(), None);
-    // After the registration, the follower has the usual time to reach the leader.
+    // After the registration, the time limit for reaching the leader starts again.
     leader_queries.set_unregistered(true);
     leader_queries.set_unregistered(false);
     tokio::time::sleep(Duration::from_secs(9)).await;

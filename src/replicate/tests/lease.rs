@@ -1,4 +1,4 @@
-//! Tests of the Lease: the conversion of its values, its requests, and the check of the time
+//! Tests of the Lease: the conversion of its contents, the requests, and the check of the time
 //! settings.
 
 use crate::index::Rv;
@@ -76,7 +76,8 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
         Duration::from_secs(3),
         "the duration must be rounded up"
     );
-    // An edit of other labels by another client does not count as a renewal, and the edit is kept.
+    // Another client edits labels of the Lease. This is no renewal, and the next renewal keeps the
+    // edit.
     let mut edited = second.clone();
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);
@@ -108,7 +109,7 @@ fn election_periods_are_validated_as_in_kubernetes() {
     assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
-/// Returns a Lease store whose kube-apiserver answers each request with the status code `code` and
+/// Returns a Lease store whose kube-apiserver refuses each request with the status code `code` and
 /// the reason `reason`.
 fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     let answer = move |request: Request<Body>| async move {

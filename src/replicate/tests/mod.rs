@@ -1,5 +1,5 @@
 //! Tests of the leader election, and of followers, which copy the leader's operations. The tests
-//! run in simulated clusters. Most tests inject failures, such as a paused process or a lost
+//! run in a simulated cluster, and most of them inject failures, such as a paused process or a lost
 //! message.
 
 mod cluster;

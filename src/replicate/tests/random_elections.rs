@@ -12,9 +12,9 @@ const SEEDS: std::ops::Range<u64> = 0..60;
 /// The time after the last failure within which a replica must lead again. These times can follow
 /// each other:
 ///
-/// - The Lease of a leader that is cut off expires after 8 s.
-/// - A replica that lacks changes of this leader waits for up to 10 s more.
-/// - Each read of the Lease without an answer takes 2.5 s.
+/// - up to 8 s until the Lease of a leader that is cut off expires
+/// - up to 10 s for which a replica that lacks changes of this leader waits
+/// - 2.5 s for each read of the Lease that gets no answer
 const RECOVERY_TIME: Duration = Duration::from_secs(25);
 
 fn seeds() -> std::ops::Range<u64> {
@@ -26,8 +26,7 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs the failures of one seed on a new runtime, so that no state of one run remains in the next
-/// run.
+/// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
 fn run(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -161,8 +160,8 @@ async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
         cluster.issued()
     ));
     let violations = cluster.violations();
-    // If the replicas were not killed here, their tasks would continue after the simulated clock is
-    // dropped.
+    // If the replicas were not killed here, their tasks would use the simulated clock after its
+    // end.
     while !cluster.replicas.is_empty() {
         cluster.kill(0);
     }

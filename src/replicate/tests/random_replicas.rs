@@ -23,15 +23,15 @@ const SEEDS: std::ops::Range<u64> = 0..100;
 
 /// The time after the last failure within which all replicas and clients must have the same state.
 ///
-/// A replica leads again after at most 25 s. The new leader then lists the subjects, and ends old
-/// operations after the debounce period. In persistence mode, the new leader compares the custom
-/// resources with its operations for the second time 65 s later.
+/// After at most 25 s, a replica leads again. Then the new leader lists the subjects, and ends old
+/// operations after the debounce period. In persistence mode, its second comparison of custom
+/// resources with operations follows 65 s after the first.
 const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 
-/// If the Lease is restored from a backup, two replicas can lead for this time. The restore undoes
-/// a renewal, so another replica can find that the Lease has expired. The first leader does not
-/// know about the restore, and leads until the renew deadline. The two leaders must never issue the
-/// same resourceVersion.
+/// Restoring the Lease from a backup undoes a renewal. So another replica may find that the Lease
+/// has expired, and may lead. The first leader does not notice this, and leads until its renew
+/// deadline. So two replicas can lead for this time, but they must never issue the same
+/// resourceVersion.
 const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
 /// The time between two checks of all indexes.
@@ -46,10 +46,9 @@ fn seeds() -> std::ops::Range<u64> {
     given.and_then(parse).unwrap_or(SEEDS)
 }
 
-/// Runs the failures of one seed on a new runtime, so that no state of one run remains in the next
-/// run.
+/// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
 fn run(seed: u64) -> Outcome {
-    // The persistence uses random delays from this generator.
+    // Persistence mode takes its random delays from this generator.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -152,9 +151,9 @@ impl SimulatedCluster {
         };
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
-        // If the Lease is restored or deleted, a new leader may not know the reserved
-        // resourceVersions of the last leader. The new leader then starts above its own clock. So
-        // the clocks must agree in such a run.
+        // In this run, the Lease may be deleted or restored. Then a new leader may not know the
+        // reservation of the last leader, and starts above its own clock. So the clocks of the
+        // machines must agree.
         let restores = skew.is_zero() && random.bool();
         if restores {
             environment.invariants.lose_reservations();
@@ -263,7 +262,8 @@ impl SimulatedCluster {
                 replica.process.pause_after(self.random.u32(0..200));
                 let time = Duration::from_millis(self.random.u64(1..20_000));
                 self.run_for(time).await;
-                // Other failures can happen while a replica is paused, but not during this pause.
+                // During other pauses, further failures can happen. During this pause, none
+                // happens.
                 self.replicas[index].process.resume();
                 "was paused, and continues"
             }
@@ -292,8 +292,8 @@ impl SimulatedCluster {
         self.add_to_trace(&format!("{pod} {what}"));
     }
 
-    /// Compares the operations of all replicas, of all clients and of the custom resources with the
-    /// subjects. Returns the first difference.
+    /// Compares the subjects with the operations of all replicas, with the copies of all clients,
+    /// and with the custom resources. Returns the first difference.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
@@ -423,8 +423,8 @@ async fn schedule(seed: u64) -> Outcome {
         cluster.environment.invariants.violation(violation);
     }
     cluster.add_to_trace("the end");
-    // If the replicas were not killed here, their tasks would continue after the simulated clock is
-    // dropped.
+    // If the replicas were not killed here, their tasks would use the simulated clock after its
+    // end.
     for task in tasks {
         task.abort();
     }

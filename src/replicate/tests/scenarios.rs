@@ -166,7 +166,7 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     let before = leadership(&cluster, old);
     let version = cluster.replicas[old].terminate();
     for replica in &cluster.replicas {
-        // Simulates that the stream of changes from the leader ends, so that each replica reads the
+        // Simulates the end of the stream of changes from the leader. Then each replica reads the
         // Lease soon.
         replica.wake.notify_one();
     }
@@ -212,7 +212,7 @@ async fn successor_waits_for_the_final_version_for_at_most_10_s() {
     let mut cluster = Cluster::of(2);
     let old = cluster.wait_until_settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
-    // The replica with the last leader's changes is killed.
+    // Only this replica had copied all changes of the last leader.
     cluster.kill(1 - old);
     cluster.run_for(seconds(1)).await;
     cluster.kill(0);
@@ -284,7 +284,7 @@ async fn replica_in_sync_takes_over_when_the_lease_expires_and_other_replicas_la
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // The only replica was the leader, so no other replica copied its changes.
+        // There was only one replica, so no other replica has copied its changes.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);
@@ -335,7 +335,7 @@ async fn leadership_ends_during_a_pause_of_the_virtual_machine() {
     let before = leadership(&cluster, leader);
     let reserved = process.within(|| before.reserved());
     assert!(reserved > before.start);
-    // Between this pause and the checks, no timer fires and no task runs.
+    // No timer fires and no task runs between the pause and the checks.
     process.pause_machine_for(seconds(5));
     assert!(!process.within(|| before.is_valid()));
     assert_eq!(process.within(|| before.reserved()), Rv(0));
@@ -363,8 +363,7 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_ahead_of_the_newest_ve
     });
     cluster.run_for(seconds(10)).await;
     assert!(waiting.await.unwrap().unwrap() > ahead);
-    // The writer is stopped, because it would replace the newest resourceVersion that the test
-    // sets.
+    // The test sets the newest resourceVersion itself, so the writer must not change it.
     cluster.replicas[leader].stop.send_replace(true);
     cluster.run_for(seconds(1)).await;
     let head = Rv(reserved.0 + 60_000_000);
@@ -520,7 +519,7 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // The first replica that notices the deletion creates the Lease again.
+        // The replica that first notices the deletion creates the Lease again.
         cluster.leases.delete();
         if replica != leader {
             cluster.replicas[replica].wake.notify_one();
@@ -555,7 +554,7 @@ async fn terms_share_no_version_after_the_lease_is_restored_from_a_backup() {
     let mut cluster = Cluster::of(3);
     let first = cluster.wait_until_settled(MINUTE).await;
     let backup = cluster.leases.lease();
-    // The first leader loses its connection, and later continues as a follower.
+    // The first leader loses its connection. Later, it becomes a follower.
     cluster.replicas[first].client.cut(true);
     cluster.run_for(seconds(12)).await;
     cluster.replicas[first].client.cut(false);

@@ -1,9 +1,9 @@
-//! Tests of the renewal of serving certificates. There is a test for each source of certificates:
-//! cert-manager, OpenShift, and the server's own CA.
+//! Tests of renewed serving certificates, for each source of certificates: cert-manager, OpenShift,
+//! and the server's own CA.
 //!
-//! While clients watch and list through the kube-apiserver, the serving certificate and its CA are
-//! renewed. No watch may end, and no request may fail. cert-manager, OpenShift and the kubelet do
-//! not run, so the tests do their work.
+//! The serving certificate and its CA are renewed while clients watch and list through the
+//! kube-apiserver. No watch may end, and no request may fail. cert-manager, OpenShift and the
+//! kubelet do not run, so the tests write the certificates.
 
 use super::{Overlay, the};
 use crate::harness::{
@@ -116,8 +116,7 @@ pub fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
 }
 
 /// Replaces the files of a mounted Secret in one step, as the kubelet does. The files are symbolic
-/// links into the folder `..data`. This folder is a symbolic link, too, and only this link is
-/// replaced.
+/// links into the folder `..data`. `..data` is a symbolic link, too. Only this link is replaced.
 pub fn mount(folder: &Path, pair: &KeyPair) {
     use std::os::unix::fs::symlink;
     let version = format!("..{}", uuid::Uuid::new_v4());
@@ -130,8 +129,8 @@ pub fn mount(folder: &Path, pair: &KeyPair) {
     symlink(&version, &next).unwrap();
     std::fs::rename(next, folder.join("..data")).unwrap();
     for file in ["tls.crt", "tls.key"] {
-        // The first call of `mount` creates the links. In later calls, `symlink` fails, because the
-        // links exist.
+        // The first call of `mount` creates the links. Later calls fail here, because the links
+        // exist, and the error is ignored.
         let _ = symlink(Path::new("..data").join(file), folder.join(file));
     }
 }
@@ -179,7 +178,7 @@ async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
 }
 
 /// Renews certificates while clients list and watch through the kube-apiserver. Fails if a list
-/// fails, or if a watch no longer delivers events after the renewals.
+/// fails. Also fails if a watch delivers no events after the renewals.
 async fn undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output = ()>) {
     let path = format!("{}?watch=1", OPERATION.path(None));
     let mut watches = Vec::new();
@@ -235,8 +234,8 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         mount(&folder, &leaf(&first_ca, &names));
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &["cert-manager"], None);
-        // The APIService has no `caBundle` yet, so the kube-apiserver refuses the certificate of
-        // the server until `inject` has written it.
+        // The APIService has no `caBundle` yet. So the kube-apiserver does not trust the
+        // certificate of the server before `inject`.
         cluster
             .apply_registration(registration.path(), &server)
             .await;
@@ -248,12 +247,11 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             let second = leaf(&first_ca, &names);
             mount(&folder, &second);
             presents(&server, &second).await;
-            // Then the APIService gets a new CA, while the server still has a certificate of the
-            // old CA.
+            // Then the APIService gets a new CA, while the server has a certificate of the old CA.
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
-            // At last, the server gets a certificate of the new CA, while the APIService has the
-            // old CA. Both cases must work, because both CAs have the same key.
+            // At last, the APIService has the old CA, and the server gets a certificate of the new
+            // CA. Both combinations must work, because both CAs have the same key.
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
@@ -288,8 +286,8 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
         cluster.until_served().await;
 
         let renewals = async {
-            // The new CA has another key. So OpenShift injects both CAs until it has replaced all
-            // certificates.
+            // The new CA has another key. So OpenShift writes both CAs into the `caBundle` until it
+            // has replaced all certificates.
             let second_ca = ca("openshift-service-serving-signer@2", &new_key());
             inject(&cluster, &[&second_ca, &first_ca]).await;
             let second = leaf(&second_ca, &names);

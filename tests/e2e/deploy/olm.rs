@@ -1,6 +1,6 @@
 //! Tests of the bundle for the Operator Lifecycle Manager (OLM) in `deploy/olm`. The cluster has
-//! the CRDs of OLM, but OLM does not run. The test does the work of OLM: it creates the objects
-//! that the ClusterServiceVersion describes.
+//! the CRDs of OLM, but OLM does not run. The test itself creates the objects that OLM would create
+//! from the ClusterServiceVersion.
 
 use super::certificates::{ca, inject, leaf, mount, new_key};
 use super::{remaining, the};
@@ -17,7 +17,7 @@ const NAMESPACE: &str = "ifo-system";
 /// The Service that OLM creates for the Deployment of an aggregated API.
 const SERVICE: &str = "ifo-apiserver-service";
 
-/// Returns the folder with the CRDs of OLM. They are files of the Go module that `tests/olm/go.mod`
+/// Returns the folder with the CRDs of OLM. They are files of a Go module, which `tests/olm/go.mod`
 /// names.
 fn olm_definitions() -> PathBuf {
     let module = "github.com/operator-framework/api";
@@ -44,8 +44,8 @@ fn bundle() -> Vec<Value> {
         .collect()
 }
 
-/// Returns a role and its binding to the ServiceAccount, as OLM creates them from the permissions
-/// of a ClusterServiceVersion. `prefix` is empty for a namespaced role, or `Cluster`.
+/// Returns a role and its binding to the ServiceAccount, which OLM creates from the permissions of
+/// a ClusterServiceVersion. `prefix` is `Cluster`, or empty for a namespaced role.
 fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     let account = &permission["serviceAccountName"];
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -115,8 +115,8 @@ fn created_by_olm(version: &Value) -> Vec<Value> {
     objects
 }
 
-/// Returns the Deployment of a ClusterServiceVersion, with the volume of the serving certificate,
-/// as OLM creates it.
+/// Returns the Deployment that OLM creates from a ClusterServiceVersion, including the volume of
+/// the serving certificate.
 fn deployment(version: &Value) -> Value {
     let described = &version["spec"]["install"]["spec"]["deployments"][0];
     let mut deployment = json!({
@@ -200,7 +200,7 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         })
         .await;
 
-        // OLM deletes the objects that it has created, and the objects of the bundle. It keeps the
+        // OLM deletes the objects that it has created, and the objects of the bundle except the
         // CRD.
         cluster.delete_all(&created).await;
         cluster.delete_all(&[deployment]).await;

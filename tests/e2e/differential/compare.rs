@@ -1,6 +1,7 @@
-//! Compares the answers of the two resources: the live resource, which the server serves, and a
-//! custom resource with the same objects. Reports all differences that are not intended. Values
-//! that always differ have been masked before.
+//! Compares the answers of two resources to the same request: the live resource, which the server
+//! serves, and a custom resource with the same objects. [`MEANT`] lists the intended differences.
+//! Any other difference is a failure. Values that always differ, such as UIDs, are not compared,
+//! because [`super::masks`] has replaced them.
 
 use super::exchange::Pair;
 use super::intended_differences::{MEANT, Meant};
@@ -8,10 +9,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Largest number of differences that are printed for a request. Further differences are only
+/// Largest number of differences that are printed for one request. Further differences are only
 /// counted.
 const SHOWN: usize = 8;
-/// Largest number of characters that are printed of a value.
+/// Largest number of characters that are printed of one value. The rest is cut off.
 const WIDTH: usize = 300;
 
 /// A difference between two answers.
@@ -28,8 +29,8 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred. Each is the name of an entry of [`MEANT`], and
-    /// the pattern in the entry that matches the request.
+    /// The intended differences that have occurred: the name of an entry of [`MEANT`], and the
+    /// request pattern of this entry.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -43,8 +44,7 @@ impl Comparison {
         }
     }
 
-    /// Returns true if the answers to a request have only intended differences. `request` is the
-    /// name of the request.
+    /// Returns true if the answers to the request named `request` have only intended differences.
     pub fn agrees(&mut self, request: &str, pair: &Pair) -> bool {
         self.unintended(request, pair).is_empty()
     }
@@ -91,8 +91,8 @@ impl Comparison {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference, or if an intended difference did not occur in
-    /// one of its requests.
+    /// Fails if there is an unintended difference. Also fails if an entry of [`MEANT`] is not
+    /// needed any more: each of its request patterns must have caused the difference at least once.
     pub fn verdict(mut self) {
         for entry in MEANT {
             for request in entry.requests {
@@ -116,7 +116,8 @@ impl Comparison {
     }
 }
 
-/// If the entry covers the difference, returns the pattern in the entry that matches the request.
+/// If the entry of [`MEANT`] allows the difference, returns the request pattern of the entry that
+/// matches the request.
 fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
     let named = entry
         .requests
@@ -131,7 +132,7 @@ fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Opti
     covered.then_some(named)
 }
 
-/// Returns true if a text matches a pattern, in which `…` matches any text.
+/// Returns true if `text` matches `pattern`. The character `…` in the pattern matches any text.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('…');
     let first = parts.next().unwrap_or_default();

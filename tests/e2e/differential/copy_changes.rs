@@ -1,6 +1,5 @@
-//! Copies each change of an operation from the live resource to the custom resource. The changes
-//! are copied in the same order, so both resources have the same objects and the same history of
-//! changes.
+//! Copies each change of an operation from the live resource to the custom resource, in the same
+//! order. So both resources have the same objects and the same history of changes.
 
 use super::definition::TWIN;
 use super::placeholders::Side;
@@ -16,7 +15,7 @@ const CONCURRENT: usize = 32;
 /// The watches of both resources, and the changes that have been copied so far.
 pub struct Mirror {
     cluster: &'static TestCluster,
-    /// Selects the operations that are copied, as an option of a URL query (`labelSelector=…`).
+    /// The query option that selects the copied operations (`labelSelector=…`).
     selector: String,
     /// Name of the namespace with many operations.
     many: String,
@@ -26,15 +25,14 @@ pub struct Mirror {
     copied: usize,
     /// The operations of the live resource after the copied changes.
     state: Folded,
-    /// For each operation, by its UID: how many of its changes have been copied, and the last
-    /// resourceVersion of the custom object.
+    /// For each operation, by its UID: the number of copied changes, and the last resourceVersion
+    /// of the custom object.
     copies: BTreeMap<String, (usize, Value)>,
 }
 
 impl Mirror {
-    /// Starts the watches. Operations are copied if their label `twin` is `few` or `many`, which
-    /// are the names of two rule sets. `many` is also the name of the namespace with many
-    /// operations.
+    /// Starts the watches. An operation is copied if its label `twin` is `few` or `many`. These are
+    /// the names of two rule sets. `many` is also the name of the namespace with many operations.
     pub async fn start(cluster: &'static TestCluster, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
@@ -54,8 +52,8 @@ impl Mirror {
         }
     }
 
-    /// Copies changes until `is` returns true for the operations by UID. `what` describes this
-    /// condition in the error message.
+    /// Copies changes until `is` returns true. Its argument is the operations by UID. `what`
+    /// describes the condition in the error message.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -116,9 +114,9 @@ impl Mirror {
         }
     }
 
-    /// Returns how many of the next changes are copied at the same time. Only changes of different
-    /// objects in the namespace with many operations are copied at the same time, because no
-    /// comparison depends on their order.
+    /// Returns how many of the next changes can be copied at the same time. These are changes of
+    /// different objects in the namespace with many operations, because no comparison depends on
+    /// their order.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(CONCURRENT).take_while(|event| {
@@ -128,9 +126,8 @@ impl Mirror {
         independent.count().max(1)
     }
 
-    /// Records that `event` was copied, and that `custom` is the copy. Records the same name for
-    /// the resourceVersions of both objects, and the same name for their UIDs. Comparisons use
-    /// these names.
+    /// Records that `custom` is the copy of `event`. Gives the resourceVersions of both objects one
+    /// common name, and gives their UIDs one common name. Comparisons use these names.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.state.add(event);
         let live = &event["object"];

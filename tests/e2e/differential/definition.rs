@@ -1,6 +1,5 @@
-//! Creates the definition (CRD) of the custom resource. The CRD has the schema and the columns of
-//! the live resource. It also has the selectable fields of the live resource, as far as a CRD
-//! supports them.
+//! Creates the CRD of the custom resource. It has the same schema, columns and selectable fields as
+//! the live resource, as far as a CRD supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use kube::core::schema::StructuralSchemaRewriter;
@@ -44,8 +43,8 @@ const COLUMNS: [(&str, &str); 14] = [
     ("Full Message", ".status.message"),
 ];
 
-/// Removes `nullable` from a schema. Operations have no null values: fields without a value are
-/// omitted.
+/// Removes `nullable` from a schema. An operation omits fields without a value, so it has no null
+/// values.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -58,7 +57,7 @@ fn without_null(schema: &mut Value) {
 }
 
 /// Creates the CRD, and waits until the custom resource can be listed. Returns the resourceVersion
-/// of this list, which is older than all objects of the custom resource.
+/// of this list. Every object is created later.
 pub async fn define(cluster: &TestCluster) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

@@ -1,6 +1,6 @@
-//! Compares how two API documents, aggregated discovery and OpenAPI, describe the two resources.
-//! These documents describe the whole cluster, so only the parts about the two resources are
-//! compared.
+//! Compares how two API documents describe the live resource and the custom resource. The documents
+//! are aggregated discovery and OpenAPI. They describe the whole cluster, so only the parts about
+//! the two resources are compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -14,17 +14,17 @@ use tokio::time::Instant;
 /// The media type of aggregated discovery in Kubernetes 1.30 and later.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Largest depth to which references between schemas are resolved. It is enough for the deepest
-/// schema, that of the conditions of an operation.
+/// Largest depth to which references between schemas are resolved. The deepest schema, that of the
+/// conditions of an operation, has fewer levels.
 const DEPTH: usize = 12;
 
-/// Pause between two reads of the documents. For each read, the kube-apiserver uses processor time
-/// to build the documents.
+/// Pause between two reads of the documents. Building the documents costs the kube-apiserver
+/// processor time.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Compares the documents. If the descriptions differ, repeats the comparison until the deadline,
-/// because the documents can be old: the kube-apiserver updates them in the background, and reads
-/// the documents of aggregated servers only once a minute.
+/// Compares the documents. The documents can be old, because the kube-apiserver reads the documents
+/// of aggregated servers only once a minute. So if the descriptions differ, repeats the comparison
+/// until the deadline.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -40,8 +40,8 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Returns true if the document describes the custom resource. Without this check, the comparison
-/// would succeed if the descriptions of both resources are missing.
+/// Returns true if the document describes the custom resource. If both descriptions were missing,
+/// they would be equal, and the comparison would succeed wrongly.
 fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
@@ -117,8 +117,8 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces all fields `description` by the same text. Only their existence is compared, because
-/// their texts always differ.
+/// Replaces the text of every field `description` by the same text. The texts always differ, so
+/// only the existence of the field is compared.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -167,7 +167,8 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
             if let Some(target) = target.filter(|_| depth > 0) {
                 let mut whole = resolved(document, target, depth - 1);
-                // Fields next to a reference override those of the referenced schema.
+                // If a field is next to a reference, it overrides the field of the referenced
+                // schema.
                 for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
                     whole[name] = value.clone();
                 }

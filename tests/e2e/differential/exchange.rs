@@ -1,5 +1,5 @@
-//! Exchanges requests and answers with both resources. Each request is a line of the table of
-//! requests. Each answer is complete, with all headers.
+//! Sends requests to both resources, and reads their complete answers with all headers. Each
+//! request is a line of the table of requests.
 
 use super::masks;
 use super::placeholders::Side;
@@ -32,7 +32,8 @@ pub struct ExchangeAnswer {
     pub text: String,
 }
 
-/// The answers of the live resource and the custom resource. Values that always differ are masked.
+/// The answers of the live resource and of the custom resource. Values that always differ are
+/// replaced by masks.
 #[derive(Debug)]
 pub struct Pair {
     pub live: Value,

@@ -1,16 +1,16 @@
-//! The intended differences between the answers of the two resources, each with its reason. The
-//! test fails if the answers to a request that an entry names do not have the difference of this
-//! entry.
+//! The intended differences between the answers of the two resources, with their reasons. An entry
+//! names requests. If the answers to one of these requests do not differ as the entry describes,
+//! the test fails.
 
-/// An intended difference.
+/// An intended difference between the answers to some requests.
 pub struct Meant {
     /// A short name.
     pub name: &'static str,
     /// The reason.
     pub reason: &'static str,
-    /// The requests whose answers show the difference. `…` matches any text.
+    /// Patterns of the requests whose answers show the difference. `…` matches any text.
     pub requests: &'static [&'static str],
-    /// The fields of the answers that differ. `…` matches any text.
+    /// Patterns of the fields that differ. `…` matches any text.
     pub at: &'static [&'static str],
     /// Text that the value of the live resource contains.
     pub live: &'static str,

@@ -1,9 +1,9 @@
-//! Masks the values in answers that always differ between the two resources: UIDs,
+//! Replaces the values in answers that always differ between the two resources: UIDs,
 //! resourceVersions, times and the API group.
 //!
-//! - The resourceVersion of an object is replaced by the name of the change that created this
-//!   version, such as `a#2`.
-//! - The resourceVersion of a list is replaced by its relation to other versions, such as `not
+//! - The resourceVersion of an object becomes the name of the change that created it, such as
+//!   `a#2`.
+//! - The resourceVersion of a list becomes its relation to other resourceVersions, such as `not
 //!   older than the items`.
 
 use super::exchange::{ExchangeAnswer, TableRequest};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 /// Headers that are not compared. `date`, `content-length` and `transfer-encoding` can differ in
-/// each answer. `ifo-complete` and `warning` depend on rule sets of other tests that run at the
+/// each answer. `ifo-complete` and `warning` depend on the rule sets of other tests that run at the
 /// same time.
 const IGNORED: [&str; 5] = [
     "date",
@@ -31,8 +31,9 @@ const RANDOM: [&str; 3] = [
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// Shortest `timeoutSeconds` in seconds of a watch whose bookmarks are compared. The bookmark is
-/// sent two seconds before the end of the watch, so a shorter watch may end without one.
+/// If a watch has at least this `timeoutSeconds`, its bookmarks are compared. The kube-apiserver
+/// sends the bookmark two seconds before the end of the watch, so a shorter watch may end without a
+/// bookmark.
 const LONG_ENOUGH: u64 = 5;
 
 /// Index of the table column Age.
@@ -40,7 +41,7 @@ const AGE: usize = 6;
 /// Index of the table column Started.
 const STARTED: usize = 12;
 
-/// Returns an answer in the form in which it is compared.
+/// Returns the answer with masked values, in the form in which it is compared.
 pub fn answer(
     request: &TableRequest,
     side: &Side,
@@ -82,7 +83,7 @@ pub fn answer(
         "layout": {
             "one line": if is_watch { None } else { Some(lines == 1) },
             "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
-            // The layout of YAML is not compared, because YAML can be written in several ways.
+            // YAML can be written with several layouts, so its layout is not compared.
             "indent": if json && !is_watch { indent } else { None },
         },
         "body": body,
@@ -121,7 +122,7 @@ fn headers(headers: Vec<(String, String)>) -> Value {
     Value::Object(out)
 }
 
-/// The context that is needed to mask the values of one answer.
+/// The values that are needed to mask one answer.
 pub struct Mask<'a> {
     pub request: &'a TableRequest,
     pub side: &'a Side,
@@ -138,11 +139,12 @@ impl Mask<'_> {
                 all.retain(|item| self.is_ours(item));
             }
         }
-        // The live group has a second resource. The group of the custom resource lacks it.
+        // The group of the live resource has a second resource, which the group of the custom
+        // resource lacks.
         if let Some(all) = body.get_mut("resources").and_then(Value::as_array_mut) {
             all.retain(|resource| resource["name"] != "operationrecords");
         }
-        // A table of one object has the resourceVersion of this object, and not that of a list.
+        // A table of one object has the resourceVersion of the object.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let of_one = self.request.line.contains("{one}");
         if list && !of_one {
@@ -162,8 +164,8 @@ impl Mask<'_> {
             .map(|it| it["object"]["columnDefinitions"].clone());
         let columns = columns.unwrap_or_default();
         for (number, event) in events.iter_mut().enumerate() {
-            // Only the first table of a watch must have the columns. The kube-apiserver sometimes
-            // repeats them, because watches share encoded events.
+            // The first table of a watch must have the columns. The kube-apiserver sometimes
+            // repeats them in later tables, because its watches share encoded events.
             if let Some(again) = event.pointer_mut("/object/columnDefinitions")
                 && number > 0
                 && (again.is_null() || *again == columns)
@@ -179,8 +181,8 @@ impl Mask<'_> {
             self.walk("", event);
         }
         events.retain(|event| self.is_compared(event));
-        // The kube-apiserver sends one or two bookmarks before the end of a watch. The second
-        // bookmark is not compared if it equals the first one.
+        // The kube-apiserver sends one or two bookmarks before the end of a watch. If the second
+        // bookmark equals the first, it is dropped.
         events.dedup_by(|next, last| {
             let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
             bookmarks
@@ -190,9 +192,8 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Returns true if an event is compared. A bookmark at the end of a short watch is not
-    /// compared: whether the kube-apiserver sends it depends on the kube-apiserver's clock, which
-    /// counts whole seconds. All other events are compared.
+    /// Returns false for a bookmark at the end of a short watch, and true for every other event.
+    /// The kube-apiserver's clock counts whole seconds, so it may or may not send such a bookmark.
     fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -201,8 +202,8 @@ impl Mask<'_> {
             || seconds.is_some_and(|seconds| seconds >= LONG_ENOUGH)
     }
 
-    /// Replaces the version of a bookmark by its relation to `newest`, the newest version of the
-    /// events before the bookmark.
+    /// Replaces the resourceVersion of a bookmark by its relation to `newest`, the newest
+    /// resourceVersion of the events before it.
     fn bookmark(object: &mut Value, newest: u64) {
         let replace = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
@@ -222,8 +223,8 @@ impl Mask<'_> {
         }
     }
 
-    /// Returns true if an object belongs to this test: it is in a namespace of the test, or has no
-    /// namespace. `item` is an item of a list, a row of a table, or the object of an event.
+    /// Returns true if an object is in a namespace of this test or has no namespace. `item` is an
+    /// item of a list, a row of a table, or the object of an event.
     fn is_ours(&self, item: &Value) -> bool {
         ["/metadata/namespace", "/object/metadata/namespace"]
             .into_iter()
@@ -231,8 +232,8 @@ impl Mask<'_> {
             .all(|namespace| namespace.starts_with(self.namespace))
     }
 
-    /// Describes the relation of a list's version to the requested version and to the versions of
-    /// the items in the list.
+    /// Describes how the resourceVersion of a list relates to the requested resourceVersion and to
+    /// those of its items.
     fn version_relation(&self, metadata: &Value, items: &[u64]) -> String {
         let Some(version) = metadata["resourceVersion"].as_str() else {
             return "none".to_owned();
@@ -307,8 +308,8 @@ impl Mask<'_> {
                     *version = json!("of the list");
                 }
                 if let Some(start) = token["start"].as_str() {
-                    // The kube-apiserver writes the leading slash only if it answers from etcd, and
-                    // not if it answers from its watch cache.
+                    // The kube-apiserver writes the leading slash only when it answers from etcd.
+                    // It does not write the slash when it answers from its watch cache.
                     token["start"] = json!(start.trim_start_matches('/'));
                 }
                 token.to_string()
@@ -334,7 +335,7 @@ impl Mask<'_> {
 static AGES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(\d+[smhdy]){1,2}$").expect("the expression is valid"));
 
-/// Matches the current or the oldest version in a message.
+/// Matches the number of the current or oldest version in a message.
 static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("the expression is valid"));
 

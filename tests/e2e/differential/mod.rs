@@ -34,17 +34,17 @@ use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
 
-/// Number of concurrent requests to each of the two resources. Many requests are watches, which
-/// mostly wait. So 100 requests at the same time are not too much for a slow machine.
+/// Number of concurrent requests to each of the two resources. Many of them are watches that wait
+/// for events, so even a slow machine can handle 100 requests at the same time.
 const CONCURRENT: usize = 100;
 
-/// Smallest number of repetitions of a request whose answers differ. Repetitions continue until the
-/// answers agree, or until the deadline is over. Repetitions are needed because some answers of the
-/// kube-apiserver depend on which of two timeouts it notices first.
+/// Smallest number of repetitions of a request whose answers differ. Some answers of the
+/// kube-apiserver depend on which of two timeouts it notices first. So the request is repeated
+/// until the answers agree or the deadline is over.
 const MIN_REPETITIONS: usize = 3;
 
-/// Number of attempts of the whole test. The test is repeated if it failed and if resourceVersions
-/// that the requests need expired during the test.
+/// Number of attempts of the whole test. The test is repeated if it failed because resourceVersions
+/// that its requests need have expired.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -72,9 +72,9 @@ fn the_live_api_answers_like_a_custom_resource() {
     });
 }
 
-/// Sends the requests of the table, and compares their answers. All requests whose answers differ
-/// are sent again together, until this no longer reduces their number. Then each remaining request
-/// is repeated alone.
+/// Sends the requests of the table, and compares their answers. The requests whose answers differ
+/// are sent again together, until their number no longer falls. Then each remaining request is
+/// repeated alone.
 async fn requests(twin: &Twin, comparison: &mut Comparison) {
     let mut left = table::all();
     loop {

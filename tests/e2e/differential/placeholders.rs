@@ -1,6 +1,6 @@
-//! The values of the placeholders in requests. These values depend on the side of the comparison:
-//! one side is the live resource, the other side is the custom resource. This file also maps the
-//! resourceVersions and UIDs of each side to names that both sides share.
+//! The values of the placeholders in requests. There are two sides: the live resource and the
+//! custom resource. Each side has its own values. This file also gives the resourceVersions and
+//! UIDs of both sides common names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,9 +12,8 @@ pub struct Side {
     pub group: &'static str,
     /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// Names for resourceVersions and UIDs, which are the same on both sides. The name of a
-    /// resourceVersion is the name of the object and the number of the object's change, such as
-    /// `a#2`.
+    /// The common names of resourceVersions and UIDs. An example of a resourceVersion's name is
+    /// `a#2`: the second change of the object `a`.
     versions: RefCell<BTreeMap<String, String>>,
 }
 
@@ -33,7 +32,7 @@ impl Side {
             ("missing", format!("{}/nope", list(namespace))),
             ("mine", format!("labelSelector=twin%3D{namespace}")),
             ("long", "x".repeat(64)),
-            // No side ever reaches this resourceVersion.
+            // A resourceVersion that no side ever reaches.
             ("future", "99999999999999999".to_owned()),
             ("gv", gv),
         ];

@@ -1,5 +1,5 @@
 //! Compares the event streams of watches. The watches of both resources are opened before the
-//! objects change. Their events are compared after the last change.
+//! objects change, and compared after the last change.
 
 use super::compare::Comparison;
 use super::exchange::{Pair, TableRequest};
@@ -10,13 +10,14 @@ use crate::harness::Events;
 use serde_json::Value;
 
 /// Name of the object with the last operation of the test. The selectors of all watches match this
-/// operation. When a watch has received this operation, the watch has received all earlier events.
+/// operation. So if a watch has received it, the watch has received all earlier events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-/// Returns the watch requests. Many of them have selectors. All selectors match the last operation.
+/// Returns the watch requests. If a request has a selector, the selector matches the last
+/// operation.
 fn requests() -> Vec<TableRequest> {
     let start = "resourceVersion={before}";
     let initial =

@@ -1,9 +1,8 @@
-//! Reads the table of requests of the differential test. The table consists of text files with one
-//! request per line.
+//! Reads the table of requests of the differential test: text files with one request per line.
 //!
-//! A line has the form `METHOD PATH | Header: value | …`. It can contain placeholders in braces,
-//! such as `{list}`. [`super::placeholders::Side`] has the values of the placeholders. The line is
-//! also the name of its request.
+//! A line has the form `METHOD PATH | Header: value | …`, and is also the name of its request. It
+//! can contain placeholders in braces, such as `{list}`. [`super::placeholders::Side`] has their
+//! values.
 
 use super::exchange::TableRequest;
 use std::collections::BTreeSet;

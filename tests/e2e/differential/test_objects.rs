@@ -1,5 +1,6 @@
 //! Creates and changes the test objects of both resources. The objects of the live resource are
-//! operations on VirtualMachines. Each change of an operation is copied to the custom resource.
+//! operations on VirtualMachines. The objects of the custom resource are copies of these
+//! operations.
 
 use super::copy_changes::Mirror;
 use super::definition::TWIN;
@@ -15,9 +16,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// Number of operations in the namespace with many operations, and the size of each operation's
-/// message in bytes. The list of these operations has more than 128 KiB, so both servers compress
-/// it.
+/// For the namespace with many operations: the number of operations, and the number of bytes in the
+/// message of each operation. Their list has more than 128 KiB, which is the size from which both
+/// servers compress answers.
 const FAT: (usize, usize) = (220, 700);
 
 /// Both resources, with the same objects.
@@ -28,13 +29,13 @@ pub struct Twin {
     pub live: Side,
     pub custom: Side,
     mirror: Mutex<Mirror>,
-    /// A resourceVersion from before the first object of the custom resource.
+    /// A resourceVersion that is older than the first object of the custom resource.
     oldest: String,
 }
 
 impl Twin {
-    /// Creates four namespaces with similar names. `oldest` is a resourceVersion from before the
-    /// first object of the custom resource.
+    /// Creates four namespaces with similar names. `oldest` is a resourceVersion that is older than
+    /// the first object of the custom resource.
     pub async fn create(cluster: &'static TestCluster, oldest: String) -> Self {
         let namespace = cluster.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
@@ -64,8 +65,8 @@ impl Twin {
         &self.cluster.admin
     }
 
-    /// Starts operations, and copies them to the custom resource. Sets the placeholders whose
-    /// values depend on existing objects.
+    /// Starts operations, and copies them to the custom resource. Then sets the placeholders whose
+    /// values depend on these objects.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
@@ -147,10 +148,10 @@ impl Twin {
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
             .await;
         self.change(here, "a", json!({"progress": 60})).await;
-        // After this change, other field selectors match the operation than before.
+        // This change makes the operation match other field selectors.
         self.change(here, "b", json!({"state": "Failing"})).await;
-        // After this change, other label selectors match the operation than before, because one of
-        // its labels contains the name of the node.
+        // This change makes the operation match other label selectors, because one of its labels
+        // contains the name of the node.
         self.change(here, "c", json!({"message": "moved", "nodeName": "node-1"}))
             .await;
         self.change(here, "b", json!({"state": "Progressing"}))
@@ -170,8 +171,8 @@ impl Twin {
             .await;
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
-        // The selectors of all open watches match this operation. It is the last one that the
-        // comparison of the watches reads.
+        // The selectors of all open watches match this operation. The comparison of the watches
+        // ends with it.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
@@ -183,10 +184,10 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Creates a custom object in another namespace. Without this object, watches of the custom
-    /// resource from the placeholder `now` get no bookmark: the kube-apiserver sends a bookmark
-    /// only if an object has changed after the version at which the watch starts. Watches of the
-    /// live resource always get a bookmark.
+    /// Creates a custom object in another namespace. Without this object, a watch of the custom
+    /// resource from the placeholder `now` gets no bookmark. The reason is that the kube-apiserver
+    /// sends a bookmark only if an object has changed after the start version of the watch. Watches
+    /// of the live resource always get a bookmark.
     async fn make_other(&self) {
         let mut object: Value = self
             .custom
@@ -198,9 +199,8 @@ impl Twin {
         self.cluster.admin.post(&all, &object).await.ok();
     }
 
-    /// Compacts etcd, so that versions that are older than all objects of the custom resource are
-    /// no longer available. Without this call, the kube-apiserver would compact etcd after five
-    /// minutes.
+    /// Compacts etcd, so that versions that are older than all objects of the custom resource
+    /// become unavailable. Otherwise, the kube-apiserver would do this only after five minutes.
     pub async fn expire(&self) {
         let log = self.cluster.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
@@ -219,8 +219,8 @@ impl Twin {
         assert!(answer.code == 200 || is_compacted, "{answer:?}");
     }
 
-    /// Returns true if both resources can still be read at the version from before the transitions.
-    /// The kube-apiserver and the server keep old versions only for some minutes.
+    /// Returns true if both resources still have the version from before the transitions. The
+    /// kube-apiserver and the server keep old versions only for some minutes.
     pub async fn has_old_versions(&self) -> bool {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
@@ -256,7 +256,7 @@ impl Twin {
     }
 
     /// Calls `work` while both resources have the same objects, and returns its result. If an
-    /// object changed during `work`, calls `work` again.
+    /// object changes during `work`, calls `work` again.
     pub async fn without_changes<T>(&self, mut work: impl AsyncFnMut() -> T) -> T {
         eventually("no object changes for a while", async || {
             let before = self.wait_until_equal().await;

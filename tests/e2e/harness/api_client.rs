@@ -17,7 +17,7 @@ pub struct Caller {
 pub struct ApiAnswer {
     pub code: u16,
     pub text: String,
-    /// The body if it is JSON; otherwise null.
+    /// The body if it is JSON. Otherwise null.
     pub body: Value,
 }
 
@@ -53,8 +53,8 @@ impl Caller {
         Self { client }
     }
 
-    /// Sends a request, and reads the whole answer. Returns an error if the connection fails, but
-    /// not if the server answers with an error.
+    /// Sends a request, and reads the whole answer. If the server answers with an error, returns
+    /// this answer. If the connection fails, returns an error.
     pub async fn try_send(&self, request: Request<Body>) -> Result<ApiAnswer, String> {
         let answer = self
             .client
@@ -103,8 +103,8 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a GET request to a server that may be stopped. Returns an error if the connection
-    /// fails, but not if the server answers with an error.
+    /// Sends a GET request to a server that may be stopped. If the server answers with an error,
+    /// returns this answer. If the connection fails, returns an error.
     pub async fn try_get(&self, path: &str) -> Result<ApiAnswer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))

@@ -26,12 +26,12 @@ pub struct ControlPlaneAddresses {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. When the test process exits, the standard input of the control plane is
-/// closed, and the control plane stops.
+/// A running control plane. When the test process exits, it closes the standard input of the
+/// control plane. Then the control plane stops.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: ControlPlaneAddresses,
-    /// Path of the program in `tests/control-plane/informer`, an informer of client-go.
+    /// Path of an informer of client-go, the program in `tests/control-plane/informer`.
     pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     _child: Child,

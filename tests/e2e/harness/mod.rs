@@ -1,6 +1,6 @@
 //! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
-//! async closure that gets the shared cluster ([`TestCluster`]): a control plane and the server
-//! under test. If the test fails, the log of the server is printed.
+//! async closure. Its argument is the shared cluster ([`TestCluster`]): a control plane and the
+//! server under test. If the test fails, the log of the server is printed.
 
 mod api_client;
 mod control_plane;
@@ -33,16 +33,16 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// Time limit of every wait. Only a failing test reaches this limit, even on a slow and busy
-/// machine. The limit is longer than one minute, because the kube-apiserver reads some documents of
-/// aggregated servers only once a minute.
+/// Time limit of every wait. On a slow and busy machine, a passing test does not reach this limit.
+/// It is longer than one minute, because the kube-apiserver reads some documents of aggregated
+/// servers only once a minute.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The runtime of all tests. They share it, because a client works only on the runtime on which it
-/// was created.
+/// The runtime of all tests. A client works only on the runtime on which it was created, and the
+/// tests share clients.
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("the process must be able to start threads"));
 
@@ -116,8 +116,8 @@ fn test_cluster() -> Option<&'static TestCluster> {
     }
 }
 
-/// Prints that the current test is skipped. But if the environment has `IFO_REQUIRE_E2E=1` or
-/// `CI=true`, fails instead.
+/// Prints that the current test is skipped. If the environment has `IFO_REQUIRE_E2E=1` or
+/// `CI=true`, fails the test instead.
 pub fn skip(why: &str) {
     let set = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     assert!(
@@ -126,8 +126,7 @@ pub fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("an end-to-end test").to_owned();
-    // `eprintln` is not used, because Rust's test runner hides the output of `eprintln` if the test
-    // passes.
+    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
@@ -139,8 +138,8 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Repeats a check until it returns `Ok`. `what` describes the expectation in the error message.
-/// The error of the check describes the actual state.
+/// Repeats a check until it returns `Ok`, for at most [`DEADLINE`]. `what` is the expectation for
+/// the error message. The error of the check is the actual state.
 pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {

@@ -1,4 +1,4 @@
-//! The kinds of objects that several tests use, and functions that build and read objects.
+//! The kinds of objects that the tests use, and functions that build and read objects.
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,9 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// A namespaced kind. The roles in `deploy/targets-default` allow the server to watch it.
+/// A namespaced kind that the server may watch because of `deploy/targets-default`.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
-/// A second namespaced kind that the server may watch.
+/// A second such kind.
 pub const VMI: Kind = kind(
     "kubevirt.io/v1",
     "VirtualMachineInstance",

@@ -1,6 +1,6 @@
-//! A TCP relay between a server under test and the kube-apiserver. A test uses the relay to
-//! interrupt the connections. If the environment variable `IFO_E2E_GAPS` is set, the relay closes
-//! all connections periodically, to simulate an overloaded machine.
+//! A TCP relay between a server under test and the kube-apiserver, with which a test interrupts the
+//! connections. With the environment variable `IFO_E2E_GAPS`, the relay interrupts all connections
+//! periodically, to simulate an overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,9 +8,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Time for which the relay refuses connections in a periodic interruption. The server reports a
-/// watch gap if it cannot open a watch for 2 s (`OPEN_TIMEOUT` in `src/observe/list_and_watch.rs`).
-/// So each interruption causes a watch gap.
+/// Time for which the relay refuses connections in a periodic interruption. If the server cannot
+/// open a watch for 2 s (`OPEN_TIMEOUT` in `src/observe/list_and_watch.rs`), it reports a watch
+/// gap. So each interruption causes a watch gap.
 const INTERRUPTION: Duration = Duration::from_secs(3);
 
 /// The state of a relay.
@@ -68,8 +68,8 @@ impl Relay {
     }
 }
 
-/// Forwards the bytes of one connection. Ends when either side closes the connection, or when the
-/// relay starts to refuse connections.
+/// Forwards the bytes of one connection, until either side closes the connection or the relay
+/// starts to refuse connections.
 async fn forward(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
     let refused = link.clone();
     let carried = async move {

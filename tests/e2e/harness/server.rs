@@ -1,6 +1,5 @@
-//! Starts the server under test as a process, as the kubelet would start its container in a
-//! cluster. The process gets the flags, environment variables and Secrets of the Deployment in
-//! `deploy/`.
+//! Starts the server under test as a process, as the kubelet would start its container. The process
+//! gets the flags, environment variables and Secrets of the Deployment in `deploy/`.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -12,29 +11,29 @@ use std::process::{ExitStatus, Stdio};
 use tokio::process::{Child, ChildStdin, Command};
 use uuid::Uuid;
 
-/// Environment variables that make the tests faster. No result of a test depends on them.
+/// Environment variables with short times, so that the tests are faster.
 const SETTINGS: [(&str, &str); 3] = [
     ("DEBOUNCE_THRESHOLD", "3s"),
     ("K8S_INFORMER_RESYNC", "1s"),
     ("REQUEUE_INTERVAL", "5s"),
 ];
 
-/// A shell script that runs the server, and kills the server when the script's standard input is
-/// closed. The input is closed when the test process exits, so no server is left over.
+/// A shell script that runs the server, and kills it when the standard input of the script is
+/// closed. This happens when the test process exits, so no server keeps running.
 const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// Flags that make the Lease shorter than in the Deployment. The first leader waits for one Lease
-/// duration before it leads. With the Deployment's values, the first start would be slow.
+/// Flags that make the Lease shorter than in the Deployment. The first leader waits for one lease
+/// duration, so the values of the Deployment would make each start slow.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// A server process, which stands for the container of a Pod. A restart of the process stands for a
-/// restart of the container, so the UID of the Pod stays the same.
+/// A server process, which represents the container of a Pod. If the process is started again, this
+/// represents a restart of the container. The UID of the Pod stays the same.
 #[derive(Debug)]
 pub struct ServerProcess {
     pod: Pod,
@@ -70,14 +69,14 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
-    /// The mounted Secrets. Each entry is the mount path in the container, and the folder that
-    /// replaces this path in the test.
+    /// The mounted Secrets: the mount path in the container, and the folder that replaces it in the
+    /// test.
     secrets: Vec<(String, PathBuf)>,
 }
 
-/// Returns the folder that stands for the mounted volume of this Secret. `dir` is the folder of the
-/// server. The test must write the files of the Secret to the returned folder, as the kubelet would
-/// do.
+/// Returns the folder that replaces the mounted volume of this Secret. `dir` is the folder of the
+/// server. The test must write the files of the Secret to the returned folder, which the kubelet
+/// does in a cluster.
 pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
@@ -102,7 +101,7 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
 
 impl ServerProcess {
     /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
-    /// kubeconfig determines the rights of the server.
+    /// server has the rights of the user in the kubeconfig.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         Self::start_image(Image::default(), dir, deployment, kubeconfig).await
     }
@@ -288,8 +287,7 @@ impl Pod {
         };
         let env = self.environment();
         // The entry point of the image is the binary. If the container has a `command`, its first
-        // word is the name of the binary. This word is skipped, because the tests start another
-        // binary.
+        // word is the name of the binary. It is skipped, because the tests start another binary.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -337,7 +335,7 @@ impl Pod {
             .expect("the shell must start")
     }
 
-    /// Replaces the mount paths of Secrets by the folders that stand for them in the test.
+    /// Replaces the mount paths of Secrets by the folders that replace them in the test.
     fn in_folders(&self, word: &str) -> String {
         let secrets = self.secrets.iter();
         secrets.fold(word.to_owned(), |word, (mount, folder)| {
@@ -355,8 +353,7 @@ impl Pod {
                 (Some(value), _) => expand(value, &env),
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
-                // The server advertises this IP address, together with the server's port, to other
-                // replicas.
+                // The server tells other replicas to connect to this IP address.
                 (None, "status.podIP") => self.image.ip.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
@@ -367,7 +364,7 @@ impl Pod {
 }
 
 /// Returns the path of the token with which a replica authenticates to other replicas. In a Pod,
-/// the kubelet writes this token. In the tests, the token is in the folder of the kubeconfig.
+/// the kubelet writes this token. In the tests, it is next to the kubeconfig.
 pub fn peer_token(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }

@@ -1,6 +1,6 @@
-//! The cluster that the end-to-end tests share. It consists of a control plane, the
-//! installed manifests of `deploy/`, and the server under test. This file also contains helpers
-//! that create objects and wait for operations.
+//! The cluster that the end-to-end tests share: a control plane, the installed manifests of
+//! `deploy/`, and the server under test. Also contains helpers that create objects and wait for
+//! operations.
 
 use super::control_plane::ControlPlane;
 use super::relay::Relay;
@@ -20,9 +20,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// The folders of manifests that are installed for all tests. The README installs the same folders
-/// and, in addition, rule sets. `deploy/targets-default` gives the server the right to watch common
-/// resources.
+/// The folders of manifests that are installed for all tests. The README installs the same folders,
+/// and also rule sets. `deploy/targets-default` lets the server watch common resources.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -30,8 +29,8 @@ pub const FOLDERS: [&str; 4] = [
     "apiservice",
 ];
 
-/// The audience of the tokens with which replicas authenticate to each other. The Deployment in
-/// `deploy/` uses the same audience.
+/// The audience of the tokens with which replicas authenticate to each other, as in the Deployment
+/// in `deploy/`.
 const PEERS: &str = "ifo-apiserver";
 
 /// The cluster that the tests share.
@@ -39,7 +38,7 @@ pub struct TestCluster {
     pub control_plane: ControlPlane,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
-    /// The server under test. A test that stops it must run alone.
+    /// The server under test. Only a test that runs alone may stop it.
     pub server: Mutex<ServerProcess>,
     /// The URL of the server, for tests that do not lock `server`.
     pub server_url: String,
@@ -91,8 +90,8 @@ impl TestCluster {
         Ok(cluster)
     }
 
-    /// Waits until the kube-apiserver returns operations, and until its discovery document contains
-    /// their resource.
+    /// Waits until the kube-apiserver lists operations, and until its discovery document contains
+    /// the resource of operations.
     pub async fn served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
@@ -112,9 +111,9 @@ impl TestCluster {
         .await;
     }
 
-    /// Starts what a test has stopped: the kube-apiserver and the server.
+    /// Starts the kube-apiserver and the server again if a test has stopped them.
     pub async fn recover(&self) {
-        // If the kube-apiserver is already running, the command fails. This error is ignored.
+        // The command fails if the kube-apiserver is already running, so the error is ignored.
         let _ = self.control_plane.command("start kube-apiserver").await;
         let mut server = self.server.lock().await;
         if !server.is_running() {
@@ -137,8 +136,7 @@ impl TestCluster {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         });
         self.admin.post("/api/v1/namespaces", &namespace).await.ok();
-        // The name is leaked, so that it lives as long as the process. The tests create only a few
-        // namespaces.
+        // The name lives as long as the process, because a leak of a few short names is harmless.
         name.leak()
     }
 
@@ -154,7 +152,8 @@ impl TestCluster {
         self.front_proxy_of(self.direct())
     }
 
-    /// Returns a client that connects to the server in `config`, as the kube-apiserver does.
+    /// Returns a client that connects to the server at the URL in `config`, as the kube-apiserver
+    /// does.
     pub fn front_proxy_of(&self, config: Config) -> Caller {
         front_proxy(&self.control_plane, config)
     }
@@ -218,8 +217,8 @@ impl TestCluster {
         .await;
     }
 
-    /// Returns the shipped rule set that watches `target`, from a folder of this repository. Its
-    /// name is replaced by `namespace`, and it is restricted to this namespace.
+    /// Returns the shipped rule set that watches `target`, from a folder of this repository. The
+    /// rule set is renamed to `namespace`, and restricted to this namespace.
     pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
         let shipped = self.kustomize(folder).await;
         let mut rules = shipped
@@ -240,7 +239,7 @@ impl TestCluster {
         .await
     }
 
-    /// Waits until `is` returns true for a rule set. `what` describes this expectation in the error
+    /// Waits until `is` returns true for a rule set. `what` is the expectation for the error
     /// message.
     pub async fn rule_set_until(
         &self,
@@ -263,10 +262,10 @@ impl TestCluster {
         items(list)
     }
 
-    /// Waits until the operations of a namespace are exactly those in `want`, and returns the
-    /// operations. An entry of `want` is the name of a subject and the name of its operation.
-    /// `want` is sorted by the names of the `InFlightOperation` objects. During a watch gap (an
-    /// interruption of the server's watch), also waits for the end of the gap.
+    /// Waits until a namespace has exactly the operations in `want`, and returns them. An entry of
+    /// `want` is the name of a subject and the name of its operation, in the order of the names of
+    /// the `InFlightOperation` objects. During a watch gap (an interruption of the server's watch),
+    /// also waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
@@ -312,7 +311,8 @@ impl TestCluster {
     }
 }
 
-/// The manifests that [`install`] does not apply, because the tests change these manifests first.
+/// The manifests that [`install`] does not apply, because each test changes them before it applies
+/// them.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -341,9 +341,8 @@ pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installe
     }
 }
 
-/// Registers a server that listens on a loopback address, so that the kube-apiserver connects to
-/// this server. For this purpose, the Service gets the type `ExternalName` with the name
-/// `localhost`, and the APIService gets the port.
+/// Registers a server on a loopback address, so that the kube-apiserver connects to it. The Service
+/// gets the type `ExternalName` with the name `localhost`, and the APIService gets the port.
 pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>, port: u16) {
     for manifest in &mut registration {
         if manifest["kind"] == "Service" {
@@ -367,8 +366,8 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     Caller::new(config)
 }
 
-/// Returns the value of the environment variable `IFO_E2E_GAPS`: the interval at which the
-/// connections between the server and the kube-apiserver are interrupted.
+/// Returns the interval at which the connections between the server and the kube-apiserver are
+/// interrupted. The environment variable `IFO_E2E_GAPS` sets the interval.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds
@@ -377,8 +376,7 @@ fn gaps() -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Returns the requests that the server's ServiceAccount has sent so far, as events of the audit
-/// log.
+/// Returns the events of the audit log about requests of the server's ServiceAccount.
 pub fn audited(cluster: &TestCluster) -> Vec<Value> {
     let log = &cluster.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
@@ -392,8 +390,8 @@ pub fn audited(cluster: &TestCluster) -> Vec<Value> {
 
 /// Returns the configuration and the client of a member of system:masters.
 pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
-    // All clients in this process use this TLS provider. If the provider is already installed, the
-    // call fails, and the error is ignored.
+    // All clients in this process use this TLS provider. The call fails if the provider is already
+    // installed, so the error is ignored.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let kubeconfig = Kubeconfig::read_from(&control_plane.state.kubeconfig);
     let kubeconfig = kubeconfig.expect("the control plane writes a kubeconfig");
@@ -403,8 +401,8 @@ pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
 }
 
 /// Writes a kubeconfig for a ServiceAccount to this file. `account` is the namespace and the name
-/// of the ServiceAccount. Also writes a file next to the kubeconfig: the token with which the
-/// server authenticates to other replicas.
+/// of the ServiceAccount. Next to this file, also writes the token with which the server
+/// authenticates to other replicas.
 pub async fn kubeconfig_of(
     control_plane: &ControlPlane,
     admin: &Caller,
@@ -415,8 +413,8 @@ pub async fn kubeconfig_of(
     credentials(control_plane, url, admin, account, file).await;
 }
 
-/// Writes the same files as [`kubeconfig_of`], but the kubeconfig contains `url`, which can be the
-/// URL of a relay.
+/// Writes the same files as [`kubeconfig_of`], with `url` as the address of the kube-apiserver.
+/// `url` can be the URL of a relay.
 pub async fn credentials(
     control_plane: &ControlPlane,
     url: &str,
@@ -432,7 +430,7 @@ pub async fn credentials(
 }
 
 /// Creates a token for a ServiceAccount. The token is valid for a day. If `audiences` is empty, the
-/// token is valid for requests to the kube-apiserver.
+/// token is valid at the kube-apiserver.
 async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
@@ -459,7 +457,7 @@ fn names(operation: &Value) -> (&str, &str) {
     )
 }
 
-/// Splits a line that kubectl prints into its cells.
+/// Splits a line that kubectl has printed into its cells.
 pub fn columns(line: &str) -> Vec<&str> {
     line.split("  ")
         .map(str::trim)
@@ -506,7 +504,7 @@ pub async fn kubectl(
         .expect("kubectl must start");
     let mut stdin = child.stdin.take().expect("standard input is piped");
     if let Some(input) = input {
-        // If kubectl exits early, the write fails. Then kubectl's standard error contains the
+        // If kubectl exits early, the write fails. The standard error of kubectl then contains the
         // reason, so this error is ignored.
         let _ = stdin.write_all(input.as_bytes()).await;
     }

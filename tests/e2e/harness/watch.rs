@@ -1,5 +1,5 @@
-//! Collects the events of a watch, or the lines of a running command such as `kubectl get -w`. The
-//! items are collected in the background, and tests can wait for them.
+//! Collects the events of a watch, or the output lines of a running command such as `kubectl get
+//! -w`. The collection runs in the background, and tests can wait for an item.
 
 use super::{Caller, DEADLINE};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
@@ -54,7 +54,8 @@ impl<T: std::fmt::Debug> Collected<T> {
                         return None;
                     }
                 }
-                // The command or watch has ended. It may have sent items after the last check.
+                // The command or the watch has ended. Its last items may have arrived after the
+                // last check.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }
@@ -87,7 +88,7 @@ impl<T: std::fmt::Debug> Collected<T> {
         let waited = tokio::time::timeout(DEADLINE, end).await;
         assert!(waited.is_ok(), "{} does not end", self.what);
         if let Some(child) = &mut self.child {
-            // The command has closed its output, so it exits. Its exit status does not matter.
+            // The command has closed its output, so it exits soon. Its exit status is not checked.
             let _ = child.wait().await;
         }
     }

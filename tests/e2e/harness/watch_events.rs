@@ -1,13 +1,12 @@
-//! Interprets the events of a watch of operations: computes which operations a client knows after
-//! these events, and leaves out events that only report a watch gap. A watch gap is a time in which
-//! the server's own watch of a resource is interrupted.
+//! Computes the operations that a client knows after the events of a watch. Leaves out events that
+//! only report a watch gap: a time in which the server's own watch of a resource is interrupted.
 
 use super::{condition, text};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the types of the events about the object of this name, in order. Events that only report
-/// a watch gap are left out.
+/// Returns the types of the events about the object of this name, in order, without events that
+/// only report a watch gap.
 pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
     without_gaps(events)
         .into_iter()
@@ -16,8 +15,9 @@ pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Returns the events without those that only report a watch gap of the server. During a gap, the
-/// condition `Detected` of an operation is Unknown. On a busy machine, a gap can occur at any time.
+/// Returns the events without those that only report a watch gap of the server. On a busy machine,
+/// a watch gap can occur at any time. During a gap, the condition `Detected` of an operation is
+/// Unknown.
 pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut others = Vec::new();
@@ -41,7 +41,7 @@ pub fn is_in_gap(operation: &Value) -> bool {
     condition(operation, "Detected")["status"] == "Unknown"
 }
 
-/// Returns true if the two states of an operation differ only because of watch gaps.
+/// Returns true if the two states of an operation are equal, or differ only because of watch gaps.
 pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     let without = |operation: &Value| {
         let mut operation = operation.clone();
@@ -58,8 +58,8 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// The operations that a client knows after the events of a watch. This type cannot be used if the
-/// watch has a field selector and the selected fields change.
+/// The operations that a client knows after the events of a watch. Do not use this type for a watch
+/// with a field selector if the selected fields change.
 #[derive(Debug, Default)]
 pub struct Folded {
     /// The objects that exist, by UID.
@@ -82,9 +82,9 @@ impl Folded {
 
     /// Applies one more event. Fails if the event contradicts the earlier events:
     ///
-    /// - The resourceVersion must increase with each event.
-    /// - An object is added only once, and is not changed after its deletion.
-    /// - A MODIFIED event must change the object.
+    /// - The resourceVersion does not increase.
+    /// - An object is added twice, or is changed after its deletion.
+    /// - A MODIFIED event does not change the object.
     #[track_caller]
     pub fn add(&mut self, event: &Value) {
         let object = &event["object"];
@@ -162,8 +162,8 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // This event follows no gap and changes nothing. The server must never send it, so it is
-        // not left out.
+        // There is no gap before this event, and it changes nothing. The server must never send
+        // such an event, so it must not be left out.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -193,7 +193,7 @@ fn events_that_contradict_each_other_are_found() {
         &[added, deleted, event("ADDED", 4, "Progressing", "True")],
     ] {
         let mut bad = bad.to_vec();
-        // The field `lastDetected` is removed, so that some events change only the resourceVersion.
+        // Without the field `lastDetected`, some of these events change only the resourceVersion.
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }

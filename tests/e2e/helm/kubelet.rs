@@ -1,5 +1,5 @@
-//! Replaces the kubelet for Pods in one namespace, because the control plane of the tests has no
-//! nodes.
+//! Does the work of the kubelet for the Pods in one namespace, because the control plane of the
+//! tests has no nodes.
 
 use super::kubectl_as;
 use crate::harness::{kubeconfig_of, text};
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// The interval at which Pods are listed.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// Runs `future`. While it runs, the status of the server's Pods is set to ready, and the Pods of
-/// `helm test` are run.
+/// Runs `future`. Meanwhile, sets the Pods of the server to ready, and runs the Pods of `helm
+/// test`.
 pub async fn with_kubelet<T>(cluster: &Cluster<'_>, future: impl Future<Output = T>) -> T {
     tokio::select! {
         done = future => done,
@@ -49,15 +49,15 @@ async fn run_pods(cluster: &Cluster<'_>) {
                 "phase": "Running",
                 "conditions": [{"type": "Ready", "status": "True"}],
             }});
-            // The Pod may be deleted in the meantime.
+            // A failure is ignored, because the Pod may have been deleted.
             cluster.admin.merge(&status, &ready).await;
         }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-/// Runs the containers of the Pod of `helm test`: runs the commands of the containers with the real
-/// kubectl and the rights of the Pod's ServiceAccount.
+/// Runs the Pod of `helm test`: executes the commands of its containers with the real kubectl and
+/// the rights of the Pod's ServiceAccount.
 async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
     let state = &cluster.control_plane.state;
     let folder = state.dir.join("helm-test");

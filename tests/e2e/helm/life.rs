@@ -1,5 +1,5 @@
-//! Tests of the life of an installation with Helm: a failed installation, installation, `helm
-//! test`, upgrade, rollback and removal.
+//! Tests of the life of an installation with Helm: a failed installation, a successful
+//! installation, `helm test`, an upgrade, a rollback and the removal.
 
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
@@ -36,8 +36,8 @@ const OTHER_VALUES: [&str; 3] = [
 struct Installation<'a> {
     helm: Helm,
     cluster: Cluster<'a>,
-    /// The folder of a changed copy of the chart. The Service and the APIService in this copy lead
-    /// to a server on this machine.
+    /// The folder of a changed copy of the chart. In this copy, the Service and the APIService lead
+    /// to a server process on this machine.
     routed: tempfile::TempDir,
 }
 
@@ -73,8 +73,8 @@ impl<'a> Installation<'a> {
         }
     }
 
-    /// Copies the chart, and returns the path of the copy. In the copy, the Service and the
-    /// APIService lead to `localhost` and the port of this server. Nothing else is changed.
+    /// Copies the chart, and returns the path of the copy. In the copy, only the Service and the
+    /// APIService differ: they lead to `localhost` and the port of this server.
     fn chart_to(&self, server: &ServerProcess) -> String {
         let chart = self.routed.path().join("ifo");
         let _ = std::fs::remove_dir_all(&chart);
@@ -146,8 +146,8 @@ impl<'a> Installation<'a> {
     }
 
     /// Asserts that no object of the installation remains in the cluster. Searches all kinds for
-    /// objects with the name or a label of the installation. The CRDs, the objects of rule packs,
-    /// and Events may remain.
+    /// objects with the name or a label of the installation. CRDs, objects of rule packs, and
+    /// Events may remain.
     async fn remaining(&self) -> Result<(), String> {
         let kinds = ["api-resources", "--verbs=list", "-o", "name"];
         let kinds = self.cluster.kubectl(&kinds).await?;
@@ -161,8 +161,8 @@ impl<'a> Installation<'a> {
         let items = all["items"].as_array().expect("a list has items").iter();
         let ours = items.filter(|it| {
             let name = text(it, "/metadata/name");
-            // Kubernetes creates the APIService `v1alpha1.ifo.kubevirt.io` for the group of the
-            // CRDs, so this APIService may remain, too.
+            // Kubernetes creates the APIService `v1alpha1.ifo.kubevirt.io` for the API group of the
+            // CRDs. So it may remain, too.
             let crd = CRDS.contains(&name) || name == "v1alpha1.ifo.kubevirt.io";
             let of_a_pack = name.starts_with("ifo-rules-") || name.contains(".rules.v");
             let labels = &it["metadata"]["labels"];
@@ -218,8 +218,8 @@ fn helm_4_installs_upgrades_and_removes_everything() {
 async fn whole_life(it: Installation<'_>) {
     a_failed_installation_removes_itself(&it).await;
 
-    // First, Helm installs the chart without a running server. The upgrade below uses a chart that
-    // leads to a running server.
+    // Helm first installs the chart without a running server. The chart of the upgrade below leads
+    // to a running server.
     let install = ["install", "ifo", CHART, "--wait", it.atomic()];
     let install = [&install[..], &VALUES].concat();
     with_kubelet(&it.cluster, it.helm(&install)).await;
@@ -248,7 +248,7 @@ async fn whole_life(it: Installation<'_>) {
     upgrade_and_rollback(&it, &chart).await;
 
     // In a cluster, the kubelet would stop the server after `helm uninstall`. Here, the test stops
-    // the server when its APIService is gone.
+    // it when its APIService has been deleted.
     let stop = async {
         let gone = async || {
             ok_if(
@@ -265,7 +265,7 @@ async fn whole_life(it: Installation<'_>) {
     let rule_sets = it.cluster.kubectl(&["get", "ors", "-o", "name"]).await;
     assert!(rule_sets.is_ok_and(|it| it.contains("deployment-rules")));
 
-    // A second installation finds the CRDs of the first one. No server runs.
+    // The CRDs of the first installation still exist. No server runs.
     let install = ["install", "ifo", CHART, "--set=crds.keep=false"];
     it.helm(&[&install[..], &["--set=persistence.enabled=true"]].concat())
         .await;
@@ -289,8 +289,8 @@ async fn whole_life(it: Installation<'_>) {
     it.cluster.kubectl(&namespace).await.expect("it is deleted");
 }
 
-/// Installs the chart while no Pod becomes ready, as with a missing image. Helm must remove the
-/// failed installation.
+/// Installs the chart while no Pod becomes ready, which happens in a cluster if the image is
+/// missing. Helm must remove the failed installation.
 async fn a_failed_installation_removes_itself(it: &Installation<'_>) {
     let install = [
         "install",
@@ -324,7 +324,7 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
     assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
     assert_eq!(it.written_by_the_server().await, written);
-    // The new values turn persistence mode off. The CRD of persistence mode must still exist.
+    // The new values turn persistence mode off, but its CRD must still exist.
     assert_eq!(it.crds().await, CRDS);
 
     let wrong = ["upgrade", "ifo", chart, "--set=replica=5"];
@@ -339,7 +339,7 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     assert_eq!(answer.code, 200, "{answer:?}");
 }
 
-/// Installs with kustomize, and then lets Helm take over this installation. The server must keep
+/// Installs the server with kustomize. Then Helm takes over this installation. The server must keep
 /// its state.
 async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
@@ -364,8 +364,8 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
         assert!(why.contains("invalid ownership metadata"), "{why}");
         let mut take = [&install[..], &["--take-ownership"]].concat();
         if it.helm.major == 4 {
-            // Helm 4 uses server-side apply. The fields belong to the field manager of `kubectl
-            // apply`, so there are conflicts.
+            // Helm 4 uses server-side apply. Another field manager, that of `kubectl apply`, owns
+            // the fields, so there are conflicts.
             take.push("--force-conflicts");
         }
         it.helm(&take).await;

@@ -1,5 +1,4 @@
-//! Tests of single values of the Helm charts, and of the schemas of the values. A schema must
-//! refuse wrong values.
+//! Tests of single values of the Helm charts, and of the schemas that refuse wrong values.
 
 use super::{CHART, Helm, RULES_CHART};
 use crate::deploy::{NAMESPACE, the};
@@ -89,7 +88,7 @@ fn the_other_values_change_only_their_field() {
                 let found = changed.pointer(&field).cloned().unwrap_or_default();
                 assert_eq!(found, expected, "{values:?}");
                 // All other fields must be unchanged. So the expected change is removed from both
-                // objects before they are compared.
+                // objects before the comparison.
                 let mut rest = default.clone();
                 for object in [&mut changed, &mut rest] {
                     match object.pointer_mut(parent).expect("the parent exists") {
@@ -103,8 +102,8 @@ fn the_other_values_change_only_their_field() {
                 assert_eq!(changed, rest, "{values:?}");
             }
 
-            // With `certificates.source=files`, the Deployment differs from that of OpenShift's
-            // certificate only in the name of the Secret.
+            // With `certificates.source=files`, the Deployment has another Secret than with
+            // OpenShift's certificate. Otherwise, both Deployments are equal.
             let files = [
                 "certificates.source=files",
                 "certificates.secretName=own",
@@ -167,12 +166,12 @@ fn the_schema_refuses_wrong_values_and_names_them() {
                 let refused = helm.run(&args).await;
                 let why = refused.expect_err(values);
                 assert!(why.contains("meet the specifications"), "{why}");
-                // In error messages, Helm 3 writes the path of a value with dots or with slashes,
-                // depending on its release.
+                // The error message contains the path of the value. Some releases of Helm 3 write
+                // the path with dots, and others with slashes.
                 let why = why.replace('.', "/");
                 assert!(why.contains(named), "{values}: {why}");
             }
-            // Helm sets `global` if another chart depends on this one.
+            // If another chart depends on this chart, Helm sets the value `global`.
             let args = ["template", "ifo", CHART, "--set", "global.region=x"];
             assert!(helm.run(&args).await.is_ok());
         }

@@ -1,5 +1,5 @@
 //! Tests of a user who opens hundreds of connections with a valid client certificate. The server
-//! must still serve other users, probes and the front proxy (the kube-apiserver). Each test starts
+//! must still serve other users, probes, and the front proxy (the kube-apiserver). Each test starts
 //! its own server.
 
 use super::WITHOUT_PERSISTENCE;
@@ -13,8 +13,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number of connections that each of the two flooding tasks tries to keep open. It is far above
-/// the server's limit of 256 connections.
+/// Number of connections that each of the two flooding tasks tries to keep open. It is above the
+/// server's limit of 256 connections.
 const CONNECTIONS: usize = 400;
 /// A user without rights, who floods the server.
 const EVE: &str = "hostile-eve";
@@ -40,8 +40,8 @@ async fn grant_view(cluster: &TestCluster, users: &[&str]) {
     cluster.apply(&[binding]).await;
 }
 
-/// Returns a client that connects directly to the server. Its client certificate is issued by the
-/// cluster's CA, and contains this name and this group.
+/// Returns a client that connects directly to the server. It has a client certificate of the
+/// cluster's CA, with this user name and this group.
 fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(cluster, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
@@ -69,9 +69,9 @@ async fn assert_others_are_served(cluster: &TestCluster, direct: &Config) {
     bob.get(&path).await.ok();
 }
 
-/// Opens one connection after the other, from four addresses in turn, until the task is aborted.
-/// Sends one request for `path` on each connection. When more than [`CONNECTIONS`] connections are
-/// open, closes the oldest one. `attempts` counts the attempts to connect.
+/// Opens connections from four addresses in turn, until the task is aborted. Sends one request for
+/// `path` on each connection. When more than [`CONNECTIONS`] connections are open, closes the
+/// oldest one. `attempts` counts the attempts to connect.
 async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicUsize>) {
     let mut open: Vec<RawConnection> = Vec::new();
     loop {
@@ -89,9 +89,8 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
     }
 }
 
-/// Floods a server with connections of `user`. On each connection, the user requests `path`.
-/// Asserts that other clients are served during the flood, and that the watch of another user stays
-/// open.
+/// Floods a server with connections of `user`, on each of which the user requests `path`. Asserts
+/// that other clients are served meanwhile, and that the watch of another user stays open.
 fn others_are_served_during_flood(user: &'static str, path: &str) {
     alone(async |cluster| {
         let target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;

@@ -1,6 +1,6 @@
 //! A minimal HTTP/2 client for the hostile tests. It writes frames without an HTTP library, because
-//! HTTP libraries do not send the hostile sequences of frames. The client counts the answers, but
-//! does not keep them.
+//! HTTP libraries do not send hostile sequences of frames. It counts the answers, and does not keep
+//! them.
 
 use crate::harness::{DEADLINE, ServerProcess, TestCluster, text};
 use base64::Engine as _;
@@ -123,7 +123,8 @@ impl RawConnector {
     }
 
     /// Opens a connection. `window` is the flow-control window of each stream: the number of bytes
-    /// of an answer's body that the server may send. This client never increases the window.
+    /// of a body that the server may send. This client never increases the window, so the server
+    /// can send no more bytes.
     pub async fn connect(&self, window: u32) -> RawConnection {
         let wire = self.connect_from([127, 0, 0, 1], window).await;
         wire.expect("the server must accept the connection")
@@ -139,8 +140,8 @@ impl RawConnector {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // The task below writes frames, too. But a connection must begin with the preface, so the
-        // preface is sent before the task starts.
+        // A connection must begin with the preface. So the preface is sent before the task below
+        // starts, because the task writes frames, too.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
@@ -174,10 +175,10 @@ pub struct RawConnection {
 impl RawConnection {
     /// Adds a GET request to the bytes to send. Returns its stream number.
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
-        // These bytes are the headers `:method: GET` and `:scheme: https`, as indexes of the static
-        // table (RFC 7541, appendix A).
+        // The headers `:method: GET` and `:scheme: https`, as indexes of the static table (RFC
+        // 7541, appendix A).
         let mut fields = vec![0x82, 0x87];
-        // In the static table, the names `:authority` and `:path` have the indexes 1 and 4.
+        // `:authority` has the index 1 in the static table, and `:path` has the index 4.
         for (name, value) in [(1, "localhost"), (4, path)] {
             fields.push(name);
             literal(&mut fields, value);
@@ -230,8 +231,8 @@ impl RawConnection {
         self.seen.borrow().clone()
     }
 
-    /// Waits until `enough` returns true for the received frames. `what` describes this expectation
-    /// in the error message.
+    /// Waits until `enough` returns true for the received frames. `what` is the expectation for the
+    /// error message.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&FrameCounts) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());
@@ -245,8 +246,8 @@ impl Drop for RawConnection {
     }
 }
 
-/// Reads and counts frames until the connection is closed. Answers SETTINGS and PING frames of the
-/// server.
+/// Reads and counts frames until the connection is closed. Acknowledges the server's SETTINGS
+/// frames, and answers its PING frames.
 async fn read(
     mut reader: ReadHalf<TlsStream<TcpStream>>,
     writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,
@@ -287,8 +288,8 @@ fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
     block.extend(payload);
 }
 
-/// Encodes a string: first its length as an integer with a prefix of seven bits, then its bytes
-/// without Huffman codes (RFC 7541, 5).
+/// Encodes a string without Huffman codes (RFC 7541, 5): its length as an integer with a prefix of
+/// seven bits, then its bytes.
 fn literal(fields: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {

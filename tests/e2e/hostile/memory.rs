@@ -1,6 +1,6 @@
 //! Tests of the server's memory while it handles hundreds of large requests. Each request has about
-//! 60 KB, and the clients do not read the answers. Each test starts its own server, because the
-//! peak memory of a process cannot be reset.
+//! 60 KB, and the client does not read the answers. Each test starts a new server, because the peak
+//! memory of a process cannot be reset.
 
 use super::http2_client::{RawConnection, RawConnector};
 use super::{WITHOUT_PERSISTENCE, peak_memory, resident};
@@ -10,20 +10,20 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Number of concurrent requests on a connection. It is below the server's limit for one
-/// connection. One user can have at most 125 watches, so some of 400 watches get a 429.
+/// connection. One user can have at most 125 watches, so if all requests are watches, some get a
+/// 429.
 const STREAMS: usize = 400;
 /// Name of a user who may list and watch.
 const READER: &str = "hostile-reader";
 /// The header with which the front proxy names this user.
 const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 
-/// Runs a flood of requests against a new server. The memory of the server may grow by at most half
-/// of the Deployment's memory limit. The other half is for operations and for the server without
-/// requests. Before the flood, the server needs about 45 MB in a debug build, and 15 MB in a
-/// release build.
+/// Floods a new server with requests. The flood may add at most half of the Deployment's memory
+/// limit. The other half is for operations, and for the idle server, which needs about 45 MB in a
+/// debug build and 15 MB in a release build.
 ///
 /// If `identity` is true, the connector presents the certificate of the front proxy, and the user
-/// [`READER`] gets the right to list and watch. Otherwise the requests are anonymous.
+/// [`READER`] may list and watch. Otherwise the requests are anonymous.
 fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
     alone(async |cluster| {
         let mut target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;
@@ -90,8 +90,8 @@ async fn send_and_wait(
     }
 }
 
-/// Returns a path with a label selector that has ten thousand values. Paths with different numbers
-/// are different. `more` contains further options of the query.
+/// Returns a path with a label selector that has ten thousand values. Different numbers give
+/// different paths. `more` contains further query options.
 fn path_with_long_selector(number: usize, more: &str) -> String {
     let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
     let values = values.join(",");
@@ -102,7 +102,7 @@ fn path_with_long_selector(number: usize, more: &str) -> String {
 #[test]
 fn long_forbidden_paths_take_little_memory() {
     with_flood(false, async |way| {
-        // In the JSON of the answer, each `&` is escaped and takes six bytes.
+        // The JSON of the answer contains each `&` in an escaped form of six bytes.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
         send_and_wait(way, 4, &[], |_| path.clone()).await;
     });
@@ -119,13 +119,13 @@ fn long_unknown_paths_take_little_memory() {
 #[test]
 fn thousands_of_query_options_take_little_memory() {
     with_flood(true, async |way| {
-        // These are 16,000 option names of three letters. With separators, they have 64,000 bytes.
-        // The server's limit for a URL is only 1,534 bytes higher.
+        // 16,000 option names of three letters. With separators, they have 64,000 bytes. The
+        // server's limit for a URL is 1,534 bytes higher.
         let letters = || 'a'..='z';
         let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
         let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));
         let options = options.take(16_000).collect::<Vec<_>>().join("&");
-        // Each request is for another object, so each request causes its own SubjectAccessReview.
+        // Each request names another object, so each request needs its own SubjectAccessReview.
         let path = OPERATION.path(None);
         let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
         send_and_wait(way, 1, &[], path).await;
@@ -140,14 +140,13 @@ fn cancelled_lists_with_long_selectors_release_their_memory() {
         for round in 0..5 {
             let each = |number| path_with_long_selector(round * STREAMS + number, "");
             let mut wire = send_requests(way, &IDENTITY, each).await;
-            // During these 30 ms, the server sends SubjectAccessReviews, but does not receive all
-            // their answers. So some requests are cancelled while they wait for a review.
+            // In these 30 ms, the server sends SubjectAccessReviews, but does not receive all
+            // answers. So some requests are cancelled while they wait for a review.
             tokio::time::sleep(Duration::from_millis(30)).await;
             for number in 0..STREAMS {
                 wire.reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
             }
-            // The server may have closed the connection because of the flood, so an error is
-            // ignored.
+            // The server may have closed the flooding connection, so an error is ignored.
             let _ = wire.send().await;
         }
     });

@@ -1,5 +1,5 @@
-//! Test of thousands of HTTP/2 streams that a client opens and resets at once. This attack is known
-//! as "rapid reset".
+//! Test of a client that opens thousands of HTTP/2 streams and resets them at once. This attack is
+//! known as "rapid reset".
 
 use super::http2_client::{ENHANCE_YOUR_CALM, RawConnector};
 use super::peak_memory;
@@ -23,9 +23,9 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
                     wire.reset(stream);
                 }
                 wire.ping();
-                // The test checks that the server sends a GOAWAY frame. If a server closes a
-                // connection with unread data, the kernel can drop the server's last frames. So the
-                // test waits until the server has read all frames.
+                // The test checks that the server sends a GOAWAY frame. If the server closes a
+                // connection with unread data, the kernel can drop this frame. So the test waits
+                // until the server has read all frames.
                 if wire.send().await.is_err() {
                     break;
                 }
@@ -39,13 +39,13 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
             goaways.extend(wire.seen().goaway);
             kubelet.get("/livez").await.ok();
         }
-        // A GOAWAY frame can still get lost when the server closes the connection. So it is enough
-        // if one of the ten connections has received it.
+        // A GOAWAY frame can still get lost when the server closes the connection. So one received
+        // GOAWAY frame on the ten connections is enough.
         assert!(!goaways.is_empty());
         let is_calm = |code: &u32| *code == ENHANCE_YOUR_CALM;
         assert!(goaways.iter().all(is_calm), "{goaways:?}");
-        // On the connections above, a request and its reset arrive together, so the server may not
-        // begin to handle the request. On this connection, each request arrives before its reset.
+        // On the connections above, a reset arrives together with its request, so the server may
+        // never begin to handle the request. On this connection, the reset arrives later.
         let mut wire = way.connect(65_535).await;
         for _ in 0..5000 {
             let stream = wire.get(&path, &[]);

@@ -1,5 +1,5 @@
-//! Tests of informers, with which most programs watch objects. While the server is stopped or
-//! killed, VirtualMachines are created, changed and deleted. Afterwards, the store of each informer
+//! Tests of informers, with which most programs watch objects. The tests stop or kill the server
+//! while VirtualMachines are created, changed and deleted. At the end, the store of each informer
 //! must equal a list of the operations.
 
 mod traffic;
@@ -12,9 +12,9 @@ use traffic::Traffic;
 /// How a test stops the server.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
-    /// With SIGTERM, so that it shuts down in order.
+    /// SIGTERM: the server shuts down in order.
     Terminate,
-    /// With SIGKILL.
+    /// SIGKILL: the process ends at once.
     Kill,
 }
 
@@ -36,7 +36,7 @@ async fn start(cluster: &TestCluster) {
     cluster.served().await;
 }
 
-/// Four informers: one for each of two libraries and each of two ways to read the initial state.
+/// Four informers. They are of two libraries, and each library reads the initial state in two ways.
 struct Informers {
     streaming: ClientGo,
     listing: ClientGo,
@@ -53,9 +53,9 @@ impl Informers {
             rust_listing: KubeRs::start(&cluster.admin, false),
         };
         informers.wait_until_correct(cluster).await;
-        // The streaming informer must not list, and the listing informer must not stream its
-        // initial state. The number of requests can be above 1, because an informer repeats its
-        // request if a connection is lost.
+        // The streaming informer must not list. The listing informer must not read its initial
+        // state from a watch. If a connection is lost, an informer repeats its request, so there
+        // can be more than one request.
         let streaming = informers.streaming.requests().await;
         assert!(streaming.stream >= 1 && streaming.list == 0);
         let listing = informers.listing.requests().await;
@@ -71,9 +71,9 @@ impl Informers {
         wait_until_correct(&cluster.admin, &mut self.rust_listing).await;
     }
 
-    /// Waits until the informers of client-go have reported the deletion of these operations. The
-    /// informers of kube-rs are not checked, because kube-rs does not report deletions that
-    /// happened while it was not connected.
+    /// Waits until the informers of client-go have reported the deletion of these operations.
+    /// kube-rs does not report deletions that happened while it was not connected, so its informers
+    /// are not checked.
     async fn wait_for_deletions(&mut self, deleted_uids: &BTreeSet<String>) {
         for informer in [&mut self.streaming, &mut self.listing] {
             let what = format!(
@@ -94,15 +94,15 @@ fn informers_match_the_server_after_any_traffic_and_restart() {
     alone(async |cluster| {
         let mut traffic = Traffic::start(cluster).await;
         traffic.steps(60).await;
-        // client-go doubles its retry delay after each failure. If the same informers were used for
-        // all four stops, the test would be slow. So new informers are started after two stops.
+        // client-go doubles its retry delay after each failure. With the same informers for all
+        // four stops, the test would be slow. So there are new informers after two stops.
         for _ in 0..2 {
             let mut informers = Informers::start(cluster).await;
             for how in [Stop::Terminate, Stop::Kill] {
                 traffic.steps(20).await;
                 traffic.during(stop(cluster, how)).await;
-                // While no server is running, the test ends some operations that the informers
-                // know.
+                // While no server is running, the test deletes VirtualMachines whose operations the
+                // informers know.
                 let streaming = informers.streaming.belief().await.from_events;
                 let listing = informers.listing.belief().await.from_events;
                 let deleted_uids = traffic.delete_with_operations([&streaming, &listing]).await;

@@ -1,5 +1,5 @@
-//! Traffic for the tests of informers: creates, changes and deletes VirtualMachines at random, so
-//! that operations start and end.
+//! Traffic for the tests of informers: random creations, changes and deletions of VirtualMachines,
+//! so that operations start and end.
 
 use crate::harness::informers::{Objects, list_operations};
 use crate::harness::{TestCluster, VM, eventually, ok_if, text};
@@ -9,13 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 
-/// Seed of the random choices. Even with the same seed, runs differ because of their timing.
+/// Seed of the random choices. Two runs with the same seed can still differ, because their timing
+/// differs.
 const SEED: u64 = 0x1f0;
 /// Largest number of VirtualMachines in each namespace.
 const MACHINES: usize = 8;
-/// Pause between two changes. About 35 changes per second correspond to a busy cluster.
+/// Pause between two changes. There are about 35 changes per second, as in a busy cluster.
 const PAUSE: Duration = Duration::from_millis(25);
-/// The values of a VirtualMachine's status. A rule detects an operation for each of the last three.
+/// The values of a VirtualMachine's status. The rules detect an operation for each of the last
+/// three values.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -55,7 +57,7 @@ impl Machine {
     }
 }
 
-/// Makes random changes, and remembers the VirtualMachines that exist after the changes.
+/// Makes random changes, and remembers which VirtualMachines must exist.
 pub struct Traffic {
     cluster: &'static TestCluster,
     namespaces: Vec<&'static str>,
@@ -64,7 +66,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Creates namespaces and rule sets. The VirtualMachines are created by later changes.
+    /// Creates namespaces and rule sets, but no VirtualMachines. Later changes create them.
     pub async fn start(cluster: &'static TestCluster) -> Self {
         let mut namespaces = Vec::new();
         for prefix in ["informed", "informed-x", "informed"] {
@@ -79,7 +81,7 @@ impl Traffic {
             "expression": "item.copying", "progress": "item.done",
             "message": "'at ' + string(item.done)",
         });
-        // Two rule sets detect migrations. In the first one, a migration supersedes other
+        // Two rule sets detect migrations. In the first rule set, a migration supersedes other
         // operations.
         let mut migrating = rule("Migrating");
         migrating["supersedes"] = json!(["Starting", "Stopping"]);
@@ -149,8 +151,8 @@ impl Traffic {
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
-            // In half of the cases, the status and the copied disks stay the same, and only the
-            // progress of the copies changes.
+            // In half of the cases, only the progress of the copies changes, and the status and the
+            // copied disks stay the same.
             if self.random.bool() {
                 machine = Machine::random(&mut self.random);
             }

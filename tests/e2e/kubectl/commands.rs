@@ -15,8 +15,7 @@ const AT_ONCE: usize = 4;
 /// Runs all command lines. Fails with a list of all differences.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     let mut scene = Scene::create(cluster, "kubectl").await;
-    // After the server is registered, the kube-apiserver reads the server's OpenAPI document with a
-    // delay.
+    // The kube-apiserver reads the server's OpenAPI document some time after the registration.
     eventually("operations are documented", async || {
         let output = kubectl.run(&["explain", "ifo"]).await;
         if output.succeeded {
@@ -39,9 +38,9 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         if wrong.is_empty() {
             break;
         }
-        // During a watch gap (an interruption of the server's watch), the operations change, so the
-        // outputs can differ. Then the commands are run again. If the operations have not changed,
-        // the differences are failures.
+        // During a watch gap (an interruption of the server's watch), the operations change. Then
+        // the output can differ, and the commands are run again. If the operations have not
+        // changed, the differences are failures.
         let now = scene.current_operations(cluster).await;
         assert!(
             now != scene.operations,
@@ -53,7 +52,7 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         lines = LINES.to_vec();
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
-    // The commands that write were refused. They must have had no effect.
+    // All commands that write were refused, so nothing may have changed.
     scene.assert_unchanged(&scene.current_operations(cluster).await);
 }
 
@@ -103,8 +102,8 @@ async fn create_event(cluster: &TestCluster, scene: &Scene) {
     cluster.admin.post(&path, &event).await.ok();
 }
 
-/// Compares the output of a command with the expected output. If they differ, returns a description
-/// of the difference.
+/// Compares the output of a command with the expected output. Returns a description of the
+/// difference.
 fn compare(
     output: &KubectlOutput,
     expect: Expect,
@@ -116,7 +115,7 @@ fn compare(
         let result = if fails { "succeeded" } else { "failed" };
         return Err(format!("the command {result} unexpectedly"));
     }
-    // A command that succeeds must print nothing to standard error, such as a warning.
+    // If a command succeeds, it must print nothing to standard error, not even a warning.
     if !fails && !matches!(expect, Expect::Note(_)) && !output.err.is_empty() {
         return Err("the command printed to standard error".to_owned());
     }
@@ -130,7 +129,7 @@ fn compare(
         }
         Expect::List => {
             let mut list = read(&output.out)?;
-            // The metadata of a list is created by kubectl, so it is not compared.
+            // kubectl itself creates the metadata of a list, so they are not compared.
             list["metadata"].take();
             let items = &scene.operations;
             let wanted =
@@ -189,7 +188,7 @@ fn header(columns: Columns) -> Vec<String> {
         Columns::Labels => format!("{usual} LABELS"),
         Columns::TwoLabels => format!("{usual} TEAM OPERATION"),
     };
-    // An underscore stands for a space in the name of a column.
+    // In this text, an underscore stands for a space.
     let names = all.split_whitespace();
     names.map(|name| name.replace('_', " ")).collect()
 }
@@ -248,8 +247,8 @@ pub fn row(operation: &Value) -> Vec<String> {
     ]
 }
 
-/// Parses a table. Returns its header, and its rows without the cells of the column AGE. Returns an
-/// error if a cell of this column is not an age.
+/// Parses a table. Returns its header, and its rows without the column AGE. Returns an error if a
+/// cell of this column is not an age.
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Tests of kubectl with operations. Each test runs with a current and with an old version of
-//! kubectl, and compares the exact output. One test runs the command lines of a table. Another test
-//! runs `kubectl get -w` and `kubectl wait` while an operation ends.
+//! Tests of kubectl with operations. Each test compares the exact output of a current and of an old
+//! version of kubectl. One test runs the command lines of a table. Another test runs `kubectl get
+//! -w` and `kubectl wait` while an operation ends.
 
 mod commands;
 mod program;
@@ -13,9 +13,9 @@ pub use watches::{is_log, wait_for_watch};
 use crate::harness::{TestCluster, VM, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// The VirtualMachines of a scene, each with the name of its operation. Tests of sorting need two
-/// different orders: the operations sorted by their names have another order than the
-/// VirtualMachines.
+/// The VirtualMachines of a scene, each with the name of its operation. The operations sorted by
+/// name have another order than the VirtualMachines sorted by name, so that the tests can check the
+/// sorting.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
 /// A new namespace with three operations.
@@ -30,8 +30,8 @@ impl Scene {
         cluster.until_operations(self.namespace, &MACHINES).await
     }
 
-    /// Fails if `now` differs from the operations of the scene. Changes that only report a watch
-    /// gap (an interruption of the server's watch) are allowed.
+    /// Fails if `now` differs from the operations of the scene. A difference that only reports a
+    /// watch gap (an interruption of the server's watch) is allowed.
     fn assert_unchanged(&self, now: &[Value]) {
         assert_eq!(now.len(), self.operations.len(), "{now:?}");
         let mut pairs = now.iter().zip(&self.operations);

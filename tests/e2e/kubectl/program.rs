@@ -31,8 +31,8 @@ impl Kubectl {
         }
     }
 
-    /// Returns version 1.20. Returns an error with the reason if this machine cannot download or
-    /// run this version.
+    /// Returns version 1.20 of kubectl. If this machine cannot download or run it, returns an error
+    /// with the reason.
     pub async fn old(cluster: &TestCluster) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)
@@ -49,8 +49,8 @@ impl Kubectl {
             program: path.trim().into(),
             options: vec![
                 format!("--kubeconfig={}", state.kubeconfig.display()),
-                // The cache of kubectl is in the folder of the control plane. So both are deleted
-                // together.
+                // The cache of kubectl is in the folder of the control plane, so that it is deleted
+                // with this folder.
                 format!(
                     "--cache-dir={}",
                     state.dir.join("old-kubectl-cache").display()
@@ -81,8 +81,8 @@ impl Kubectl {
         }
     }
 
-    /// Starts kubectl, and returns the lines that it prints. kubectl runs until the returned value
-    /// is dropped. The lines include kubectl's log lines about its requests.
+    /// Starts kubectl, and returns the lines that it prints, including its log lines about
+    /// requests. kubectl runs until the returned value is dropped.
     pub fn follow(&self, args: &[&str]) -> Lines {
         let options = self.options.iter().map(String::as_str);
         let shell = ["-c", "exec \"$@\" 2>&1", "sh"];
@@ -96,8 +96,8 @@ impl Kubectl {
     }
 }
 
-/// Removes the warning about rule sets that do not work from standard error. This warning can
-/// appear because other tests create such rule sets.
+/// Removes the warning about rule sets that do not work from standard error. Other tests create
+/// such rule sets, so the warning can appear at any time.
 fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");
     let lines = err.split_inclusive('\n').filter(is_other);

@@ -1,5 +1,6 @@
 //! Runs watches with `kubectl get -w` and `kubectl wait` while an operation ends, and compares
-//! their output. Each command must print exactly the events that match its arguments.
+//! their output with the events. Each command must print exactly the events that match its
+//! arguments.
 
 use super::Scene;
 use super::commands::row;
@@ -10,8 +11,8 @@ use serde_json::{Value, json};
 /// How a command prints events.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// One table row for each event. The row begins with the fields at these JSON pointers, such as
-    /// the type of the event.
+    /// One table row for each event. The row begins with the fields at these JSON pointers of the
+    /// event, such as its type.
     Rows(&'static [&'static str]),
     Yaml,
     Json,
@@ -21,7 +22,7 @@ enum Form {
     Met,
 }
 
-/// Returns true if a command prints an event.
+/// Returns true if a command must print an event.
 type EventFilter = fn(&Value) -> bool;
 
 /// A running command.
@@ -42,8 +43,8 @@ fn is_starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// Returns the commands. Each has its arguments, the format of its output, and a filter for the
-/// events that it prints. `one` is the name of the operation that ends.
+/// Returns the commands: the arguments, the format of the output, and a filter for the events that
+/// the command must print. `one` is the name of the operation that ends.
 fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
@@ -169,12 +170,12 @@ pub async fn wait_for_watch(lines: &mut Lines) {
         .await;
 }
 
-/// Number of attempts. An attempt is repeated if the server's watch is interrupted (a watch gap),
-/// because an interruption causes additional events.
+/// Number of attempts. If the server's watch is interrupted (a watch gap), there are additional
+/// events, and the test tries again.
 const ATTEMPTS: usize = 5;
 
-/// Runs all commands, ends an operation while they run, and compares their output. If there was a
-/// watch gap, tries again in a new namespace.
+/// Runs all commands, ends an operation meanwhile, and compares the output. If there was a watch
+/// gap, tries again in a new namespace.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
         if compare_output_once(cluster, kubectl).await {

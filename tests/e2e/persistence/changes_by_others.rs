@@ -34,7 +34,7 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
         let (namespace, cr) = create_written(cluster, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         // The test deletes the custom resource, and creates it again with the same content. A
-        // backup tool does the same when it restores an object.
+        // backup tool does this when it restores an object.
         let mut copy = cr.clone();
         for field in [
             "uid",
@@ -55,9 +55,8 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
             ok_if(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
-        // The UID of the new object differs, so the server's first write must get a conflict. Then
-        // the server must write again at once. It must not wait for its next comparison with the
-        // cluster.
+        // The new object has another UID, so the server's next write must get a conflict. Then the
+        // server must write again at once, without waiting for its next comparison.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -79,8 +78,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         persisting.server.kill().await;
         let before = writes(cluster).await;
         persisting.start_again().await;
-        // At its start, the server compares the custom resources with its operations. This
-        // comparison must not cause a write. It is finished when the server writes a new operation.
+        // After the restart, the server compares the custom resources with its operations. This
+        // comparison must cause no write. It has ended when the server writes a new operation.
         cluster.machine(namespace, "b", "Migrating").await;
         eventually("the new operation is written", async || {
             let count = writes(cluster).await - before;
@@ -91,8 +90,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server does not read this change of another client, so its next write gets a
-        // conflict.
+        // The server does not watch the custom resources. So after this change by another client,
+        // its next write gets a conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         cluster.admin.merge(&path, &theirs).await.ok();
         cluster.set_status(namespace, "a", "Running").await;
@@ -119,8 +118,8 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
         cluster.admin.delete(&path).await.ok();
-        // Release 0.1.0 wrote custom resources with server-side apply. The test writes a custom
-        // resource in the same way.
+        // Release 0.1.0 wrote custom resources with server-side apply. The test writes one in the
+        // same way.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
             "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],
@@ -147,8 +146,8 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         .await;
         let mut want = cr["metadata"]["labels"].clone();
         want["team"] = json!("a");
-        // The server restores the operation from the custom resource, including the old label. When
-        // the server evaluates the rule for the first time, it removes the label.
+        // The server restores the operation with its old label from the custom resource. At the
+        // first evaluation of the rule, the server removes the label.
         eventually("the old label is removed", async || {
             let after = cluster.admin.get(&path).await.ok();
             ok_if(

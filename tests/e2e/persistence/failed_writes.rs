@@ -1,6 +1,6 @@
-//! Tests of failed writes in persistence mode: the kube-apiserver is stopped, the CRD of the custom
-//! resources is missing, or the server has no right to write. The server must still serve
-//! operations, report the problem, and write all custom resources later.
+//! Tests of failed writes in persistence mode. The kube-apiserver is stopped, the CRD is missing,
+//! or the server may not write custom resources. The server must still serve operations and report
+//! the problem. When writes succeed again, it must write all custom resources.
 
 use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, ok_if, text};
@@ -22,8 +22,8 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
                 stopped.expect("the kube-apiserver must stop");
             };
             tokio::join!(traffic.steps(300), stop);
-            // The kube-apiserver is stopped, but the server must still serve the operations in its
-            // memory.
+            // While the kube-apiserver is stopped, the server must still serve the operations in
+            // its memory.
             assert!(!persisting.live().await.is_empty());
             tokio::time::sleep(away).await;
             let started = cluster.control_plane.command("start kube-apiserver").await;
@@ -120,9 +120,9 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         persisting.wait_until_equal().await;
 
         delete_custom_resources(cluster).await;
-        // The server does not notice the deletion at once: it does not watch the custom resources,
-        // and compares them with its operations only every ten minutes. But when an operation
-        // changes, the server must create its custom resource again.
+        // The server does not watch the custom resources. It compares them with its operations only
+        // every ten minutes, so it does not notice the deletion at once. But when an operation
+        // changes, the server must create the custom resource again.
         let before = writes(cluster).await;
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

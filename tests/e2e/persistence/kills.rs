@@ -1,5 +1,5 @@
-//! Tests that kill the server repeatedly while operations start and end. Afterwards, the custom
-//! resources must equal the operations. No custom resource may be lost or duplicated.
+//! Tests that kill the server repeatedly while operations start and end. At the end, the custom
+//! resources must equal the operations: none may be lost or duplicated.
 
 use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
@@ -39,7 +39,8 @@ fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String,
 }
 
 /// Waits until the operations and the custom resources equal the expected operations, without
-/// duplicates. If `history` is true, custom resources of further, completed operations are allowed.
+/// duplicates. If `history` is true, there may also be custom resources of other, completed
+/// operations.
 async fn wait_until_right(
     persisting: &Persisting,
     traffic: &Traffic,
@@ -83,15 +84,15 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
             tokio::join!(traffic.steps(40), kill);
             let written = crs(cluster).await;
             persisting.start_again().await;
-            // The first list that the restarted server returns must contain all operations that
-            // have a custom resource.
+            // The first list of the restarted server must contain every operation that has a custom
+            // resource.
             let listed = persisting.live().await;
             assert_unchanged(&lasting, &listed);
             for (uid, cr) in &written {
                 let listed = listed.get(uid);
                 let listed = listed.unwrap_or_else(|| panic!("{cr} is not listed any more"));
-                // The name of a custom resource can be shortened. So the complete name of the
-                // operation is compared, which is in this annotation.
+                // The name of a custom resource can be shortened. So the test compares the complete
+                // name, which is in this annotation.
                 let live = text(cr, "/metadata/annotations/ifo.kubevirt.io~1live");
                 let metadata = &listed["metadata"];
                 let [namespace, name] = ["/namespace", "/name"].map(|it| text(metadata, it));

@@ -1,10 +1,9 @@
 //! Tests of persistence mode, in which the server also writes each operation as a custom resource.
-//! The tests check the written custom resources, the number of writes, and the custom resources
-//! after failures.
+//! The tests check the custom resources, and the number of writes. Some tests cause failures.
 //!
-//! Each test starts its own server, with the settings in `deploy/persistence` and its own
-//! ServiceAccount. The APIService leads to the shared server of all end-to-end tests. So the tests
-//! send requests for operations directly to their own server.
+//! Each test starts its own server, with the settings in `deploy/persistence` and with its own
+//! ServiceAccount. The APIService leads to another server, which all end-to-end tests share. So the
+//! tests send their requests directly to their own server.
 
 mod changes_by_others;
 mod failed_writes;
@@ -28,8 +27,8 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. Other tests search the audit log for requests
-/// of the shared server's ServiceAccount, so the servers in these tests use a different one.
+/// The ServiceAccount of the servers in these tests. It differs from that of the shared server,
+/// because other tests search the audit log for requests of the shared server.
 const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode, and a client that connects to it directly.
@@ -40,8 +39,8 @@ pub struct Persisting {
     caller: Caller,
 }
 
-/// Returns the objects to install, and the Deployment of the server. The objects give [`ACCOUNT`]
-/// the rights of the server.
+/// Returns the objects to install, and the Deployment of the server. The objects give the server's
+/// rights to [`ACCOUNT`].
 async fn manifests(cluster: &TestCluster) -> (Vec<Value>, Value) {
     let mut all = cluster.kustomize("deploy/crd-persistence").await;
     all.extend(cluster.kustomize("deploy/persistence").await);
@@ -103,8 +102,8 @@ impl Persisting {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
-        // The shared server holds the Lease. This server runs without leader election, so that it
-        // leads at the same time.
+        // The shared server holds the Lease. Without leader election, this server leads at the same
+        // time.
         let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
         let args = args
             .and_then(Value::as_array_mut)
@@ -176,16 +175,16 @@ impl Persisting {
         self.wait_until_equal_except(|_| false).await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of further, completed
-    /// operations. They are allowed because a previous server can have written an operation that
-    /// the current server has never detected.
+    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of other, completed
+    /// operations. A previous server may have written an operation that the current server has
+    /// never detected.
     pub async fn wait_until_equal_without_history(&self) -> BTreeMap<String, Value> {
         self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does. If `alone` returns true for a custom resource,
-    /// this custom resource is allowed to have no operation.
+    /// Waits as [`Self::wait_until_equal`] does. A custom resource for which `alone` returns true
+    /// may have no operation.
     async fn wait_until_equal_except(
         &self,
         alone: impl Fn(&Value) -> bool,
@@ -204,7 +203,7 @@ impl Persisting {
 /// Returns all custom resources by the UID of their operation. Fails if two custom resources have
 /// the same operation.
 pub async fn crs(cluster: &TestCluster) -> BTreeMap<String, Value> {
-    // A kube-apiserver that has just started answers 429 for some time.
+    // A kube-apiserver that has just started answers 429 for a while.
     let list = eventually("custom resources are served", async || {
         let answer = cluster.admin.get(&CR.path(None)).await;
         ok_if(answer.code == 200, answer.code)?;
@@ -216,7 +215,7 @@ pub async fn crs(cluster: &TestCluster) -> BTreeMap<String, Value> {
     all
 }
 
-/// Returns the items of a list in a map. The key of an item is its string at a JSON pointer.
+/// Returns the items of a list as a map. The key of an item is its string at the JSON pointer.
 fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let uid = |it: &Value| text(it, pointer).to_owned();
@@ -224,8 +223,8 @@ fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
 }
 
 /// Describes the first difference between the operations and the custom resources. Returns None if
-/// they are equal. The field `state` is not compared: when an operation becomes `Settling`, the
-/// server does not write the custom resource at once.
+/// they are equal. Does not compare the field `state`, because the server delays the write when an
+/// operation becomes `Settling`.
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
@@ -265,7 +264,7 @@ fn first_difference(
 }
 
 /// Searches for two custom resources of the same subject, operation and item that were active at
-/// the same time. If there are two, the server has written one operation under two names.
+/// the same time. If it finds two, the server has written one operation under two names.
 pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -294,8 +293,8 @@ pub fn identity(operation: &Value) -> [&str; 3] {
     ]
 }
 
-/// Returns how often custom resources of operations have been written so far. The number is a
-/// metric of the kube-apiserver.
+/// Returns the value of a metric of the kube-apiserver: the number of writes of custom resources of
+/// operations so far.
 pub async fn writes(cluster: &TestCluster) -> f64 {
     let text = cluster.admin.get("/metrics").await.text;
     text.lines()
@@ -318,7 +317,7 @@ pub async fn writes(cluster: &TestCluster) -> f64 {
         .sum()
 }
 
-/// Returns the sum of those series of a metric whose line contains `with`.
+/// Returns the sum of the series of a metric whose line contains `with`.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {
@@ -330,7 +329,7 @@ fn sum(text: &str, name: &str, with: &str) -> f64 {
         .sum()
 }
 
-/// Deletes all custom resources of operations, because earlier tests may have left some.
+/// Deletes all custom resources of operations that earlier tests have left.
 pub async fn delete_custom_resources(cluster: &TestCluster) {
     let answer = cluster.admin.delete(&CR.path(None)).await;
     assert!(matches!(answer.code, 200 | 404), "{}", answer.text);

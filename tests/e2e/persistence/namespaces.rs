@@ -1,12 +1,12 @@
 //! Tests of operations whose namespace is deleted. The server must no longer list these operations,
-//! and must delete their custom resources. Both must also happen if the namespace is created again.
+//! and must delete their custom resources, even if the namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, identity};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Returns only those operations or custom resources whose subject is in this namespace.
+/// Returns the operations or custom resources whose subject is in this namespace.
 fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
     all.retain(|_, it| text(it, "/spec/subject/namespace") == namespace);
     all

@@ -1,10 +1,11 @@
-//! Traffic for the tests of persistence mode: changes the status of VirtualMachines at random, so
+//! Traffic for the tests of persistence mode: random changes of the status of VirtualMachines, so
 //! that operations start and end.
 
 use crate::harness::{TestCluster, VM, rule_set, text};
 use serde_json::{Value, json};
 
-/// The values of a VirtualMachine's status. A rule detects an operation for each of the last three.
+/// The values of a VirtualMachine's status. The rules detect an operation for each of the last
+/// three values.
 const STATUSES: [&str; 6] = [
     "Running",
     "Stopped",
@@ -53,8 +54,8 @@ impl Traffic {
         }
     }
 
-    /// Makes `steps` changes as fast as possible. Failed requests are ignored, so a VirtualMachine
-    /// can have another status than expected until [`Self::repeat`] is called.
+    /// Makes `steps` changes as fast as possible. Ignores failed requests. So a VirtualMachine can
+    /// have another status than expected until [`Self::repeat`] is called.
     pub async fn steps(&mut self, steps: usize) {
         let mut left = steps;
         while left > 0 {
@@ -90,8 +91,8 @@ impl Traffic {
             .collect()
     }
 
-    /// Returns the active operations among these operations or custom resources: the name of the
-    /// VirtualMachine, and the operation.
+    /// Returns the active operations or custom resources in `crs`: the name of the VirtualMachine,
+    /// and the operation.
     pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
         let mut active: Vec<(String, String)> = crs
             .filter(|cr| cr["status"]["phase"] == "Active")

@@ -1,5 +1,5 @@
-//! Tests of the rule fields `message`, `reason`, `state`, `progress` and `startedAt`, which
-//! describe an operation.
+//! Tests of the rule fields that define what an operation shows: `message`, `reason`, `state`,
+//! `progress` and `startedAt`.
 
 use super::event_lines;
 use crate::harness::{TestCluster, VM, columns, condition, migrating, shared, text};
@@ -80,8 +80,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl must print YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
-        // Each change of a field that the rule reads must cause an event. The rule does not read
-        // the field `spare`, so a change of `spare` must not cause an event.
+        // If a field that the rule reads changes, there must be an event. The rule does not read
+        // the field `spare`, so its change must cause no event.
         let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
         for (status, expected) in [
             (
@@ -93,7 +93,7 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing Migrating -: ",
             ),
             (
-                // `startedAt` is evaluated only when the operation starts, so this change of
+                // `startedAt` is evaluated only at the start of an operation. So this change of
                 // `since` must not change the start.
                 json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
                 "MODIFIED Active Progressing PostCopy -: ",

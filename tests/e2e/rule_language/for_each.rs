@@ -1,5 +1,4 @@
-//! Tests of rules with `forEach`. Such a rule detects an operation for each item of a list in an
-//! object.
+//! Tests of rules with `forEach`, which detect one operation for each item of a list in an object.
 
 use super::event_lines;
 use crate::harness::{VM, condition, migrating, shared, text};

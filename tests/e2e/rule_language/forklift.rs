@@ -1,5 +1,5 @@
 //! Test of the shipped rules for Forklift. A plan of Forklift migrates three virtual machines. The
-//! rules detect one operation for the plan, and one operation for each virtual machine in the plan.
+//! rules detect one operation for the plan, and one for each virtual machine.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::event_lines;
@@ -12,7 +12,7 @@ const PLAN: Kind = Kind {
     plural: "plans",
 };
 
-/// Start of the migration, which is in the past.
+/// Start of the migration. It is in the past.
 const STARTED: &str = "2020-01-01T00:00:00Z";
 
 /// The steps of the migration of a virtual machine, with their descriptions.
@@ -23,8 +23,8 @@ const STEPS: [(&str, &str); 4] = [
     ("VirtualMachineCreation", "Create VM."),
 ];
 
-/// Size of the disks of a virtual machine in megabytes. Until the step `DiskTransfer` starts, the
-/// status contains 0 instead.
+/// Size of the disks of a virtual machine in megabytes. Before the step `DiskTransfer` starts, the
+/// status contains 0 instead of this size.
 const SIZE: u64 = 20_480;
 
 /// The reasons of a failed migration.
@@ -36,8 +36,7 @@ enum At {
     Initialize,
     /// The disks are being transferred. The number is the transferred megabytes.
     Transfer(u64),
-    /// There was an error after this number of megabytes, and the controller is cleaning up the
-    /// migration.
+    /// An error occurred after this number of megabytes. The controller is still cleaning up.
     Error(u64),
     Convert,
     /// The migration has failed after this number of megabytes.
@@ -137,8 +136,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             .patch_status(&PLAN, namespace, "wave1", &ready)
             .await;
 
-        // Each step of the test has the condition of the plan and the progress of each virtual
-        // machine. It also has the expected events about the plan and about each virtual machine.
+        // Each step of the test consists of the condition of the plan, the progress of each virtual
+        // machine, and the expected events about the plan and about each virtual machine.
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -246,8 +245,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             for (life, expected) in want.iter_mut().zip(expected) {
                 life.extend(expected.lines().map(str::to_owned));
             }
-            // No operation becomes `Settling`: the rules read the end of each operation from the
-            // status of the plan.
+            // No operation becomes `Settling`, because the rules read the end of each operation
+            // from the status of the plan.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())

@@ -1,7 +1,7 @@
-//! Tests of rule sets with a label selector, which selects the objects that the rule set evaluates.
-//! If all rule sets of a target (a watched resource) have the same selector, the server watches
-//! with this selector. Otherwise the server watches all objects, and applies the selectors to the
-//! received objects.
+//! Tests of rule sets with a label selector. A rule set evaluates only the objects that match its
+//! selector. If all rule sets of a target (a watched resource) have the same selector, the server
+//! watches with this selector. Otherwise, the server watches all objects, and applies each selector
+//! itself.
 
 use super::event_lines;
 use crate::harness::{
@@ -10,8 +10,8 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A kind that the server may read. No other test uses this kind, because rule sets of another test
-/// would change the selector of the server's watch.
+/// A kind that the server may read, and that no other test uses. A rule set of another test could
+/// change the selector of the server's watch.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
@@ -24,15 +24,15 @@ const SNAPSHOT: Kind = Kind {
     plural: "virtualmachinesnapshots",
 };
 
-/// The end of a formatted event about an operation that ended because the labels of its object
-/// changed.
+/// The end of a formatted event about an operation that ended because the labels of its object no
+/// longer matched.
 const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
 /// The end of a formatted event about an operation that ended because its object was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// Returns a rule set with one operation. The rule set selects objects whose label `tier` has the
-/// value `tier`, and that do not have the label `ignore`.
+/// Returns a rule set with one operation. It selects objects whose label `tier` has the value
+/// `tier`, and that do not have the label `ignore`.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -81,8 +81,8 @@ async fn install(cluster: &TestCluster, kind: &Kind, rule_sets: &[Value]) {
 fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
     let events = audited(cluster);
     let of_kind = events.iter().filter(|event| {
-        // The audit log has several events for each request. Only the event of this stage is
-        // counted.
+        // The audit log has one event for each stage of a request. Only the event of this stage
+        // counts.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -95,8 +95,8 @@ fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
-/// Returns the number of events about this resource that the server has read. The number is a
-/// metric of the server.
+/// Returns the value of a metric of the server: the number of events about this resource that the
+/// server has read.
 async fn events_read(cluster: &TestCluster, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -115,7 +115,7 @@ async fn events_read(cluster: &TestCluster, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// Waits until the events about an operation are exactly these. Returns all events.
+/// Waits until the events about an operation are exactly `want`. Returns all events.
 async fn wait_for_life(
     events: &mut Events,
     (subject, operation): (&str, &str),
@@ -155,7 +155,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
             of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
         ];
-        // The debounce period is long. Below, an object must match the selector again before this
+        // The debounce period is long, so that an object can match the selector again before the
         // period ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(cluster, &BACKUP, &rule_sets).await;
@@ -200,13 +200,13 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         ];
         cluster.until_operations(namespace, &all).await;
         // Only the three matching objects have caused events. If a watch was interrupted, the
-        // server has sent further requests and may have read the objects again.
+        // server may have read them again with further requests.
         let read = events_read(cluster, &BACKUP).await;
         assert!(read == 3 || check_selectors() > sent, "{read}");
 
-        // The labels of one object change so that the selector no longer matches. Another object is
-        // deleted. A watch with a selector reports both changes as DELETED, and the server must
-        // distinguish them.
+        // The labels of one object change, so that the selector no longer matches. Another object
+        // is deleted. A watch with a selector reports both as DELETED, and the server must find out
+        // which object still exists.
         label(
             cluster,
             &BACKUP,
@@ -224,8 +224,8 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         wait_for_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
         wait_for_life(&mut events, ("leaves", "Copying"), want).await;
-        // The selector no longer matches an object, and matches again before the debounce period
-        // ends. The operation on this object must continue.
+        // The selector no longer matches an object. Before the debounce period ends, it matches
+        // again. The operation on this object must continue.
         label(
             cluster,
             &BACKUP,
@@ -241,7 +241,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         want.push("MODIFIED Active Progressing Copying -: ".to_owned());
         let all_events = wait_for_life(&mut events, ("enters", "Copying"), &want).await;
         assert!(event_lines(&all_events, "never", "Saving", None).is_empty());
-        // If the operation had ended and started again, there would be two UIDs.
+        // An operation that ended and started again would have two UIDs.
         let copies = all_events.iter().filter(|event| {
             let spec = &event["object"]["spec"];
             spec["subject"]["name"] == "enters" && spec["operation"] == "Copying"
@@ -251,7 +251,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             .collect();
         assert_eq!(uids.len(), 1, "{all_events:?}");
 
-        // When the second rule set gets another selector, the server must watch without a selector.
+        // The second rule set gets another selector. So the server must watch without a selector.
         let sent = requests(cluster, &BACKUP).len();
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
@@ -288,8 +288,8 @@ fn different_selectors_are_applied_by_the_server() {
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
             of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
         ];
-        // The debounce period is long. Below, an object that the selector no longer matches must be
-        // deleted before this period ends, even on a slow machine.
+        // The debounce period is long, so that the object below can be deleted before the period
+        // ends, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(cluster, &SNAPSHOT, &rule_sets).await;
         let sent = requests(cluster, &SNAPSHOT);
@@ -329,8 +329,8 @@ fn different_selectors_are_applied_by_the_server() {
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // First, the selector no longer matches the object. Then the object is deleted. The
-        // deletion must end the operation at once.
+        // First, the labels of the object change, so that the selector no longer matches. Then the
+        // object is deleted. The deletion must end the operation at once.
         label(
             cluster,
             &SNAPSHOT,

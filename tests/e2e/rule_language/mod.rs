@@ -1,5 +1,5 @@
-//! Tests of the language of rules: the fields of rules and rule sets. Each test creates a rule set
-//! and checks its effect on operations.
+//! Tests of the rule language: the fields of rules and rule sets. Each test creates a rule set, and
+//! checks which operations the server detects.
 
 mod deckhouse;
 mod displayed_fields;
@@ -30,9 +30,9 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// Returns the events about an operation on the object `subject`, formatted by [`line`]. If `item`
-/// is given, returns the events about the operation on this item of a list in `subject`. Events
-/// that only report an interruption of the server's watch are left out.
+/// Returns the events about an operation on the object `subject`, formatted by [`line`]. With
+/// `item`, returns the events about the operation on this item of `forEach`. Leaves out events that
+/// only report an interruption of the server's watch.
 fn event_lines(
     events: &[Value],
     subject: &str,

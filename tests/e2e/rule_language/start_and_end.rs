@@ -1,6 +1,6 @@
-//! Tests of the parts of rules that decide about the life of an operation: when it starts, ends, is
-//! replaced or changes its state. They are the fields `instance`, `appearAfter`, `stateAfter`,
-//! `supersedes` and `debounce`, and expressions that read `now`, the current time.
+//! Tests of the rule fields that decide when an operation starts, ends, is replaced or changes its
+//! state: `instance`, `appearAfter`, `stateAfter`, `supersedes` and `debounce`. Also tests
+//! expressions that read `now`, the current time.
 
 use super::event_lines;
 use crate::harness::{
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A kind that the server may read, and that no other test uses. If another test created a rule set
-/// for this kind, the server would list the objects again. Then the start of an operation could be
-/// earlier than this test expects.
+/// for this kind, the server would list the objects again. Then an operation could start earlier
+/// than this test expects.
 const DISK: Kind = Kind {
     api_version: "cdi.kubevirt.io/v1beta1",
     kind: "DataVolume",
@@ -102,7 +102,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
         };
         let ((first, prompt), (then, patient)) = (find("Prompt"), find("Patient"));
         assert!(first < then);
-        // The start of both operations is the time of the first detection.
+        // Both operations start at the time of the first detection.
         let start = "/object/metadata/creationTimestamp";
         assert_eq!(text(prompt, start), text(patient, start));
         cluster.set_status(namespace, &stays, "Running").await;
@@ -126,8 +126,8 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
 /// Waits until the operation `Patient` appears on `stays`. Returns the name of `stays` and all
 /// events.
 ///
-/// `Patient` must not appear on `flaps`. On a busy machine, the migration of `flaps` can take
-/// longer than `appearAfter`, so that `Patient` appears. Then the function tries again with two new
+/// `Patient` must not appear on `flaps`. But on a busy machine, `flaps` can migrate for longer than
+/// `appearAfter`. Then `Patient` appears, and the function tries again with two new
 /// VirtualMachines.
 async fn appeared_after_a_flap(
     cluster: &TestCluster,
@@ -145,8 +145,8 @@ async fn appeared_after_a_flap(
                 (!event_lines(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // `flaps` was detected before `stays`. So when `Patient` appears on `stays`, it has already
-        // appeared on `flaps` if the server has an error.
+        // `flaps` was detected before `stays`. So if `Patient` wrongly appears on `flaps`, it
+        // appears there before it appears on `stays`.
         if event_lines(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
@@ -163,8 +163,8 @@ async fn appeared_after_a_flap(
     unreachable!("the loop ends at the deadline")
 }
 
-/// Returns for how many seconds an operation was detected: the time from its start until it became
-/// `Settling`. Both times are rounded down to seconds.
+/// Returns the number of seconds from the start of an operation until it became `Settling`. Both
+/// times are rounded down to whole seconds.
 fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
     let settling = events.iter().map(|event| &event["object"]).find(|object| {
         object["spec"]["subject"]["name"] == subject
@@ -220,8 +220,8 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
             })
             .await;
         assert_eq!(event_lines(&seen, "a", "Prompt", None), begins("Prompt"));
-        // `Blocked` must appear at least 4 s after the change of the object. All times are rounded
-        // down to seconds. The difference of the rounded times is still at least 4.
+        // `Blocked` must appear at least 4 s after the change of the object. Both times are rounded
+        // down to whole seconds, so the difference of the rounded times must also be at least 4.
         let second = |text: &str| -> i64 {
             let time: jiff::Timestamp = text.parse().expect("the value must be a time");
             time.as_second()
@@ -249,7 +249,7 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
                 (event_lines(all, "a", "Patient", None) == want).then_some(())
             })
             .await;
-        // A state that lasts for less than `stateAfter` must never appear.
+        // If a state lasts for less than `stateAfter`, it must never appear.
         patch(json!({"how": "Failing"})).await;
         patch(json!({"moving": false})).await;
         let over = "No rule detects the operation any more.";
@@ -278,7 +278,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // This rule does not read the time, so it always matches the object.
+                // This rule does not read `now`, so its result is always true.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -288,7 +288,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         let mut events = cluster.watch(namespace).await;
         // The operation `Overdue` must start some seconds after the creation of the object. On a
         // busy machine, the creation can take longer than these seconds. Then the test tries again
-        // with more seconds.
+        // with a longer time.
         let mut attempts = [3, 10, 30, 60].into_iter();
         let (name, from, object, all) = loop {
             let seconds = attempts
@@ -318,7 +318,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 (event_lines(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
             let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), started_and_ended);
-            // Returns true if the server read the object before the time `from` in the object.
+            // Returns true if the server had read the object before the time `from`.
             let was_early = |all: &Vec<Value>| {
                 let is_early = |it: &Value| {
                     it["object"]["spec"]["subject"]["name"] == name

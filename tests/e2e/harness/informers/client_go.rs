@@ -1,6 +1,6 @@
-//! Runs an informer of client-go, the Go library of Kubernetes. The informer is a separate program,
-//! `tests/control-plane/informer`. The program prints its state as one line of JSON each time it
-//! reads a line from its standard input.
+//! Runs an informer of client-go, the Go library of Kubernetes. The informer is the separate
+//! program `tests/control-plane/informer`. For each line on its standard input, it prints its state
+//! as one line of JSON.
 
 use super::{Belief, Informer, Objects};
 use crate::harness::{ControlPlane, DEADLINE, OPERATION};
@@ -19,8 +19,8 @@ pub struct ClientGo {
     _child: Child,
 }
 
-/// The state that the program prints. `told` and `broken` are the fields `from_events` and
-/// `violations` of [`Belief`].
+/// The state that the program prints. Its field `told` becomes [`Belief::from_events`], and its
+/// field `broken` becomes [`Belief::violations`].
 #[derive(Debug, Deserialize)]
 struct InformerReport {
     synced: bool,

@@ -1,5 +1,5 @@
-//! Runs an informer of kube-rs, the Rust library: a reflector, which keeps a store of the watched
-//! objects.
+//! Runs an informer of kube-rs, the Kubernetes library for Rust. Its reflector keeps a store of the
+//! watched objects.
 
 use super::{Belief, Informer, Objects, key};
 use crate::harness::{Caller, OPERATION, text};
@@ -91,16 +91,17 @@ fn by_key(object: &DynamicObject) -> (String, Value) {
     (key(&object), object)
 }
 
-/// Computes the objects that exist after the events of the watcher, and checks the guarantees for
-/// these events.
+/// Computes from the watcher's events which objects exist, and checks the guarantees for these
+/// events.
 #[derive(Default)]
 struct Witness {
     synced: bool,
     objects: Objects,
-    /// While the initial state is being received: the objects that have been received so far.
+    /// The objects of the initial state that have been received so far. None if no initial state is
+    /// being received.
     initial: Option<Objects>,
     deleted: BTreeSet<String>,
-    /// The highest resourceVersion of each key. The keys of deleted objects are kept.
+    /// The highest resourceVersion of each key, also of deleted objects.
     newest: BTreeMap<String, u64>,
     violations: Vec<String>,
 }

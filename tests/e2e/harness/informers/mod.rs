@@ -1,6 +1,5 @@
-//! Informers of client-go and kube-rs, the libraries that most Go and Rust programs use to watch
-//! objects. The tests compare the objects in the store of each informer with a list of the
-//! operations.
+//! Informers of client-go and kube-rs, the libraries with which most Go and Rust programs watch
+//! objects. The tests compare the store of each informer with a list of the operations.
 
 mod client_go;
 mod kube_rs;
@@ -15,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// The state of an informer, which follows from the answers and events that it has received so far.
+/// The state of an informer, as far as it follows from the received answers and events.
 #[derive(Debug)]
 pub struct Belief {
     /// True if the informer has received the complete initial state.
@@ -51,8 +50,8 @@ pub async fn list_operations(admin: &Caller) -> Result<Objects, String> {
     Ok(items.iter().map(|it| (key(it), it.clone())).collect())
 }
 
-/// Compares the objects that a client has with the listed objects. The error describes the
-/// differences. `what` names the objects of the client.
+/// Compares the objects of a client with the listed objects. The error describes the differences.
+/// `what` is the name of the client's objects for the error.
 pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), String> {
     let keys: BTreeSet<&String> = held.keys().chain(listed.keys()).collect();
     let differences: Vec<String> = keys
