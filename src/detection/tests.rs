@@ -465,7 +465,7 @@ async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted(
         .expect("the expression fails on a string");
     assert_eq!(
         format!("{}: {}", failure.what, failure.error),
-        "rules[Working].expression: expected type 'bool' but found 'string'"
+        "rules[Working].expression: 1:7: expected type 'bool' but found 'string'"
     );
     assert_eq!(
         fixture.running_sources(),

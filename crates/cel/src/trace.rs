@@ -210,8 +210,8 @@ impl<'e> FailureLocator<'e> {
 }
 
 /// Repeats an evaluation that failed with the error `text`, and returns the error with its place. The
-/// repetition takes at most `steps` steps, as many as the evaluation that failed. If the budget has
-/// fewer steps left, the error is returned without a place.
+/// repetition takes at most `steps` steps, as many as the evaluation that failed. If the budget does
+/// not have enough steps left, the error is returned without a place.
 #[cold]
 pub(super) fn locate<'e, 'a: 'e>(
     compiled: &'e Compiled,
@@ -220,22 +220,15 @@ pub(super) fn locate<'e, 'a: 'e>(
     scope: &mut EvaluationScope<'a>,
 ) -> FailureText {
     let left = scope.budget.left;
-    let without_place = FailureText {
-        text,
-        operation: None,
-        place: None,
-    };
-    if left < steps {
-        return without_place;
-    }
-    scope.budget.left = steps;
+    let available = steps.min(left);
+    scope.budget.left = available;
     let mut locator = FailureLocator::new(compiled);
     let outcome = Context::new(scope, &mut locator).eval(&compiled.op);
-    let taken = steps - scope.budget.left;
+    let taken = available - scope.budget.left;
     scope.budget.left = left - taken;
     match outcome {
         Err(Fault::Located(located)) => (*located).clone(),
-        _ => without_place,
+        _ => text.into(),
     }
 }
 
