@@ -10,7 +10,7 @@ MANDIR ?= $(HOME)/.local/share/man
 TARGET = $$($(CARGO) metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 CONTROL_PLANE = $$(tests/control-plane/build)
 
-.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions cel-answers fuzz fuzz-cel docker-build install-plugin
+.PHONY: help build demo test simulate soak soak-memory test-e2e setup-test-e2e cleanup-test-e2e lint fmt manifests bench instructions instructions-rules cel-answers fuzz fuzz-cel docker-build install-plugin
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -59,6 +59,9 @@ bench: ## Run the benchmarks
 
 instructions: ## Count the instructions of six paths and compare; RECORD=1 records the counts
 	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- $(if $(RECORD),record,compare)
+
+instructions-rules: ## Count the instructions of each shipped rule
+	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- rules
 
 cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests anew
 	tests/cel-oracle/update

@@ -5,6 +5,7 @@
 //! ```text
 //! make instructions             compare the counts with the recorded figures
 //! make instructions RECORD=1    record the counts as the new figures
+//! make instructions-rules       print the count of each shipped rule
 //! ```
 //!
 //! For each path, this program starts itself under callgrind, a tool of valgrind. Callgrind counts
@@ -14,11 +15,12 @@ mod paths;
 mod recorded;
 #[path = "../serving/mod.rs"]
 mod serving;
+mod shipped_rules;
 
 use anyhow::{Context as _, bail, ensure};
-use paths::{COUNTED_SECTION, MeasuredPath, PATHS};
+use paths::{COUNTED_SECTION, PATHS};
 use recorded::RecordedFigures;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Largest accepted difference of a count from its recorded figure, in percent. Smaller differences
@@ -39,6 +41,11 @@ fn main() -> anyhow::Result<ExitCode> {
     match arguments.as_slice() {
         ["compare"] => compare(),
         ["record"] => record(),
+        ["rules"] => count_shipped_rules(),
+        ["run-rule", file, index] => {
+            println!("{}", shipped_rules::run(Path::new(file), index.parse()?)?);
+            Ok(ExitCode::SUCCESS)
+        }
         ["run", name] => {
             let path = PATHS.iter().find(|path| path.name == *name);
             let path = path.with_context(|| format!("there is no path named {name:?}"))?;
@@ -51,7 +58,7 @@ fn main() -> anyhow::Result<ExitCode> {
             println!("instructions: skipped, because `make instructions` runs this benchmark");
             Ok(ExitCode::SUCCESS)
         }
-        other => bail!("the arguments are `compare` or `record`, not {other:?}"),
+        other => bail!("the argument is `compare`, `record` or `rules`, not {other:?}"),
     }
 }
 
@@ -76,11 +83,11 @@ fn compare() -> anyhow::Result<ExitCode> {
         let name = path.name;
         let figure = recorded.figure(name);
         let figure = figure.with_context(|| format!("{}: no figure for {name}", recorded::FILE))?;
-        let counted = count(path)?;
+        let counted = count(&["run", path.name], &profile_file(path.name))?;
         let difference = percent(figure, counted);
         println!("{name:<20} {figure:>10} {counted:>10} {difference:>+10.1}%");
         if difference.abs() > TOLERANCE {
-            let profile = profile_file(path).display().to_string();
+            let profile = profile_file(name).display().to_string();
             outside.push(format!(
                 "{name}: {difference:+.1}%, {counted} instructions instead of {figure} for {}.\n    \
                  To list its functions: callgrind_annotate {profile}",
@@ -111,7 +118,7 @@ fn compare() -> anyhow::Result<ExitCode> {
 fn record() -> anyhow::Result<ExitCode> {
     let mut figures = Vec::new();
     for path in &PATHS {
-        let counted = count(path)?;
+        let counted = count(&["run", path.name], &profile_file(path.name))?;
         println!("{:<20} {counted:>10}", path.name);
         figures.push((path, counted));
     }
@@ -120,9 +127,11 @@ fn record() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the number of instructions for one item of `path`.
-fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
-    let profile = profile_file(path);
+/// Starts this program with `arguments` under callgrind. Returns the number of instructions for one
+/// item. The program prints the number of items. Callgrind writes the counts of the functions into
+/// the file `profile`.
+fn count(arguments: &[&str], profile: &Path) -> anyhow::Result<u64> {
+    let name = arguments.join(" ");
     if let Some(folder) = profile.parent() {
         std::fs::create_dir_all(folder)?;
     }
@@ -132,14 +141,13 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
         .arg(format!("--toggle-collect=*{COUNTED_SECTION}*"))
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(std::env::current_exe()?)
-        .args(["run", path.name])
+        .args(arguments)
         .output()
         .with_context(|| format!("cannot start {VALGRIND}"))?;
     let report = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{}: {}\n{report}",
-        path.name,
+        "{name}: {}\n{report}",
         output.status
     );
     // An example of the line is `==123== Collected : 456`.
@@ -155,15 +163,28 @@ fn count(path: &MeasuredPath) -> anyhow::Result<u64> {
     let items: u64 = items
         .trim()
         .parse()
-        .with_context(|| format!("{}: {items:?} is no number of items", path.name))?;
-    ensure!(items > 0, "{}: there are no items", path.name);
+        .with_context(|| format!("{name}: {items:?} is no number of items"))?;
+    ensure!(items > 0, "{name}: there are no items");
     Ok((collected + items / 2) / items)
+}
+
+/// Prints the number of instructions for one evaluation of each shipped rule.
+fn count_shipped_rules() -> anyhow::Result<ExitCode> {
+    for file in shipped_rules::files()? {
+        for (index, rule) in shipped_rules::read(&file)?.iter().enumerate() {
+            let file = file.to_string_lossy();
+            let arguments = ["run-rule", &file, &index.to_string()];
+            let counted = count(&arguments, &profile_file("rule"))?;
+            println!("{counted:>8} {file} {}", rule.operation);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the path of the file into which callgrind writes the number of instructions of each
 /// function.
-fn profile_file(path: &MeasuredPath) -> PathBuf {
-    let name = format!("{}.callgrind", path.name.replace(' ', "-"));
+fn profile_file(name: &str) -> PathBuf {
+    let name = format!("{}.callgrind", name.replace(' ', "-"));
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
         .join("instructions")
         .join(name)
