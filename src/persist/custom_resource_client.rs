@@ -5,7 +5,7 @@
 //! the custom resource does not have the expected uid and resourceVersion. So a late write of a
 //! previous leader cannot overwrite a newer state.
 
-use super::redacted_failure::FailureText;
+use super::redacted_failure::RedactedFailure;
 use super::request_failure::StoreFailure;
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -206,7 +206,7 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
     reason = "the signature that `map_err` needs"
 )]
 fn undecodable(error: serde_json::Error) -> StoreFailure {
-    StoreFailure::Invalid(FailureText::of_undecodable(&error))
+    StoreFailure::Invalid(RedactedFailure::of_undecodable(&error))
 }
 
 /// Reads one page of a list. Each list starts with pages of [`PAGE_OBJECTS`] objects, even if the

@@ -45,7 +45,7 @@ pub use custom_resource_client::{
     ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
 };
 pub use custom_resource_conversion::{from_cr, to_cr};
-pub use redacted_failure::FailureText;
+pub use redacted_failure::RedactedFailure;
 pub use request_failure::StoreFailure;
 pub use write_queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use write_status_condition::{PersistVerdict, keep_condition};

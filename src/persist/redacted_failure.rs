@@ -15,9 +15,9 @@ const MAX_FIELDS: usize = 5;
 /// user can read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct FailureText(String);
+pub struct RedactedFailure(String);
 
-impl FailureText {
+impl RedactedFailure {
     /// Describes an answer with its status code and the names of the refused fields.
     pub(super) fn of_answer<'a>(code: StatusCode, fields: impl Iterator<Item = &'a str>) -> Self {
         let fields: BTreeSet<&str> = fields.filter_map(crd_field_path).collect();
@@ -41,7 +41,7 @@ impl FailureText {
 }
 
 /// Accepts only fixed texts of this program, which contain no values of a custom resource.
-impl From<&'static str> for FailureText {
+impl From<&'static str> for RedactedFailure {
     fn from(text: &'static str) -> Self {
         Self(text.to_owned())
     }

@@ -2,7 +2,7 @@
 //! retried, and how the failure is reported.
 
 use super::custom_resource_client::read;
-use super::redacted_failure::FailureText;
+use super::redacted_failure::RedactedFailure;
 use http::{Response, StatusCode, header};
 use kube::client::Body;
 use kube::core::Status;
@@ -20,18 +20,18 @@ pub enum StoreFailure {
     Missing,
     /// This server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
-    Forbidden(FailureText),
+    Forbidden(RedactedFailure),
     /// The object was deleted. Another client may have created a new object with the same name.
     #[error("conflict: the object was deleted")]
     Gone,
     /// The object does not have the state that the request requires, or the continue token of a
     /// list has expired.
     #[error("conflict: {0}")]
-    Conflict(FailureText),
+    Conflict(RedactedFailure),
     /// The kube-apiserver refuses the content of the request. It would refuse the same request
     /// again.
     #[error("refused: {0}")]
-    Invalid(FailureText),
+    Invalid(RedactedFailure),
     /// The kube-apiserver is overloaded and has not processed the request. The request may be sent
     /// again after this time.
     #[error("too many requests, retry in {} s", .0.as_secs())]
@@ -39,7 +39,7 @@ pub enum StoreFailure {
     /// The kube-apiserver did not answer, or answered with an unexpected code, such as 500. The
     /// request may have had an effect. The duration is the value of the header `Retry-After`.
     #[error("{0}")]
-    Unreachable(FailureText, Option<Duration>),
+    Unreachable(RedactedFailure, Option<Duration>),
 }
 
 impl StoreFailure {
@@ -62,7 +62,7 @@ impl StoreFailure {
 
     /// Returns the failure of a request that was not answered.
     pub(super) fn unanswered(error: &dyn std::error::Error) -> Self {
-        Self::Unreachable(FailureText::of_connection(error), None)
+        Self::Unreachable(RedactedFailure::of_connection(error), None)
     }
 
     /// Classifies an answer that is not a success. The message of the answer quotes the object, so
@@ -92,7 +92,7 @@ impl StoreFailure {
             .map(|details| details.causes)
             .unwrap_or_default();
         let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
-        let why = FailureText::of_answer(code, causes.iter().map(|cause| &*cause.field));
+        let why = RedactedFailure::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {
             StatusCode::NOT_FOUND if names_object => Self::Gone,
             StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::Gone,

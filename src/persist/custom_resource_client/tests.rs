@@ -111,7 +111,7 @@ async fn answers_are_classified_by_status_code() {
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;
     let why = |code| {
         let code = StatusCode::from_u16(code).unwrap();
-        FailureText::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
+        RedactedFailure::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
     };
     for (code, retry_after, want) in [
         (404, None, StoreFailure::Missing),
