@@ -3,8 +3,8 @@
 //! operations.
 
 use crate::harness::{
-    RULE_SET, TestCluster, VM, VMI, alone, columns, condition, event_types, eventually, is_in_gap,
-    migrating, ok_if, shared, text,
+    DATA_VOLUME, RULE_SET, TestCluster, VM, VMI, alone, columns, condition, crd, event_types,
+    eventually, is_in_gap, migrating, ok_if, shared, text,
 };
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -789,5 +789,131 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         cluster
             .until_operations(namespace, &[("allowed", "LiveMigrating")])
             .await;
+    });
+}
+
+/// Returns the newest object with this name in the events that fulfils a condition.
+fn newest(events: &[Value], name: &str, is: impl Fn(&Value) -> bool) -> Option<Value> {
+    let mut objects = events.iter().rev().map(|event| &event["object"]);
+    let found = objects.find(|it| it["metadata"]["name"] == name && is(it));
+    found.cloned()
+}
+
+/// Checks the condition `Stalled` with the shipped rule set for DataVolumes. Only its `stalledAfter`
+/// is shortened, from 10 minutes to 3 seconds, because a test cannot wait for 10 minutes. Unit tests
+/// in `crates/engine` check limits of some minutes in simulated time.
+///
+/// No other test runs at the same time, because another test also has a rule set for DataVolumes.
+#[test]
+fn an_import_is_stalled_until_its_progress_rises() {
+    alone(async |cluster| {
+        const SHORTENED: SignedDuration = SignedDuration::from_secs(3);
+        let namespace = cluster.namespace("stalled-shipped").await;
+        cluster.apply(&[crd(&DATA_VOLUME, "Namespaced")]).await;
+        let shipped = cluster.shipped("rules/kubevirt", &DATA_VOLUME, namespace);
+        let mut rules = shipped.await;
+        let all = rules["spec"]["rules"].as_array_mut();
+        let mut all = all.expect("a rule set has rules").iter_mut();
+        let rule = all.find(|rule| rule["operation"] == "ImportInProgress");
+        let rule = rule.expect("the rule is shipped");
+        assert_eq!(rule["stalledAfter"], "10m");
+        rule["stalledAfter"] = json!("3s");
+        let ready = cluster.ready_rule_set(&rules).await;
+        let mut events = cluster.watch(namespace).await;
+
+        let started = text(&ready, "/metadata/creationTimestamp");
+        let importing = |progress: &str| {
+            json!({
+                "phase": "ImportInProgress", "progress": progress,
+                "conditions": [
+                    {"type": "Bound", "status": "True", "reason": "Bound"},
+                    {"type": "Ready", "status": "False", "reason": "TransferRunning"},
+                    {
+                        "type": "Running", "status": "True", "reason": "Pod is running",
+                        "lastTransitionTime": started,
+                    },
+                ],
+            })
+        };
+        // The importer of the second DataVolume has not reported its progress yet.
+        for (name, progress) in [("root", "10.50%"), ("unknown", "N/A")] {
+            let volume = json!({
+                "apiVersion": DATA_VOLUME.api_version, "kind": DATA_VOLUME.kind,
+                "metadata": {"name": name}, "status": importing(progress),
+                "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}},
+            });
+            cluster.create(&DATA_VOLUME, Some(namespace), &volume).await;
+        }
+        let two = ["root", "unknown"].map(|name| (name, "ImportInProgress"));
+        let operations = cluster.until_operations(namespace, &two).await;
+        let [name, unknown] = [0, 1].map(|it| text(&operations[it], "/metadata/name"));
+        kubectl_wait(cluster, namespace, name, "Stalled").await;
+        let stalled = events
+            .until("the import stalls", |all| {
+                newest(all, name, |it| has(it, "Stalled", "True"))
+            })
+            .await;
+        let shown = condition(&stalled, "Stalled");
+        let message = "The progress has stayed at 10% for 3s or longer.";
+        assert_eq!(shown["message"], message, "{stalled}");
+        assert_eq!(shown["reason"], "ProgressNotRising", "{stalled}");
+        assert_eq!(stalled["status"]["state"], "Progressing", "{stalled}");
+        let rise = time(&stalled, "/status/lastProgress");
+        let passed = since(&stalled, "Stalled").duration_since(rise);
+        assert!(passed >= SHORTENED, "{stalled}");
+        let args = ["--field-selector=status.conditions.Stalled=True"];
+        wait_until_selected(cluster, "ifos", namespace, &args, &["root"]).await;
+        eventually("kubectl marks the import", async || {
+            let table = cluster.kubectl(&["get", "ifos", "-n", namespace]).await?;
+            let mut rows = table.lines().map(columns);
+            let row = rows.find(|row| row.first() == Some(&"DV/root"));
+            let cell = row.and_then(|row| row.get(2).copied());
+            ok_if(cell == Some("Progressing 10% (stalled)"), table)
+        })
+        .await;
+
+        let change = async |progress: &str| {
+            let path = format!("{}/root", DATA_VOLUME.path(Some(namespace)));
+            let patch = json!({"status": importing(progress)});
+            cluster.admin.merge(&path, &patch).await.ok();
+        };
+        // During a watch gap, the condition is also False. So the test waits for its reason.
+        change("24.34%").await;
+        let risen = events
+            .until("the progress rises", |all| {
+                newest(all, name, |it| {
+                    condition(it, "Stalled")["reason"] == "ProgressRising"
+                        && it["status"]["progress"] == 24
+                })
+            })
+            .await;
+        assert!(has(&risen, "Stalled", "False"), "{risen}");
+        assert!(
+            time(&risen, "/status/lastProgress") >= since(&stalled, "Stalled"),
+            "{risen}"
+        );
+        // The rate of the progress is known, so the end can be estimated.
+        assert!(
+            risen["status"]["estimatedCompletion"].is_string(),
+            "{risen}"
+        );
+
+        // The import stops again, and then reaches its end.
+        kubectl_wait(cluster, namespace, name, "Stalled").await;
+        change("100.00%").await;
+        kubectl_wait(cluster, namespace, name, "Stalled=False").await;
+        let find = |it: &Value| it["metadata"]["name"] == unknown;
+        let all = cluster.operations(namespace).await;
+        let unknown = all.into_iter().find(find).expect("it is still in flight");
+        assert!(condition(&unknown, "Stalled").is_null(), "{unknown}");
+
+        let end = json!({"status": {"phase": "Succeeded"}});
+        for volume in ["root", "unknown"] {
+            let path = format!("{}/{volume}", DATA_VOLUME.path(Some(namespace)));
+            cluster.admin.merge(&path, &end).await.ok();
+        }
+        cluster.until_operations(namespace, &[]).await;
+        let path = format!("{}/{namespace}", RULE_SET.path(None));
+        cluster.admin.delete(&path).await.ok();
     });
 }

@@ -15,7 +15,8 @@ mod watch_events;
 pub use api_client::{ApiAnswer, Caller};
 pub use control_plane::ControlPlane;
 pub use objects::{
-    CRD, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating, rule_set, text,
+    CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
+    rule_set, text,
 };
 pub use server::{Image, ServerProcess, mounted_secret, tail};
 pub use test_cluster::{

@@ -18,6 +18,10 @@ pub const VMI: Kind = kind(
     "VirtualMachineInstance",
     "virtualmachineinstances",
 );
+/// A namespaced kind that the server may watch. The tests that use it install its CRD. At most one
+/// test uses it at any time. If another test created a rule set for this kind, the server would list
+/// the objects again. Then the start of an operation could be earlier than the tests expect.
+pub const DATA_VOLUME: Kind = kind("cdi.kubevirt.io/v1beta1", "DataVolume", "datavolumes");
 /// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");
 /// The kind of rule sets.

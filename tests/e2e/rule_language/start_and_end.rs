@@ -4,20 +4,11 @@
 
 use super::event_lines;
 use crate::harness::{
-    CRD, DEADLINE, Events, Kind, TestCluster, VM, condition, crd, migrating, rule_set, shared,
+    DATA_VOLUME, DEADLINE, Events, TestCluster, VM, condition, crd, migrating, rule_set, shared,
     text, without_gaps,
 };
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-
-/// A kind that the server may read, and that no other test uses. If another test created a rule set
-/// for this kind, the server would list the objects again. Then an operation could start earlier
-/// than this test expects.
-const DISK: Kind = Kind {
-    api_version: "cdi.kubevirt.io/v1beta1",
-    kind: "DataVolume",
-    plural: "datavolumes",
-};
 
 /// Returns a rule set for VirtualMachines in this namespace, with these rules.
 fn rules(namespace: &str, rules: &Value) -> Value {
@@ -272,8 +263,8 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
     shared(async |cluster| {
         let namespace = cluster.namespace("now").await;
         let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
-        cluster.create(&CRD, None, &crd(&DISK, "Namespaced")).await;
-        let (group, version) = DISK.group_version();
+        cluster.apply(&[crd(&DATA_VOLUME, "Namespaced")]).await;
+        let (group, version) = DATA_VOLUME.group_version();
         let mut set = rules(
             namespace,
             &json!([
@@ -283,7 +274,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             ]),
         );
         set["spec"]["target"] =
-            json!({"group": group, "version": version, "resource": DISK.plural});
+            json!({"group": group, "version": version, "resource": DATA_VOLUME.plural});
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
         // The operation `Overdue` must start some seconds after the creation of the object. On a
@@ -302,10 +293,10 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             let from = jiff::Timestamp::now() + Duration::from_secs(seconds);
             let to = from + Duration::from_secs(2 * seconds);
             let mut object = json!({
-                "apiVersion": DISK.api_version, "kind": DISK.kind, "metadata": {"name": name},
+                "apiVersion": DATA_VOLUME.api_version, "kind": DATA_VOLUME.kind, "metadata": {"name": name},
             });
             object["spec"] = json!({"from": from.to_string(), "to": to.to_string()});
-            let object = cluster.create(&DISK, Some(namespace), &object).await;
+            let object = cluster.create(&DATA_VOLUME, Some(namespace), &object).await;
             let message = format!("since {from}");
             let over = "No rule detects the operation any more.";
             let want = [
@@ -343,7 +334,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         let started = text(overdue, "/metadata/creationTimestamp");
         let started: jiff::Timestamp = started.parse().expect("the start must be a time");
         assert!(started.as_second() >= from.as_second(), "{started} {from}");
-        let path = format!("{}/{name}", DISK.path(Some(namespace)));
+        let path = format!("{}/{name}", DATA_VOLUME.path(Some(namespace)));
         let after = cluster.admin.get(&path).await.ok();
         assert_eq!(
             after["metadata"]["resourceVersion"],

@@ -53,11 +53,6 @@ impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
         keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
-    /// Returns the time at which the entry of `key` expires.
-    pub(super) fn until(&self, key: &K) -> Option<Instant> {
-        self.entries.get(key).map(|(position, _)| position.0)
-    }
-
     /// Returns the time at which the next entry expires.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.order.keys().next().map(|(until, _)| *until)

@@ -36,6 +36,8 @@ pub(super) struct TrackedSubject {
     operations: LiteMap<OperationName, Box<Operation>>,
     /// Operations that rules detect, but that clients cannot see yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
+    /// Time of the next timer of the subject, which is also in the tracker's set of timers.
+    pub(super) timer: Option<Instant>,
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
     is_unevaluated: bool,
@@ -64,6 +66,7 @@ impl TrackedSubject {
             target,
             operations: LiteMap::with_capacity(1),
             waiting: LiteMap::new(),
+            timer: None,
             is_unevaluated: false,
             has_unbound_rule_sets: false,
         }

@@ -148,8 +148,10 @@ impl Tracker {
     /// Handles all expired timers. Operations complete or appear, states change, and retained
     /// operations are deleted.
     pub fn expire(&mut self, now: ClockReading) {
-        let due = |shared: &mut SharedState| shared.deadlines.pop(usize::MAX, now.steady);
-        while let Some((identity, ())) = due(&mut self.shared) {
+        while let Some(identity) = self.shared.pop_timer(now.steady) {
+            if let Some(tracked) = self.subjects.get_mut(&identity) {
+                tracked.timer = None;
+            }
             self.step(&identity, now, TrackedSubject::refresh);
         }
         // A baseline becomes usable only once, so this loop over all subjects may be slow.
@@ -203,14 +205,13 @@ impl Tracker {
         let mut step = SubjectStep::new(&mut self.shared, &self.books, now, gap);
         act(tracked, &mut step);
         let deadline = tracked.deadline(&step);
-        let deadlines = &mut self.shared.deadlines;
-        if deadline != deadlines.until(identity) {
-            match deadline {
-                Some(at) => deadlines.insert(identity.clone(), (), at),
-                None => {
-                    deadlines.remove(identity);
-                }
+        let before = std::mem::replace(&mut tracked.timer, deadline);
+        if deadline != before {
+            let timers = &mut self.shared.timers;
+            if let Some(before) = before {
+                timers.remove(&(before, identity.clone()));
             }
+            timers.extend(deadline.map(|at| (at, identity.clone())));
         }
         if tracked.is_over() {
             self.subjects.remove(identity);

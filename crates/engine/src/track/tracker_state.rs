@@ -13,6 +13,7 @@ use crate::{ClockReading, Meter};
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,9 +47,12 @@ pub(super) const MAX_DELETED: usize = 10_000;
 pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// The time of the next timer of each subject. A timer is the end of a debounce period, of
-    /// `appearAfter` or of `stateAfter`, or the time at which `Overdue` or `Stalled` can change.
-    pub(super) deadlines: ExpiringMap<Identity, ()>,
+    /// The time of the next timer of each subject ([`TrackedSubject::timer`]). A timer is the end of
+    /// a debounce period, of `appearAfter` or of `stateAfter`, or the time at which `Overdue` or
+    /// `Stalled` can change.
+    ///
+    /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
+    pub(super) timers: BTreeSet<(Instant, Identity)>,
     /// Last completed run of each operation. The name of an operation depends on the second of its
     /// start. So the next run must not start in the same second.
     ended: ExpiringMap<OperationId, LastRun>,
@@ -87,7 +91,7 @@ impl SharedState {
         Self {
             settings,
             meter,
-            deadlines: ExpiringMap::new(),
+            timers: BTreeSet::new(),
             ended: ExpiringMap::new(),
             retained: ExpiringMap::new(),
             records: ExpiringMap::new(),
@@ -100,11 +104,17 @@ impl SharedState {
 
     /// Returns the time at which the next timer expires, or the next retention ends.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let (due, retained) = (
-            self.deadlines.next_deadline(),
-            self.retained.next_deadline(),
-        );
-        due.into_iter().chain(retained).min()
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.retained.next_deadline()).min()
+    }
+
+    /// Removes the timer that expires first, if it has expired. Returns its subject.
+    pub(super) fn pop_timer(&mut self, now: Instant) -> Option<Identity> {
+        let (at, _) = self.timers.first()?;
+        if *at > now {
+            return None;
+        }
+        self.timers.pop_first().map(|(_, identity)| identity)
     }
 
     /// Adds a write of an operation in flight.

@@ -7,6 +7,8 @@ use crate::rules::Labels;
 use crate::track::object_facts::{TEXT_COUNT, TextField, TextSpan};
 use ifo_api::live::{self, Expected, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
+use jiff::Timestamp;
+use jiff::tz::Offset;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde::{Serialize, Serializer};
 use std::cell::RefCell;
@@ -15,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Initial capacity of the buffer for the JSON, in bytes. The JSON of most operations is smaller.
-const TYPICAL_JSON_BYTES: usize = 2048;
+const TYPICAL_JSON_BYTES: usize = 3072;
 
 /// Collects the JSON of an operation while it is serialized, and the positions of its texts.
 #[derive(Default)]
@@ -124,11 +126,46 @@ impl Serialize for RecordedLabels<'_> {
     }
 }
 
+/// A time in the form of Kubernetes, such as `2026-01-02T03:04:05Z`. The type
+/// [`Time`] yields the same text, but needs ten times as long to write it, and the JSON of an
+/// operation contains about ten times.
+#[derive(Clone, Copy)]
+pub struct TimeJson(pub Timestamp);
+
+impl Serialize for TimeJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = Offset::UTC.to_datetime(self.0);
+        let Ok(year) = u16::try_from(time.year()) else {
+            return Time(self.0).serialize(serializer);
+        };
+        let mut text = *b"0000-00-00T00:00:00Z";
+        let mut write = |at: usize, two_digits: u8| {
+            text[at] = b'0' + two_digits / 10;
+            text[at + 1] = b'0' + two_digits % 10;
+        };
+        let parts = [
+            time.month(),
+            time.day(),
+            time.hour(),
+            time.minute(),
+            time.second(),
+        ];
+        for (index, part) in parts.into_iter().enumerate() {
+            write(5 + 3 * index, part.unsigned_abs());
+        }
+        let (century, year) = (year / 100, year % 100);
+        write(0, u8::try_from(century).unwrap_or_default());
+        write(2, u8::try_from(year).unwrap_or_default());
+        let text = std::str::from_utf8(&text).map_err(serde::ser::Error::custom)?;
+        serializer.serialize_str(text)
+    }
+}
+
 /// The field `metadata`. Its members have the same order as in Kubernetes' types.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataJson<'a> {
-    pub creation_timestamp: RecordedText<'a, Time>,
+    pub creation_timestamp: RecordedText<'a, TimeJson>,
     pub generation: u8,
     pub labels: RecordedLabels<'a>,
     pub name: RecordedText<'a>,
@@ -192,19 +229,19 @@ pub struct StatusJson<'a> {
     pub progress: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<RecordedText<'a, NodesJson<'a>>>,
-    pub state_since: Time,
+    pub state_since: TimeJson,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_progress: Option<Time>,
+    pub last_progress: Option<TimeJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub estimated_completion: Option<Time>,
+    pub estimated_completion: Option<TimeJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_seconds: Option<u64>,
     pub start_time_source: StartTimeSource,
-    pub last_detected: Time,
+    pub last_detected: TimeJson,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub completed: Option<RecordedText<'a, Time>>,
+    pub completed: Option<RecordedText<'a, TimeJson>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<&'a str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "texts")]
@@ -229,7 +266,7 @@ impl Serialize for NodesJson<'_> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionJson<'a> {
-    pub last_transition_time: Time,
+    pub last_transition_time: TimeJson,
     pub message: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -275,4 +312,25 @@ fn append(recorder: &JsonRecorder, part: &impl Serialize) {
 
 fn texts<S: Serializer>(texts: &[Arc<str>], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(texts.iter().map(|text| &**text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn times_have_the_same_text_as_in_kubernetes(
+            second in -62_167_219_200_i64..253_402_207_200, nanosecond in 0..1_000_000_000,
+        ) {
+            let time = Timestamp::new(second, nanosecond).unwrap();
+            for time in [time, Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH] {
+                let [own, theirs] = [
+                    serde_json::to_string(&TimeJson(time)), serde_json::to_string(&Time(time)),
+                ];
+                prop_assert_eq!(own.unwrap(), theirs.unwrap());
+            }
+        }
+    }
 }

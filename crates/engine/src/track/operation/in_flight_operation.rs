@@ -2,17 +2,16 @@
 
 use super::encode_json::{
     self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedJson,
-    RecordedLabels, SpecJson, StatusJson, SubjectJson,
+    RecordedLabels, SpecJson, StatusJson, SubjectJson, TimeJson,
 };
 use super::timing::TimingCondition;
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::object_facts::{EncodedOperation, ObjectFacts, TextField};
+use crate::track::object_facts::{EncodedOperation, LabelSpan, ObjectFacts, TextField};
 use ifo_api::labels;
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
@@ -68,7 +67,7 @@ impl Operation {
         let (work, nodes) = (says.work.as_deref(), NodesJson(&says.nodes));
         let recorder = JsonRecorder::default();
         let text = |field, text| recorder.text::<&str>(field, text);
-        let time = |field, time| recorder.text(field, Time(time));
+        let time = |field, time| recorder.text(field, TimeJson(time));
         let mut uid = Uuid::encode_buffer();
         let metadata = MetadataJson {
             creation_timestamp: time(TextField::Started, self.start),
@@ -119,13 +118,16 @@ impl Operation {
             message: shown.map(|message| text(TextField::Message, message)),
             progress,
             nodes: (!nodes.0.is_empty()).then(|| recorder.text(TextField::Nodes, nodes)),
-            state_since: Time(completed.unwrap_or(timing.state_since)),
-            last_progress: timing.last_progress.map(Time),
-            expected: timing.expected,
-            estimated_completion: timing.estimated_completion.filter(|_| in_flight).map(Time),
+            state_since: TimeJson(completed.unwrap_or_else(|| timing.state_since())),
+            last_progress: timing.last_progress().map(TimeJson),
+            expected: timing.expected(),
+            estimated_completion: timing
+                .estimated_completion()
+                .filter(|_| in_flight)
+                .map(TimeJson),
             duration_seconds: duration,
             start_time_source: self.start_source,
-            last_detected: Time(self.last_detected),
+            last_detected: TimeJson(self.last_detected),
             completed: until.map(|until| time(TextField::Completed, until)),
             instance: self.instance.as_deref(),
             detected_by: &self.detected_by,
@@ -142,7 +144,9 @@ impl Operation {
             labels,
         } = recorder.finish();
         let facts = ObjectFacts {
-            labels: labels.into(),
+            labels: (labels.into_iter())
+                .filter_map(|(key, value)| LabelSpan::new(key, value))
+                .collect(),
             texts,
             started: Some(whole_second(self.start)),
             phase: Some(phase),
@@ -184,7 +188,7 @@ impl Operation {
         let condition =
             |type_: &'a str, status: &'a str, since, reason: &'a str, message: &'a str| {
                 ConditionJson {
-                    last_transition_time: Time(since),
+                    last_transition_time: TimeJson(since),
                     message,
                     observed_generation: generation,
                     reason,
@@ -227,7 +231,13 @@ impl Operation {
         all.extend(suspicions.filter_map(|(kind, suspicion)| {
             let own = suspicion.as_ref()?;
             let status = if own.is_raised { "True" } else { "False" };
-            Some(condition(kind, status, own.since, own.reason, &own.message))
+            Some(condition(
+                kind,
+                status,
+                own.since(),
+                own.reason(),
+                &own.message,
+            ))
         }));
         all
     }

@@ -63,7 +63,7 @@ impl Operation {
                 start_time_source: self.start_source,
                 completed: Time(until),
                 duration_seconds: self.shown_duration(until),
-                expected: self.timing.expected,
+                expected: self.timing.expected(),
             },
         };
         serde_json::to_vec(&record).expect("a record can always be encoded")

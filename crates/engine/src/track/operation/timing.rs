@@ -6,10 +6,12 @@
 //! with the rule's `expectedDuration`. If the rule has no `expectedDuration`, the counted time is
 //! compared with the durations of earlier runs.
 
+mod compact_values;
 mod restore_timing;
 
 use crate::ClockReading;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
+use compact_values::{CompactExpected, ProgressRises, WholeSecond, shared_text};
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
 use jiff::{SignedDuration, Timestamp};
@@ -22,28 +24,25 @@ const ENOUGH_TO_SHOW: u64 = 5;
 /// An operation is overdue only if it takes at least this time longer than usual.
 const MIN_EXCESS: Duration = Duration::from_mins(1);
 
-/// Number of rises of the progress from which its rate is computed.
-const RATE_SAMPLES: usize = 4;
-
-/// The times of one operation.
+/// The times of one operation. Every operation in flight has them, so their types are small.
 #[derive(Clone, Debug)]
 pub struct OperationTiming {
     /// The state that clients see.
     state: State,
     /// Time since which clients have seen this state.
-    pub(super) state_since: Timestamp,
+    state_since: WholeSecond,
     /// The progress that clients see, in percent.
     progress: Option<u8>,
     /// Time at which the progress rose last.
-    pub(super) last_progress: Option<Timestamp>,
+    last_progress: Option<WholeSecond>,
     /// Counted time before `counting_since`.
     counted: Duration,
     /// Time since which the time counts. None while it does not count.
     counting_since: Option<Instant>,
     /// Counted time at the last rise of the progress.
     counted_at_rise: Duration,
-    /// Counted time and progress of the last rises, the oldest first.
-    rises: [Option<(Duration, u8)>; RATE_SAMPLES],
+    /// Counted time and progress of the last rises.
+    rises: ProgressRises,
     /// True if the counted time since the start is known. If it is false, the operation never
     /// becomes overdue, and the baseline does not receive the duration of this run.
     is_comparable: bool,
@@ -55,9 +54,9 @@ pub struct OperationTiming {
     /// unknown.
     pub(super) stalled: Option<TimingCondition>,
     /// The usual duration that clients see.
-    pub(super) expected: Option<Expected>,
+    expected: Option<CompactExpected>,
     /// The estimate of the end that clients see.
-    pub(super) estimated_completion: Option<Timestamp>,
+    estimated_completion: Option<WholeSecond>,
 }
 
 /// One of the conditions `Overdue` and `Stalled`.
@@ -65,13 +64,22 @@ pub struct OperationTiming {
 pub(super) struct TimingCondition {
     /// True if the status of the condition is `True`.
     pub(super) is_raised: bool,
+    reason: TimingReason,
     /// Time since which `is_raised` has had this value.
-    pub(super) since: Timestamp,
-    pub(super) reason: &'static str,
+    since: WholeSecond,
     pub(super) message: Arc<str>,
 }
 
 impl TimingCondition {
+    /// Returns the time since which `is_raised` has had this value.
+    pub(super) fn since(&self) -> Timestamp {
+        self.since.time()
+    }
+
+    pub(super) fn reason(&self) -> &'static str {
+        self.reason.name()
+    }
+
     /// Returns true if the condition is raised. Returns None if the operation has no such
     /// condition. A completed operation is neither overdue nor stalled.
     pub(super) fn status(suspicion: Option<&Self>, in_flight: bool) -> Option<bool> {
@@ -81,26 +89,43 @@ impl TimingCondition {
 }
 
 /// The reasons of the conditions `Overdue` and `Stalled`.
-mod reason {
-    pub const LONGER_THAN_EXPECTED: &str = "LongerThanExpected";
-    pub const LONGER_THAN_USUAL: &str = "LongerThanUsual";
-    pub const AS_EXPECTED: &str = "AsExpected";
-    pub const AS_USUAL: &str = "AsUsual";
-    pub const NO_PROGRESS: &str = "ProgressNotRising";
-    pub const PROGRESS: &str = "ProgressRising";
-    pub const COMPLETE: &str = "ProgressComplete";
-    pub const NOT_JUDGED: &str = "NotJudged";
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimingReason {
+    LongerThanExpected,
+    LongerThanUsual,
+    AsExpected,
+    AsUsual,
+    NoProgress,
+    Progress,
+    Complete,
+    NotJudged,
+}
 
-    pub const ALL: [&str; 8] = [
-        LONGER_THAN_EXPECTED,
-        LONGER_THAN_USUAL,
-        AS_EXPECTED,
-        AS_USUAL,
-        NO_PROGRESS,
-        PROGRESS,
-        COMPLETE,
-        NOT_JUDGED,
+impl TimingReason {
+    const ALL: [Self; 8] = [
+        Self::LongerThanExpected,
+        Self::LongerThanUsual,
+        Self::AsExpected,
+        Self::AsUsual,
+        Self::NoProgress,
+        Self::Progress,
+        Self::Complete,
+        Self::NotJudged,
     ];
+
+    /// Returns the reason as clients see it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::LongerThanExpected => "LongerThanExpected",
+            Self::LongerThanUsual => "LongerThanUsual",
+            Self::AsExpected => "AsExpected",
+            Self::AsUsual => "AsUsual",
+            Self::NoProgress => "ProgressNotRising",
+            Self::Progress => "ProgressRising",
+            Self::Complete => "ProgressComplete",
+            Self::NotJudged => "NotJudged",
+        }
+    }
 }
 
 /// The current values of an operation, from which its times are updated.
@@ -146,13 +171,13 @@ impl OperationTiming {
         );
         Self {
             state: State::Progressing,
-            state_since: start,
+            state_since: start.into(),
             progress: None,
             last_progress: None,
             counted: now.since(start),
             counting_since: None,
             counted_at_rise: Duration::ZERO,
-            rises: [None; RATE_SAMPLES],
+            rises: ProgressRises::default(),
             is_comparable,
             deadline: None,
             overdue: None,
@@ -171,6 +196,26 @@ impl OperationTiming {
         }
         self.update(input);
         self.refresh(input);
+    }
+
+    /// Returns the time since which clients have seen the state.
+    pub fn state_since(&self) -> Timestamp {
+        self.state_since.time()
+    }
+
+    /// Returns the time at which the progress rose last.
+    pub fn last_progress(&self) -> Option<Timestamp> {
+        self.last_progress.map(WholeSecond::time)
+    }
+
+    /// Returns the usual duration that clients see.
+    pub fn expected(&self) -> Option<Expected> {
+        self.expected.map(CompactExpected::get)
+    }
+
+    /// Returns the estimate of the end that clients see.
+    pub fn estimated_completion(&self) -> Option<Timestamp> {
+        self.estimated_completion.map(WholeSecond::time)
     }
 
     /// Returns the next time at which the operation can become overdue or stalled.
@@ -199,7 +244,7 @@ impl OperationTiming {
         self.counting_since = counts.then_some(now);
         if input.state != self.state {
             self.state = input.state;
-            self.state_since = input.at;
+            self.state_since = input.at.into();
         }
         self.update_progress(input);
         let raised =
@@ -219,32 +264,26 @@ impl OperationTiming {
         };
         let rises = self.progress.is_none_or(|before| progress > before);
         if self.progress.is_some_and(|before| progress < before) {
-            self.rises = [None; RATE_SAMPLES];
+            self.rises = ProgressRises::default();
         }
         self.progress = Some(progress);
         if !rises {
             return;
         }
-        self.last_progress = Some(input.at);
+        self.last_progress = Some(input.at.into());
         self.counted_at_rise = self.counted;
-        if self.rises[RATE_SAMPLES - 1].is_some() {
-            self.rises.rotate_left(1);
-            self.rises[RATE_SAMPLES - 1] = None;
-        }
-        if let Some(free) = self.rises.iter_mut().find(|it| it.is_none()) {
-            *free = Some((self.counted, progress));
-        }
+        self.rises.add(self.counted, progress);
     }
 
     /// Returns whether each condition must be raised now, or None for a condition that has no
     /// basis. Sets the time at which the operation must be judged again.
     fn judge(&mut self, input: TimingInput) -> (Option<bool>, Option<bool>) {
         let counts = self.counting_since.is_some();
-        let mut waits: Vec<Duration> = Vec::with_capacity(2);
+        let mut wait = Duration::MAX;
         let mut exceeds = |limit: Duration, passed: Duration| {
             let left = limit.saturating_sub(passed);
             if counts && !left.is_zero() {
-                waits.push(left);
+                wait = wait.min(left);
             }
             counts && left.is_zero()
         };
@@ -254,7 +293,8 @@ impl OperationTiming {
             let is_complete = self.progress == Some(100);
             !is_complete && exceeds(limit, self.counted.saturating_sub(self.counted_at_rise))
         });
-        self.deadline = waits.into_iter().min().map(|wait| input.now.steady + wait);
+        let is_waiting = wait != Duration::MAX;
+        self.deadline = is_waiting.then(|| input.now.steady + wait);
         (overdue, stalled)
     }
 
@@ -267,8 +307,8 @@ impl OperationTiming {
     /// Returns true if the operation does not show the duration of earlier runs, although there are
     /// enough of them.
     pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
-        let is_usual = |it: &Expected| it.source == ExpectedSource::History;
-        !self.expected.as_ref().is_some_and(is_usual) && input.usual_expectation().is_some()
+        let is_usual = |it: Expected| it.source == ExpectedSource::History;
+        !self.expected().is_some_and(is_usual) && input.usual_expectation().is_some()
     }
 
     /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
@@ -282,16 +322,16 @@ impl OperationTiming {
                 }
                 _ => format!("Time does not count while the operation is {state}."),
             };
-            (reason::NOT_JUDGED, text)
+            (TimingReason::NotJudged, text)
         };
         let counts = self.counting_since.is_some();
         let overdue = overdue.zip(input.limit_text()).map(|(is_raised, limit)| {
             let (reason, message) = match (is_raised, limit.is_from_rule) {
                 _ if !counts => not_judged(),
-                (true, true) => (reason::LONGER_THAN_EXPECTED, limit.exceeded),
-                (true, false) => (reason::LONGER_THAN_USUAL, limit.exceeded),
-                (false, true) => (reason::AS_EXPECTED, limit.kept),
-                (false, false) => (reason::AS_USUAL, limit.kept),
+                (true, true) => (TimingReason::LongerThanExpected, limit.exceeded),
+                (true, false) => (TimingReason::LongerThanUsual, limit.exceeded),
+                (false, true) => (TimingReason::AsExpected, limit.kept),
+                (false, false) => (TimingReason::AsUsual, limit.kept),
             };
             (is_raised, reason, message)
         });
@@ -301,14 +341,16 @@ impl OperationTiming {
                 let progress = self.progress.unwrap_or_default();
                 let limit = text(limit);
                 let (reason, message) = match is_raised {
-                    _ if progress == 100 => (reason::COMPLETE, "The progress is 100%.".to_owned()),
+                    _ if progress == 100 => {
+                        (TimingReason::Complete, "The progress is 100%.".to_owned())
+                    }
                     _ if !counts => not_judged(),
                     true => (
-                        reason::NO_PROGRESS,
+                        TimingReason::NoProgress,
                         format!("The progress has stayed at {progress}% for {limit} or longer."),
                     ),
                     false => (
-                        reason::PROGRESS,
+                        TimingReason::Progress,
                         format!("The progress rose within the last {limit}."),
                     ),
                 };
@@ -316,19 +358,19 @@ impl OperationTiming {
             });
         let since = |before: &Option<TimingCondition>, is_raised: bool| {
             let before = before.as_ref().filter(|it| it.is_raised == is_raised);
-            before.map_or(input.at, |it| it.since)
+            before.map_or(input.at.into(), |it| it.since)
         };
         let suspicion =
             |before: &Option<TimingCondition>, (is_raised, reason, message)| TimingCondition {
                 is_raised,
                 since: since(before, is_raised),
                 reason,
-                message: String::into(message),
+                message: shared_text(message),
             };
         self.overdue = overdue.map(|it| suspicion(&self.overdue, it));
         self.stalled = stalled.map(|it| suspicion(&self.stalled, it));
-        self.expected = input.shown_expectation();
-        self.estimated_completion = self.estimate(input);
+        self.expected = input.shown_expectation().map(CompactExpected::new);
+        self.estimated_completion = self.estimate(input).map(WholeSecond::from);
     }
 
     /// Estimates the end from the recent rate of the progress, or from the duration of earlier
@@ -346,14 +388,12 @@ impl OperationTiming {
 
     /// Returns the time until the progress is 100 % at the rate of the last rises.
     fn left_by_rate(&self) -> Option<Duration> {
-        let mut rises = self.rises.iter().flatten();
-        let (first_at, first) = rises.next()?;
-        let (last_at, last) = rises.next_back()?;
-        let passed = last_at.checked_sub(*first_at)?.as_secs_f64();
-        let per_percent = passed / f64::from(last.checked_sub(*first)?);
-        let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(*last)))?;
+        let ((first_at, first), (last_at, last)) = self.rises.first_and_last()?;
+        let passed = last_at.checked_sub(first_at)?.as_secs_f64();
+        let per_percent = passed / f64::from(last.checked_sub(first)?);
+        let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
         // At the rate of the last rises, the end would be past if the progress has not risen since.
-        whole.checked_sub(self.counted.saturating_sub(*last_at))
+        whole.checked_sub(self.counted.saturating_sub(last_at))
     }
 }
 

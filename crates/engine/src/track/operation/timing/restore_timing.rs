@@ -1,6 +1,7 @@
 //! Restores the times of an operation after a restart or a change of the leader.
 
-use super::{OperationTiming, RATE_SAMPLES, TimingCondition, reason};
+use super::compact_values::{CompactExpected, ProgressRises, WholeSecond, shared_text};
+use super::{OperationTiming, TimingCondition, TimingReason};
 use ifo_api::live::{StartTimeSource, State, Status};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -35,30 +36,30 @@ impl OperationTiming {
         let suspicion = |kind: &str| {
             let mut conditions = status.conditions.iter();
             let condition = conditions.find(|condition| condition.type_ == kind)?;
-            let mut reasons = reason::ALL.into_iter();
+            let mut reasons = TimingReason::ALL.into_iter();
             Some(TimingCondition {
                 is_raised: condition.status == "True",
-                since: condition.last_transition_time.0,
-                reason: reasons.find(|reason| *reason == condition.reason)?,
-                message: condition.message.as_str().into(),
+                since: condition.last_transition_time.0.into(),
+                reason: reasons.find(|reason| reason.name() == condition.reason)?,
+                message: shared_text(condition.message.clone()),
             })
         };
         Self {
             state: status.state,
-            state_since,
+            state_since: state_since.into(),
             progress: status.progress,
-            last_progress,
+            last_progress: last_progress.map(WholeSecond::from),
             counted,
             counting_since: None,
             counted_at_rise: counted.saturating_sub(last_progress.map(since).unwrap_or_default()),
-            rises: [None; RATE_SAMPLES],
+            rises: ProgressRises::default(),
             is_comparable: always_progressing && is_start_known,
             // `update` sets the deadline when the subject is evaluated for the first time.
             deadline: None,
             overdue: suspicion("Overdue"),
             stalled: suspicion("Stalled"),
-            expected: status.expected,
-            estimated_completion: time(&status.estimated_completion),
+            expected: status.expected.map(CompactExpected::new),
+            estimated_completion: time(&status.estimated_completion).map(WholeSecond::from),
         }
     }
 }
