@@ -300,15 +300,15 @@ impl<'s> ObjectEvaluator<'_, 's> {
 
     fn evaluate_message(&mut self, current: CurrentRule<'_>) -> Arc<str> {
         let text = self.evaluate_text(current, "message", current.rule.details.message.as_ref());
-        match text {
-            Some(text) => text
-                .trim()
-                .chars()
-                .take(MAX_MESSAGE)
-                .collect::<String>()
-                .into(),
-            None => Arc::default(),
-        }
+        let Some(text) = text else {
+            return Arc::default();
+        };
+        let text = text.trim();
+        // Most messages are short, so their characters need not be counted.
+        let end = (text.len() > MAX_MESSAGE)
+            .then(|| text.char_indices().nth(MAX_MESSAGE))
+            .flatten();
+        end.map_or(text, |(end, _)| &text[..end]).into()
     }
 
     /// Evaluates `instance` or `work`, which yield an identifier. Returns None for an empty text.

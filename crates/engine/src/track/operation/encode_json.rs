@@ -4,7 +4,7 @@
 //! The tests of the tracker compare the JSON of both types.
 
 use crate::rules::Labels;
-use crate::track::object_facts::{TEXT_COUNT, TextField, TextSpan};
+use crate::track::object_facts::{LabelSpan, TEXT_COUNT, TextField, TextSpan};
 use ifo_api::live::{self, Expected, Phase, StartTimeSource, State};
 use ifo_api::{LIVE_GROUP, VERSION};
 use jiff::Timestamp;
@@ -30,7 +30,16 @@ pub struct RecordedJson {
     /// Position of the value of `metadata`.
     pub metadata: Range<usize>,
     pub texts: [TextSpan; TEXT_COUNT],
-    pub labels: Vec<(TextSpan, TextSpan)>,
+    labels: Vec<(TextSpan, TextSpan)>,
+}
+
+impl RecordedJson {
+    /// Returns the positions of the labels.
+    pub fn labels(&self) -> Box<[LabelSpan]> {
+        let labels = self.labels.iter();
+        let span = |(key, value): &(TextSpan, TextSpan)| LabelSpan::new(*key, *value);
+        labels.filter_map(span).collect()
+    }
 }
 
 /// The field or label to which a recorded text belongs.

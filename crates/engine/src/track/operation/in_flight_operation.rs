@@ -1,14 +1,14 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
 use super::encode_json::{
-    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedJson,
-    RecordedLabels, SpecJson, StatusJson, SubjectJson, TimeJson,
+    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedLabels,
+    SpecJson, StatusJson, SubjectJson, TimeJson,
 };
 use super::timing::TimingCondition;
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::object_facts::{EncodedOperation, LabelSpan, ObjectFacts, TextField};
+use crate::track::object_facts::{EncodedOperation, ObjectFacts, TextField};
 use ifo_api::labels;
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -137,17 +137,10 @@ impl Operation {
             neighbour_field: "known",
         };
         encode_json::encode(&recorder, &metadata, &spec, &status);
-        let RecordedJson {
-            json,
-            metadata,
-            texts,
-            labels,
-        } = recorder.finish();
+        let recorded = recorder.finish();
         let facts = ObjectFacts {
-            labels: (labels.into_iter())
-                .filter_map(|(key, value)| LabelSpan::new(key, value))
-                .collect(),
-            texts,
+            labels: recorded.labels(),
+            texts: recorded.texts,
             started: Some(whole_second(self.start)),
             phase: Some(phase),
             state: Some(state),
@@ -157,8 +150,8 @@ impl Operation {
             stalled: TimingCondition::status(timing.stalled.as_ref(), in_flight),
         };
         EncodedOperation {
-            json,
-            metadata,
+            json: recorded.json,
+            metadata: recorded.metadata,
             facts,
         }
     }

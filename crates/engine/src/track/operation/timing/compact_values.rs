@@ -76,8 +76,8 @@ impl CompactExpected {
 /// The last rises of the progress, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressRises {
-    /// Counted time at each rise, in seconds. After a month, the error is about 0.1 s.
-    seconds: [f32; RATE_SAMPLES],
+    /// Counted time at each rise, in seconds.
+    seconds: [f64; RATE_SAMPLES],
     percents: [u8; RATE_SAMPLES],
     count: u8,
 }
@@ -93,7 +93,7 @@ impl ProgressRises {
         } else {
             self.count += 1;
         }
-        self.seconds[free] = counted.as_secs_f32();
+        self.seconds[free] = counted.as_secs_f64();
         self.percents[free] = percent;
     }
 
@@ -104,7 +104,7 @@ impl ProgressRises {
             .checked_sub(1)
             .filter(|it| *it > 0)?;
         let rise = |index: usize| {
-            let seconds = Duration::try_from_secs_f32(self.seconds[index]).ok()?;
+            let seconds = Duration::try_from_secs_f64(self.seconds[index]).ok()?;
             Some((seconds, self.percents[index]))
         };
         rise(0).zip(rise(last))
@@ -128,4 +128,20 @@ pub fn shared_text(text: String) -> Arc<str> {
             _ => known.insert(text.into()).clone(),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_between_two_rises_is_exact_after_ten_years() {
+        let years = Duration::from_hours(87_660);
+        let mut rises = ProgressRises::default();
+        rises.add(years, 10);
+        rises.add(years + Duration::from_millis(20), 20);
+        let ((first, _), (last, _)) = rises.first_and_last().unwrap();
+        let between = last.saturating_sub(first).as_secs_f64();
+        assert!((between - 0.02).abs() < 1e-6, "{between}");
+    }
 }
