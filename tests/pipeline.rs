@@ -16,8 +16,6 @@ mod demo;
 mod fake_apiserver;
 #[path = "pipeline/hostile_connections.rs"]
 mod hostile_connections;
-#[path = "pipeline/lifecycle.rs"]
-mod lifecycle;
 #[path = "pipeline/memory.rs"]
 mod memory;
 #[path = "pipeline/odd_objects.rs"]
@@ -26,6 +24,8 @@ mod odd_objects;
 mod rule_sets;
 #[path = "pipeline/server.rs"]
 mod server;
+#[path = "pipeline/signals_and_addresses.rs"]
+mod signals_and_addresses;
 #[path = "pipeline/slow_watch.rs"]
 mod slow_watch;
 #[path = "pipeline/watch_failures.rs"]

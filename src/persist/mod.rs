@@ -29,10 +29,10 @@
 
 mod custom_resource_client;
 mod custom_resource_conversion;
-mod rate_limit;
 mod redacted_failure;
 mod request_failure;
 mod write_queue;
+mod write_rate_and_backoff;
 mod write_status_condition;
 mod written_summary;
 

@@ -16,8 +16,8 @@
 //! orphan has a queue entry until it is written.
 
 use super::custom_resource_client::Revision;
-use super::rate_limit::{self, WritePace};
 use super::request_failure::StoreFailure;
+use super::write_rate_and_backoff::{self, WritePace};
 use super::written_summary::WrittenSummary;
 use crate::clock;
 use crate::index::IndexEntry;
@@ -333,7 +333,7 @@ impl Queue {
             Err(failure) => self.process_general_failure(failure, now),
         }
         let most = if self.stopping.is_some() {
-            rate_limit::MAX_DRAINING_DELAY
+            write_rate_and_backoff::MAX_DRAINING_DELAY
         } else {
             self.settings.requeue
         };

@@ -12,29 +12,29 @@
 //! two replicas issue the same resourceVersion. For this reason, the leader reserves
 //! resourceVersions in the Lease before it issues them. See [`Leadership::reserved`].
 
-mod completeness;
 mod election;
+mod incomplete_rule_sets_report;
 mod leader_link_https;
 pub mod leader_link_interface;
 mod leadership;
 mod lease_contents;
 mod lease_store;
 mod mirror;
-mod previous_release;
 mod replica_status;
 mod run_role;
+mod takeover_from_0_1_0;
 
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use completeness::ReplicatedReporter;
 pub use election::{Election, Replica};
+pub use incomplete_rule_sets_report::ReplicatedReporter;
 pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
 pub use mirror::Mirror;
-pub use previous_release::{Predecessor, Succession};
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};
+pub use takeover_from_0_1_0::{Predecessor, Succession};

@@ -10,7 +10,7 @@
 //! custom resources is in memory at a time. Nothing is written, so the reading can be cancelled at
 //! any time.
 
-mod lists;
+mod list_custom_resources_and_namespaces;
 #[cfg(test)]
 mod tests;
 
@@ -73,7 +73,12 @@ pub async fn initial_state(
     let store = ClusterStore::new(client);
     let mut known = None;
     if sources.retain || sources.persistence {
-        match with_time_limit(namespaces_limit, lists::namespaces(&store)).await {
+        match with_time_limit(
+            namespaces_limit,
+            list_custom_resources_and_namespaces::namespaces(&store),
+        )
+        .await
+        {
             Ok(all) => known = Some(all),
             Err(error) => {
                 tracing::warn!(%error, "the namespaces cannot be read; completed custom \
@@ -97,7 +102,7 @@ pub async fn initial_state(
     }
     let count_before_custom_resources = state.count();
     if sources.persistence {
-        let reading = lists::custom_resources(&store, &mut state);
+        let reading = list_custom_resources_and_namespaces::custom_resources(&store, &mut state);
         if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
             tracing::warn!(%error, "not all custom resources were read; the other operations are detected again");
         }

@@ -2,7 +2,7 @@
 //! render valid objects, in the default namespace and in another namespace. The server must run
 //! with the rendered objects.
 
-mod certificates;
+mod certificate_renewal;
 mod olm;
 
 use crate::harness::{

@@ -2,8 +2,8 @@
 //! the charts with those of the kustomizations. The module `values` tests single values and their
 //! schema. The module `life` installs the charts.
 
+mod install_upgrade_remove;
 mod kubelet;
-mod life;
 mod values;
 
 use crate::deploy::{NAMESPACE, choices, the};

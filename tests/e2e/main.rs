@@ -37,8 +37,8 @@ mod admission;
 mod api_behaviour;
 #[path = "../binaries/mod.rs"]
 mod binaries;
+mod compare_with_custom_resource;
 mod deploy;
-mod differential;
 mod durations;
 mod helm;
 mod hostile;

@@ -11,10 +11,10 @@ use cel::common::ast::{EntryExpr, Expr, SourceInfo};
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
 use super::check::Ty;
-use super::hints::hint;
+use super::error_hints::hint;
 use super::op::Op;
+use super::op_positions::{Spans, line_and_column};
 use super::projection::NeededPart;
-use super::spans::{Spans, line_and_column};
 use super::to_ops::{NodeError, lower};
 use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 

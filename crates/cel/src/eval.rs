@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::convert::{COPY_BYTES_PER_STEP, arithmetic, convert};
 use super::failure::{FailureText, FixedText};
 use super::lists;
+use super::observe_evaluation::{Observer, locate};
 use super::op::{
     Comprehension, ComprehensionKind, Const, Function, Library, Op, OptionalTransform, Order,
     PatternSearch, TimePart,
@@ -17,7 +18,6 @@ use super::pattern::{Pattern, cached_pattern, find, find_all};
 use super::quantity;
 use super::strings;
 use super::time::duration_part;
-use super::trace::{Observer, locate};
 use super::value::{Fault, Text, V, charge, equal, exact_int, key_cost, order, same_key, steps};
 use super::{Budget, EvaluationScope, Program, addresses, formats, versions};
 
@@ -589,9 +589,9 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
             Library::Quantities => quantity::call(function, &values, budget),
             Library::Lists => lists::call(function, &values, budget),
             Library::Optionals => optionals::call(function, &values, budget),
-            Library::Addresses => addresses::call(function, &values, budget),
-            Library::Versions => versions::call(function, &values, budget),
-            Library::Formats => formats::call(function, &values, budget),
+            Library::Addresses => url_and_ip_functions::call(function, &values, budget),
+            Library::Versions => semver_functions::call(function, &values, budget),
+            Library::Formats => named_format_functions::call(function, &values, budget),
             Library::Patterns => self.find_computed(function, &values),
             Library::Core => Err(Fault::no_overload()),
         }

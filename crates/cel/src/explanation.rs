@@ -2,11 +2,11 @@
 //! operands. In contrast to failures, explanations contain values of the object. So only a user who
 //! may read the object may see them.
 
-use super::answer::{self, TypedValue};
+use super::convert_result::{self, TypedValue};
 use super::eval::{Context, Outcome};
+use super::observe_evaluation::OutcomeRecorder;
 use super::op::{Function, Op};
-use super::spans::{address, line_and_column, text_of};
-use super::trace::OutcomeRecorder;
+use super::op_positions::{address, line_and_column, text_of};
 use super::value::{V, charge};
 use super::{EvaluationFault, EvaluationScope, Program};
 
@@ -225,7 +225,8 @@ impl<'a> Explainer<'_, 'a, '_> {
         let value = outcome?;
         Ok(TypedValue {
             type_name: value.type_name().to_owned(),
-            value: answer::json(&value, self.scope.budget).map_err(EvaluationFault::from)?,
+            value: convert_result::json(&value, self.scope.budget)
+                .map_err(EvaluationFault::from)?,
         })
     }
 }

@@ -26,30 +26,31 @@
 //! interpreter is not used. That interpreter differs from cel-go in many details, allocates for
 //! every selected field, and has no limit on its steps. This crate evaluates a tree of its own.
 
-mod addresses;
-mod answer;
 mod check;
 mod compile;
 mod convert;
+mod convert_result;
 mod decimal;
 mod environment;
+mod error_hints;
 mod eval;
 mod explanation;
 mod failure;
 mod format;
 mod format_check;
 mod format_clause;
-mod formats;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod hints;
 mod ip_address;
 mod json_document;
 mod json_fault;
 mod lists;
 mod named_fields;
 mod named_format;
+mod named_format_functions;
+mod observe_evaluation;
 mod op;
+mod op_positions;
 mod optionals;
 mod overloads;
 mod pattern;
@@ -60,14 +61,13 @@ mod result_kind;
 mod schema;
 mod scope;
 mod semantic_version;
-mod spans;
+mod semver_functions;
 mod strings;
 mod time;
 mod to_ops;
-mod trace;
 mod url;
+mod url_and_ip_functions;
 mod value;
-mod versions;
 
 #[cfg(test)]
 mod tests;
@@ -82,7 +82,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-pub use self::answer::TypedValue;
+pub use self::convert_result::TypedValue;
 pub use self::environment::{DeclareError, Environment};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
@@ -96,12 +96,12 @@ pub use self::result_kind::ResultKind;
 pub use self::schema::{FieldType, ObjectSchema};
 pub use self::scope::{EvaluationScope, ListElement};
 
-use self::answer::unexpected;
 use self::compile::Compiled;
+use self::convert_result::unexpected;
 use self::eval::Context;
 use self::op::{Const, Op};
+use self::op_positions::line_and_column;
 use self::projection::NeededPart;
-use self::spans::line_and_column;
 use self::value::{Fault, V, charge, steps};
 
 /// A compiled expression. A clone shares the expression and is cheap.
@@ -226,7 +226,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
     pub fn progress(&self, scope: &mut EvaluationScope<'_>) -> Result<Option<u8>, EvaluationFault> {
-        answer::progress(&self.run(scope)?).map_err(|fault| self.at_root(fault))
+        convert_result::progress(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Time`] program. Returns None for null and for empty text.
@@ -237,7 +237,7 @@ impl Program {
         &self,
         scope: &mut EvaluationScope<'_>,
     ) -> Result<Option<Timestamp>, EvaluationFault> {
-        answer::time(&self.run(scope)?).map_err(|fault| self.at_root(fault))
+        convert_result::time(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Duration`] program. A negative duration becomes zero.
@@ -245,7 +245,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`].
     pub fn duration(&self, scope: &mut EvaluationScope<'_>) -> Result<Duration, EvaluationFault> {
-        answer::duration(&self.run(scope)?).map_err(|fault| self.at_root(fault))
+        convert_result::duration(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted as
@@ -254,7 +254,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
     pub fn amount(&self, scope: &mut EvaluationScope<'_>) -> Result<f64, EvaluationFault> {
-        answer::amount(&self.run(scope)?).map_err(|fault| self.at_root(fault))
+        convert_result::amount(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Strings`] program. Each element costs one step.
@@ -263,7 +263,7 @@ impl Program {
     /// The errors of [`Self::test`], and in addition an element that is not a string.
     pub fn strings(&self, scope: &mut EvaluationScope<'_>) -> Result<Vec<String>, EvaluationFault> {
         let list = self.run(scope)?;
-        answer::strings(&list, scope.budget).map_err(|fault| self.at_root(fault))
+        convert_result::strings(&list, scope.budget).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::Key`] program. An integer is formatted as text.
@@ -271,7 +271,7 @@ impl Program {
     /// # Errors
     /// The errors of [`Self::test`].
     pub fn key(&self, scope: &mut EvaluationScope<'_>) -> Result<String, EvaluationFault> {
-        answer::key(&self.run(scope)?).map_err(|fault| self.at_root(fault))
+        convert_result::key(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
     /// Evaluates a [`ResultKind::List`] program. Returns the elements, each of which costs one
@@ -300,7 +300,7 @@ impl Program {
         let value = self.run(scope)?;
         Ok(TypedValue {
             type_name: value.type_name().to_owned(),
-            value: answer::json(&value, scope.budget)?,
+            value: convert_result::json(&value, scope.budget)?,
         })
     }
 
@@ -313,7 +313,7 @@ impl Program {
         match Context::new(scope, ()).eval(&self.0.op) {
             Err(Fault::Error(text)) => {
                 let taken = steps - scope.budget.left;
-                let failure = trace::locate(&self.0, text, taken, scope);
+                let failure = observe_evaluation::locate(&self.0, text, taken, scope);
                 Err(EvaluationFault::Error(Box::new(failure)))
             }
             outcome => Ok(outcome?),

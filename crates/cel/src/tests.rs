@@ -67,7 +67,7 @@ fn evaluate<'a>(
     match Context::new(&mut scope, ()).eval(&compiled.op) {
         Err(Fault::Error(text)) => {
             let taken = steps - scope.budget.left;
-            let failure = trace::locate(compiled, text, taken, &mut scope);
+            let failure = observe_evaluation::locate(compiled, text, taken, &mut scope);
             Err(EvaluationFault::Error(Box::new(failure)))
         }
         outcome => Ok(format_value(&outcome?)),

@@ -16,8 +16,8 @@ use super::op::{
     Arith, Comprehension, ComprehensionKind, Const, Function, Op, OptionalTransform, Order,
     PatternSearch,
 };
+use super::op_positions::{Span, Spans};
 use super::pattern::Pattern;
-use super::spans::{Span, Spans};
 use super::{Budget, Environment, FieldType, ObjectSchema};
 
 /// Number of ops that are evaluated in one step of the budget. With this number, a step takes at

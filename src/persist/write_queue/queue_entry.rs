@@ -4,8 +4,8 @@
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
 use crate::persist::custom_resource_client::Revision;
-use crate::persist::rate_limit;
 use crate::persist::request_failure::StoreFailure;
+use crate::persist::write_rate_and_backoff;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl QueueEntry {
         ) {
             self.stored = StoredState::Unknown;
         }
-        self.not_before = Some(now + rate_limit::delay(self.failures, most));
+        self.not_before = Some(now + write_rate_and_backoff::delay(self.failures, most));
         self.failures = self.failures.saturating_add(1);
     }
 

@@ -2,7 +2,7 @@
 //! the CRDs of OLM, but OLM does not run. The test itself creates the objects that OLM would create
 //! from the ClusterServiceVersion.
 
-use super::certificates::{ca, inject, leaf, mount, new_key};
+use super::certificate_renewal::{ca, inject, leaf, mount, new_key};
 use super::{remaining, the};
 use crate::harness::{
     ServerProcess, apart, eventually, kubeconfig_of, mounted_secret, ok_if, text,

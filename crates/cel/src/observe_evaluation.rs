@@ -13,8 +13,8 @@ use super::compile::Compiled;
 use super::eval::{Context, Outcome};
 use super::failure::{ExpressionPlace, FailureText, FixedText};
 use super::op::{Arith, Comprehension, ComprehensionKind, Op, Order};
+use super::op_positions::{Spans, address, line_and_column};
 use super::overloads::overloads;
-use super::spans::{Spans, address, line_and_column};
 use super::value::Fault;
 
 /// Receives the outcome of each op.
