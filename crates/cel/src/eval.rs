@@ -19,7 +19,10 @@ use super::quantity;
 use super::strings;
 use super::time::duration_part;
 use super::value::{Fault, Text, V, charge, equal, exact_int, key_cost, order, same_key, steps};
-use super::{Budget, EvaluationScope, Program, addresses, formats, versions};
+use super::{
+    Budget, EvaluationScope, Program, named_format_functions, semver_functions,
+    url_and_ip_functions,
+};
 
 /// Number of bytes that are compared or searched in one step of the budget.
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
