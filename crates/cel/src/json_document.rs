@@ -98,10 +98,21 @@ impl<'a> Doc<'a> {
         if json.len() > MAX_BYTES {
             return Err(DocError::TooLong);
         }
-        decode(json, &projection.root).or_else(|error| match repair(json) {
-            // Go's JSON decoder replaces invalid Unicode, but serde_json refuses it. So the text is
-            // repaired and decoded again.
-            Some(repaired) => decode(repaired.as_bytes(), &projection.root)
+        // The text is checked once as a whole, because then serde_json need not check each string.
+        // Like Go's JSON decoder, this replaces invalid UTF-8.
+        match std::str::from_utf8(json) {
+            Ok(text) => Self::parse_text(text, projection),
+            Err(_) => {
+                Self::parse_text(&String::from_utf8_lossy(json), projection).map(Doc::into_owned)
+            }
+        }
+    }
+
+    /// Decodes a JSON value of any type. An escaped lone surrogate, such as `\ud800`, is replaced as
+    /// in Go. serde_json refuses it, so the text is repaired and decoded again.
+    fn parse_text<'t>(text: &'t str, projection: &Projection) -> Result<Doc<'t>, DocError> {
+        decode(text, &projection.root).or_else(|error| match replace_lone_surrogates(text) {
+            Some(repaired) => decode(&repaired, &projection.root)
                 .map(Doc::into_owned)
                 .map_err(|_| error),
             None => Err(error),
@@ -277,13 +288,13 @@ impl<'d> Node<'d> {
     }
 }
 
-fn decode<'a>(json: &'a [u8], need: &NeededPart) -> Result<Doc<'a>, DocError> {
+fn decode<'a>(json: &'a str, need: &NeededPart) -> Result<Doc<'a>, DocError> {
     // These capacities are enough for typical projections, so each vector is allocated once.
     let mut arena = Arena {
         closed: Vec::with_capacity(32),
         open: Vec::with_capacity(16),
     };
-    let mut input = serde_json::Deserializer::from_slice(json);
+    let mut input = serde_json::Deserializer::from_str(json);
     let root = input
         .deserialize_any(Value {
             arena: &mut arena,
@@ -474,13 +485,11 @@ impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
     }
 }
 
-/// Replaces invalid UTF-8 and escaped lone surrogates in `json` by U+FFFD. Returns None if there
-/// are none.
-fn repair(json: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(json);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = &*text;
-    let mut changed = matches!(text, Cow::Owned(_));
+/// Replaces escaped lone surrogates in `json` by U+FFFD. Returns None if there are none.
+fn replace_lone_surrogates(json: &str) -> Option<String> {
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json;
+    let mut changed = false;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
