@@ -1,9 +1,10 @@
 //! Tests of the Helm charts with Helm 3 and Helm 4. The tests in this file compare the objects of
 //! the charts with those of the kustomizations. The module `values` tests single values and their
-//! schema. The module `life` installs the charts.
+//! schema. The modules `install_upgrade_remove` and `upgrade_from_0_1_0` install the charts.
 
 mod install_upgrade_remove;
 mod kubelet;
+mod upgrade_from_0_1_0;
 mod values;
 
 use crate::deploy::{NAMESPACE, choices, the};

@@ -3,7 +3,7 @@
 //! tests start the server as a process.
 
 use crate::harness::{
-    Caller, ControlPlane, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
+    Caller, ControlPlane, Image, Kind, OPERATION, RULE_SET, ServerProcess, administrator, apart,
     condition, crd, credentials, eventually, front_proxy, kubeconfig_of, kubectl, ok_if, rule_set,
     text,
 };
@@ -89,6 +89,12 @@ impl<'a> Cluster<'a> {
     /// Changes the Service, so that the kube-apiserver connects to this process.
     pub async fn server(&self) -> ServerProcess {
         let server = self.unrouted_server().await;
+        self.route_to(&server).await;
+        server
+    }
+
+    /// Changes the Service, so that the kube-apiserver connects to this process.
+    pub async fn route_to(&self, server: &ServerProcess) {
         let loopback = json!({"spec": {
             "type": "ExternalName", "externalName": "localhost",
             "ports": [{"name": "https", "port": server.port()}],
@@ -105,11 +111,15 @@ impl<'a> Cluster<'a> {
         ])
         .await
         .expect("an administrator may change the Service");
-        server
     }
 
     /// Starts the server as [`Self::server`] does, without a change of the Service.
     pub async fn unrouted_server(&self) -> ServerProcess {
+        self.unrouted_image(Image::default()).await
+    }
+
+    /// Starts the server as [`Self::unrouted_server`] does, with another program.
+    pub async fn unrouted_image(&self, image: Image) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
             .kubectl(&[&args[..], &["ifo-apiserver"]].concat())
@@ -124,7 +134,7 @@ impl<'a> Cluster<'a> {
         // An earlier server process may have left a file with its port.
         let _ = std::fs::remove_file(dir.join("port"));
         kubeconfig_of(self.control_plane, &self.admin, account, &kubeconfig).await;
-        ServerProcess::start(dir, &deployment, &kubeconfig).await
+        ServerProcess::start_image(image, dir, &deployment, &kubeconfig).await
     }
 
     /// Registers the server: applies the kustomization in `apiservice`, writes the port of the

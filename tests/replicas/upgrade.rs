@@ -9,7 +9,7 @@
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
     Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating,
-    ok_if, text,
+    ok_if, previous_release, print_skipped, text,
 };
 use crate::load_balancer::{Endpoint, Endpoints};
 use crate::operation_identity::identity;
@@ -17,11 +17,9 @@ use crate::{TURNS, custom_resources, readers};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write as _;
 use std::net::{IpAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -61,8 +59,7 @@ fn custom_resources_survive_the_upgrade_from_release_0_1_0_and_the_way_back() {
 
 fn upgrade_and_downgrade(name: &str, folder: &str) {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (Some(previous), Some(ip)) = (build_previous_release(name), address_of_this_machine(name))
-    else {
+    let (Some(previous), Some(ip)) = (previous_release(name), address_of_this_machine(name)) else {
         return;
     };
     let is_persistent = folder != "deploy";
@@ -644,24 +641,6 @@ impl Slices {
     }
 }
 
-/// Builds release 0.1.0, and returns the folder with its binary and its source. Returns None if the
-/// git clone does not contain this release.
-fn build_previous_release(test: &str) -> Option<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/previous-release");
-    let built = Command::new(script)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("the script is executable");
-    if built.status.code() == Some(3) {
-        print_skipped(test, "the git clone does not contain release 0.1.0");
-        return None;
-    }
-    assert!(built.status.success(), "{}", built.status);
-    let folder = String::from_utf8(built.stdout).expect("the script prints a UTF-8 path");
-    Some(PathBuf::from(folder.trim()))
-}
-
 /// Returns a non-loopback address of this machine, because the kube-apiserver refuses loopback
 /// addresses in EndpointSlices. Returns None if the machine has no such address.
 fn address_of_this_machine(test: &str) -> Option<IpAddr> {
@@ -678,13 +657,6 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
         print_skipped(test, "this machine has loopback addresses only");
     }
     address
-}
-
-/// Prints that a test is skipped. `eprintln` is not used, because Rust's test runner hides its
-/// output if the test passes.
-fn print_skipped(test: &str, why: &str) {
-    // The message is not important, so an error of this write is ignored.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
 /// Returns the paths of the manifest folders of a release in `root`. `deploy` replaces the folder

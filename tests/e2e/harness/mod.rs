@@ -6,6 +6,7 @@ mod api_client;
 mod control_plane;
 pub mod informers;
 mod objects;
+mod previous_release;
 pub mod relay;
 mod server;
 mod test_cluster;
@@ -18,6 +19,7 @@ pub use objects::{
     CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
     rule_set, text,
 };
+pub use previous_release::previous_release;
 pub use server::{Image, ServerProcess, mounted_secret, tail};
 pub use test_cluster::{
     FOLDERS, Installed, TestCluster, administrator, audited, columns, credentials, front_proxy,
@@ -126,9 +128,14 @@ pub fn skip(why: &str) {
         "end-to-end tests must not be skipped here: {why}"
     );
     let test = std::thread::current();
-    let name = test.name().unwrap_or("an end-to-end test").to_owned();
-    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
+    print_skipped(test.name().unwrap_or("an end-to-end test"), why);
+}
+
+/// Prints that a test is skipped.
+pub fn print_skipped(test: &str, why: &str) {
+    // `eprintln` is not used, because Rust's test runner hides its output if the test passes. The
+    // message is not important, so an error of this write is ignored.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {

@@ -33,16 +33,16 @@ const OTHER_VALUES: [&str; 3] = [
 ];
 
 /// An installation with one version of Helm.
-struct Installation<'a> {
-    helm: Helm,
-    cluster: Cluster<'a>,
+pub struct Installation<'a> {
+    pub helm: Helm,
+    pub cluster: Cluster<'a>,
     /// The folder of a changed copy of the chart. In this copy, the Service and the APIService lead
     /// to a server process on this machine.
     routed: tempfile::TempDir,
 }
 
 impl<'a> Installation<'a> {
-    async fn new(major: u8, control_plane: &'a ControlPlane) -> Option<Self> {
+    pub async fn new(major: u8, control_plane: &'a ControlPlane) -> Option<Self> {
         let mut cluster = Cluster::of(control_plane).await;
         cluster.namespace = NAMESPACE;
         Some(Self {
@@ -59,7 +59,7 @@ impl<'a> Installation<'a> {
             .await
     }
 
-    async fn helm(&self, args: &[&str]) -> String {
+    pub async fn helm(&self, args: &[&str]) -> String {
         let done = self.try_helm(args).await;
         done.unwrap_or_else(|error| panic!("{error}"))
     }
@@ -75,7 +75,7 @@ impl<'a> Installation<'a> {
 
     /// Copies the chart, and returns the path of the copy. In the copy, only the Service and the
     /// APIService differ: they lead to `localhost` and the port of this server.
-    fn chart_to(&self, server: &ServerProcess) -> String {
+    pub fn chart_to(&self, server: &ServerProcess) -> String {
         let chart = self.routed.path().join("ifo");
         let _ = std::fs::remove_dir_all(&chart);
         copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART), &chart);
@@ -176,7 +176,7 @@ impl<'a> Installation<'a> {
         ok_if(ours.is_empty(), &ours)
     }
 
-    async fn nothing_is_left(&self, when: &str) {
+    pub async fn nothing_is_left(&self, when: &str) {
         let what = format!("nothing is left {when}");
         eventually(&what, async || self.remaining().await).await;
         self.cluster.a_namespace_can_be_deleted("after").await;

@@ -1,0 +1,136 @@
+//! Tests that Helm upgrades an installation of release 0.1.0, and the way back, with the steps of
+//! docs/upgrade.md. Release 0.1.0 has no chart: it was installed with kustomize.
+//!
+//! In a cluster, the Deployment starts and stops the server. Here, the test starts and stops it.
+
+use super::RULES_CHART;
+use super::install_upgrade_remove::Installation;
+use crate::harness::{Image, apart, eventually, ok_if, previous_release, text};
+use serde_json::Value;
+use std::path::Path;
+
+/// The name of the Deployment whose rollout is the operation.
+const SHOP: &str = "shop";
+
+#[test]
+fn helm_3_upgrades_release_0_1_0_and_its_removal_leads_back() {
+    upgrade_and_downgrade("helm3-upgrade", 3);
+}
+
+#[test]
+fn helm_4_upgrades_release_0_1_0_and_its_removal_leads_back() {
+    upgrade_and_downgrade("helm4-upgrade", 4);
+}
+
+fn upgrade_and_downgrade(name: &str, major: u8) {
+    let Some(previous) = previous_release(name) else {
+        return;
+    };
+    apart(name, async |control_plane| {
+        let Some(mut it) = Installation::new(major, control_plane).await else {
+            return;
+        };
+        it.cluster.namespace = "ifo-system";
+        let image = Image {
+            program: previous.join("ifo-apiserver"),
+            ..Image::default()
+        };
+        let source = previous.join("source");
+        for folder in ["deploy/crd", "deploy", "rules/generic"] {
+            it.cluster
+                .with_folder("apply", &path(&source, folder))
+                .await;
+        }
+        let mut old = it.cluster.unrouted_image(image.clone()).await;
+        it.cluster.route_to(&old).await;
+        it.cluster
+            .register_with(&path(&source, "apiservice"), &old)
+            .await;
+        let create = ["create", "deployment", SHOP, "--image=missing"];
+        it.cluster.kubectl(&create).await.expect("it is created");
+        let operation = rollout(&it).await;
+
+        let (chart, take) = (it.chart_to(&old), take_ownership(&it));
+        it.helm(&[&["install", "ifo", &chart], take].concat()).await;
+        it.helm(&[&["install", "rules", RULES_CHART], take].concat())
+            .await;
+        assert!(old.terminate().await.success());
+        let mut new = it.cluster.unrouted_server().await;
+        it.helm(&["upgrade", "ifo", &it.chart_to(&new)]).await;
+        it.cluster.until_served().await;
+        assert_eq!(rollout(&it).await, operation);
+        assert_eq!(rule_set_is_ready(&it).await, "Watching");
+
+        let (stopped, _) = tokio::join!(new.terminate(), it.helm(&["uninstall", "ifo"]));
+        assert!(stopped.success());
+        for folder in ["deploy/crd", "deploy", "rules/generic"] {
+            it.cluster
+                .with_folder("apply", &path(&source, folder))
+                .await;
+        }
+        let mut old = it.cluster.unrouted_image(image).await;
+        it.cluster.route_to(&old).await;
+        it.cluster
+            .register_with(&path(&source, "apiservice"), &old)
+            .await;
+        assert_eq!(rollout(&it).await, operation);
+
+        for folder in ["apiservice", "deploy", "rules/generic"] {
+            it.cluster
+                .with_folder("delete", &path(&source, folder))
+                .await;
+        }
+        assert!(old.terminate().await.success());
+        it.helm(&["uninstall", "rules"]).await;
+        it.nothing_is_left("after the downgrade and the removal")
+            .await;
+    });
+}
+
+/// Returns the absolute path of a folder of the previous release.
+fn path(source: &Path, folder: &str) -> String {
+    source.join(folder).display().to_string()
+}
+
+/// Returns the flags with which Helm changes objects that another client has created.
+fn take_ownership(it: &Installation<'_>) -> &'static [&'static str] {
+    // Helm 4 uses server-side apply. `kubectl apply` owns the fields, so there are conflicts.
+    match it.helm.major {
+        3 => &["--take-ownership"],
+        _ => &["--take-ownership", "--force-conflicts"],
+    }
+}
+
+/// Waits until clients see the rollout of the Deployment, and returns name and UID of the
+/// operation.
+async fn rollout(it: &Installation<'_>) -> [String; 2] {
+    eventually("the rollout is an operation", async || {
+        let list = it.cluster.kubectl(&["get", "ifos", "-o", "json"]).await?;
+        let list: Value = serde_json::from_str(&list).map_err(|error| error.to_string())?;
+        let mut all = list["items"].as_array().into_iter().flatten();
+        let found = all.find(|it| it["spec"]["subject"]["name"] == SHOP);
+        let found = found.ok_or_else(|| list.to_string())?;
+        Ok(["/metadata/name", "/metadata/uid"].map(|field| text(found, field).to_owned()))
+    })
+    .await
+}
+
+/// Waits until the rule set of the chart works, and returns its reason.
+async fn rule_set_is_ready(it: &Installation<'_>) -> String {
+    let args = ["get", "ors", "deployment-rules", "-o", "json"];
+    eventually("the rule set works", async || {
+        let found = it.cluster.kubectl(&args).await?;
+        let found: Value = serde_json::from_str(&found).map_err(|error| error.to_string())?;
+        let mut all = found["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let ready = all
+            .find(|it| it["type"] == "Ready")
+            .cloned()
+            .unwrap_or_default();
+        ok_if(ready["status"] == "True", &found)?;
+        Ok(text(&ready, "/reason").to_owned())
+    })
+    .await
+}
