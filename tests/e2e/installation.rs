@@ -153,6 +153,11 @@ impl<'a> Cluster<'a> {
     /// it.
     pub async fn apply_registration(&self, folder: &str, server: &ServerProcess) {
         self.with_folder("apply", folder).await;
+        self.write_registered_port(server).await;
+    }
+
+    /// Writes the port of the server process into the APIService.
+    pub async fn write_registered_port(&self, server: &ServerProcess) {
         let port = json!({"spec": {"service": {"port": server.port()}}});
         self.kubectl(&[
             "patch",

@@ -41,13 +41,12 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
                 .with_folder("apply", &path(&source, folder))
                 .await;
         }
+        create_deployment(&it).await;
         let mut old = it.cluster.unrouted_image(image.clone()).await;
         it.cluster.route_to(&old).await;
         it.cluster
             .register_with(&path(&source, "apiservice"), &old)
             .await;
-        let create = ["create", "deployment", SHOP, "--image=missing"];
-        it.cluster.kubectl(&create).await.expect("it is created");
         let operation = rollout(&it).await;
 
         let (chart, take) = (it.chart_to(&old), take_ownership(&it));
@@ -56,13 +55,15 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
             .await;
         assert!(old.terminate().await.success());
         let mut new = it.cluster.unrouted_server().await;
-        it.helm(&["upgrade", "ifo", &it.chart_to(&new)]).await;
+        it.cluster.route_to(&new).await;
+        it.cluster.write_registered_port(&new).await;
         it.cluster.until_served().await;
         assert_eq!(rollout(&it).await, operation);
         assert_eq!(rule_set_is_ready(&it).await, "Watching");
 
         let (stopped, _) = tokio::join!(new.terminate(), it.helm(&["uninstall", "ifo"]));
         assert!(stopped.success());
+        it.helm(&["uninstall", "rules"]).await;
         for folder in ["deploy/crd", "deploy", "rules/generic"] {
             it.cluster
                 .with_folder("apply", &path(&source, folder))
@@ -81,7 +82,6 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
                 .await;
         }
         assert!(old.terminate().await.success());
-        it.helm(&["uninstall", "rules"]).await;
         it.nothing_is_left("after the downgrade and the removal")
             .await;
     });
@@ -99,6 +99,22 @@ fn take_ownership(it: &Installation<'_>) -> &'static [&'static str] {
         3 => &["--take-ownership"],
         _ => &["--take-ownership", "--force-conflicts"],
     }
+}
+
+/// Creates a Deployment, and waits until its controller has written the status for the last time.
+/// All servers take the start of the rollout from the last change of the Deployment, so this change
+/// must come before the first server.
+async fn create_deployment(it: &Installation<'_>) {
+    let create = ["create", "deployment", SHOP, "--image=missing"];
+    it.cluster.kubectl(&create).await.expect("it is created");
+    let args = ["get", "deployment", SHOP, "-o", "json"];
+    eventually("the status of the Deployment is complete", async || {
+        let found = it.cluster.kubectl(&args).await?;
+        let found: Value = serde_json::from_str(&found).map_err(|error| error.to_string())?;
+        ok_if(found["status"]["unavailableReplicas"] == 1, &found)?;
+        ok_if(found["status"]["updatedReplicas"] == 1, &found)
+    })
+    .await;
 }
 
 /// Waits until clients see the rollout of the Deployment, and returns name and UID of the
