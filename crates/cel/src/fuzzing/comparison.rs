@@ -180,7 +180,7 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         reason: "In Kubernetes, `matches`, `find` and `findAll` with a literal pattern also search the \
                  text in an optional of the type dyn.",
         applies: |answer, here| {
-            let searches = [".find", ".matches("];
+            let searches = ["find", "matches("];
             answer.phase != "compile-err"
                 && answer.expr.contains('?')
                 && searches.iter().any(|name| answer.expr.contains(name))
@@ -201,7 +201,8 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
             ["optional.", "variables."]
                 .iter()
                 .any(|part| answer.expr.contains(part))
-                && ["missing", "optional.none"].contains(&&*class(answer))
+                && (["missing", "optional.none"].contains(&&*class(answer))
+                    || answer.v == "optional.none() dereference")
                 && here != "compile-err"
         },
     },
@@ -232,7 +233,11 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     },
     Difference {
         reason: "The time zone `Local` is the zone of the server, so it is refused.",
-        applies: |answer, here| answer.expr.contains("'Local'") && here == "eval-err",
+        applies: |answer, here| {
+            let variables = answer.variables.iter().map(|it| &it.expression);
+            let mut expressions = variables.chain([&answer.expr]);
+            expressions.any(|it| it.contains("'Local'")) && here == "eval-err"
+        },
     },
 ];
 
