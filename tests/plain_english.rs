@@ -189,6 +189,19 @@ fn comments_and_messages_have_no_unclear_words() {
 }
 
 #[test]
+fn rules_have_no_unclear_words() {
+    let mut found = Vec::new();
+    for file in files(&root().join("rules"), "yaml") {
+        let text = std::fs::read_to_string(&file).expect("the file must be readable");
+        for (number, line) in text.lines().enumerate() {
+            let place = format!("{}:{}", file.display(), number + 1);
+            found.extend(complaints(&place, &line.replace(['\'', '"'], " ")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
 fn the_checks_find_long_sentences_and_unclear_words() {
     let long = format!("One. {}end; short.", "word ".repeat(MOST_WORDS));
     let counts: Vec<usize> = sentences(&long)
