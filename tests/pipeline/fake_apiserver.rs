@@ -1,7 +1,7 @@
-//! A fake kube-apiserver for tests. It answers the requests that `ifo-apiserver` sends at its start
-//! as a kube-apiserver does. The test decides the answers to list and watch requests of other
-//! resources with a script. These answers can be invalid, so the fake writes HTTP/1.1 without a
-//! library. HTTP libraries do not send invalid messages.
+//! A fake kube-apiserver for tests. To the requests that `ifo-apiserver` sends when it starts, it
+//! returns correct answers. For the lists and watches of targets, the test has a script with the
+//! answers. These answers can be invalid. HTTP libraries do not send invalid messages, so the fake
+//! writes HTTP/1.1 without a library.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};

@@ -17,10 +17,10 @@ use std::time::Duration;
 /// acquires the Lease. Meanwhile, a replica that has all changes can acquire the Lease.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
-/// The number of retry periods that replace [`ADDITIONAL_WAIT`] if no other replica copied the
-/// leader's index at the leader's last write of the Lease. Another replica may have copied the
-/// index earlier, and may still have all changes. It reads the Lease once per retry period, so it
-/// can acquire the Lease during this wait.
+/// The additional wait, in retry periods, if no other replica was copying the leader's index when
+/// the leader last wrote the Lease. In this case, [`ADDITIONAL_WAIT`] is not used. A replica that
+/// stopped copying before this write can still have all changes. Each replica reads the Lease once
+/// per retry period, so such a replica can acquire the Lease during this wait.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -94,8 +94,8 @@ impl<S: LeaseStore> Election<S> {
                 .as_ref()
                 .is_some_and(|it| self.is_own_term(&it.term));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // The renewal time comes from the clock of this node: an earlier container of this Pod
-        // wrote it, and a Pod never moves to another node.
+        // If the term is this Pod's own, an earlier container of this Pod wrote the renewal time. A
+        // Pod never moves to another node, so the renewal time comes from the clock of this node.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.validity(record)

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// other seeds.
 const SEEDS: std::ops::Range<u64> = 0..60;
 
-/// The time after the last failure within which a replica must lead again. These times can follow
-/// each other:
+/// The time after the last failure within which a replica must lead again. It is longer than
+/// the sum of the following times:
 ///
 /// - up to 8 s until the Lease of a leader that is cut off expires
 /// - up to 10 s for which a replica that lacks changes of this leader waits

@@ -1,5 +1,5 @@
-//! Tests writes of a status that name a resourceVersion. The cluster refuses such a write if the
-//! rule set has another resourceVersion. The tests choose the resourceVersion in the simulated
+//! Tests how the controller writes the status of a rule set. Each write contains a resourceVersion.
+//! The cluster refuses the write if the rule set has another resourceVersion. The tests choose the resourceVersion in the simulated
 //! cluster, and the time at which the controller receives each event.
 
 use super::*;
