@@ -4,11 +4,11 @@
 //! stored inputs.
 
 /// A fuzz target, which checks one input.
-pub type Target = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All fuzz targets, each with its name. The binary in `fuzz/targets` and the folder in
 /// `fuzz/corpus` have the same name.
-pub const TARGETS: &[(&str, Target)] = &[
+pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),
     ("expression", ifo_cel::fuzzing::expression),

@@ -120,8 +120,8 @@ pub struct IndexSample {
     pub rule_sets: BTreeMap<&'static str, i64>,
     /// Number of records of completed operations.
     pub records: usize,
-    /// Rule set, operation and usual duration for each baseline of all namespaces. Empty on a
-    /// follower.
+    /// Rule set, operation and usual duration for each baseline that covers all namespaces. Empty
+    /// on a follower.
     pub baselines: Vec<(Arc<str>, Arc<str>, UsualDuration)>,
 }
 
@@ -159,7 +159,7 @@ metrics! {
             "ifo_certificate_expiry_seconds", "Seconds until the serving certificate expires";
         trust_shared: Gauge =
             "ifo_front_proxy_trust_shared",
-            "1 if every client certificate of a CA can claim any user and group";
+            "1 if clients and the front proxy share a CA, so that its clients can claim any user and group";
         leader: Gauge = "ifo_leader", "1 if this replica leads";
         mirror_lag: FloatGauge =
             "ifo_mirror_lag_seconds",
@@ -242,7 +242,7 @@ impl Metrics {
     }
 
     /// Returns `value`, or `other` if this label already has [`MAX_VALUES`] values.
-    fn bound(&self, label: &'static str, value: &str) -> (&'static str, String) {
+    fn bounded_label(&self, label: &'static str, value: &str) -> (&'static str, String) {
         let mut label_values = self
             .label_values
             .lock()
@@ -259,15 +259,15 @@ impl Metrics {
 
     fn operation_labels(&self, component: &str, operation: &str) -> SeriesLabels {
         vec![
-            self.bound("component", component),
-            self.bound("operation", operation),
+            self.bounded_label("component", component),
+            self.bounded_label("operation", operation),
         ]
     }
 
     /// Returns the counter of the watch events and list items of `target`. The feed keeps the
     /// counter, because looking up the counter costs more than incrementing it.
     pub fn feed_events(&self, target: &str) -> Counter {
-        let labels = vec![self.bound("target", target)];
+        let labels = vec![self.bounded_label("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()
     }
 
@@ -275,13 +275,13 @@ impl Metrics {
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
-            .get_or_create(&vec![self.bound("target", target)])
+            .get_or_create(&vec![self.bounded_label("target", target)])
             .inc();
     }
 
     /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`.
     pub fn feed_state(&self, target: &str, state: &'static str) {
-        let (label, target) = self.bound("target", target);
+        let (label, target) = self.bounded_label("target", target);
         let mut states = self
             .feed_states
             .lock()
@@ -311,8 +311,8 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 
-    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if every client certificate of a CA
-    /// can claim any user and group.
+    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if a CA issues certificates both for
+    /// clients and for the front proxy. Then each client of this CA can claim any user and group.
     pub fn front_proxy_trust_shared(&self, shared: bool) {
         self.server.trust_shared.set(shared.into());
     }
@@ -344,7 +344,7 @@ impl Metrics {
 
     /// Encodes all metrics as OpenMetrics text, which Prometheus reads.
     pub fn render(&self) -> String {
-        self.read_gauges();
+        self.update_gauges();
         let mut text = String::new();
         // Writing to a String cannot fail, and all our values can be encoded.
         let _ = encode(&mut text, &self.registry);
@@ -352,7 +352,7 @@ impl Metrics {
     }
 
     #[allow(clippy::cast_precision_loss)] // seconds and bytes, far below 2^52
-    fn read_gauges(&self) {
+    fn update_gauges(&self) {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
         self.server.operations.clear();
         self.server.oldest.clear();
@@ -402,8 +402,8 @@ impl Metrics {
 impl Meter for Metrics {
     fn evaluation_failed(&self, rule_set: &str, operation: &str) {
         let labels = vec![
-            self.bound("ruleset", rule_set),
-            self.bound("operation", operation),
+            self.bounded_label("ruleset", rule_set),
+            self.bounded_label("operation", operation),
         ];
         self.server.evaluation_failures.get_or_create(&labels).inc();
     }
@@ -428,7 +428,10 @@ impl Meter for Metrics {
             .duration
             .get_or_create(&labels)
             .observe(duration.as_secs_f64());
-        labels.extend([("state", state.to_owned()), self.bound("reason", reason)]);
+        labels.extend([
+            ("state", state.to_owned()),
+            self.bounded_label("reason", reason),
+        ]);
         self.server.completed.get_or_create(&labels).inc();
     }
 }

@@ -1,6 +1,6 @@
-//! Tests of the index, which has the operations in memory and their latest changes. One test lists
-//! and watches while another thread writes at full speed. A property test compares the index with a
-//! simple model after random sequences of writes.
+//! Tests of the index, which keeps the operations and their latest changes in memory. One test
+//! lists and watches while another thread writes at full speed. A property test compares the index
+//! with a simple model after random sequences of writes.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -226,9 +226,9 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// Returns the writes for which the index must publish a change. If a write does not change its
-    /// object, the index usually publishes nothing. If the index copies the index of a leader
-    /// (`mirror`), it publishes a change for each write.
+    /// Returns the writes for which the index must publish a change. The deletion of an absent
+    /// object never publishes a change. If a write would leave its object the same, it publishes a
+    /// change only if the index copies the index of a leader (`mirror`).
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();

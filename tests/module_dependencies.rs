@@ -118,15 +118,7 @@ fn type_names_are_unique_in_the_workspace() {
         let mut parts = path.iter().filter_map(|part| part.to_str());
         let is_program = parts.all(|part| {
             let name = part.strip_suffix(".rs").unwrap_or(part);
-            let others = [
-                "tests",
-                "testing",
-                "fuzzing",
-                "simulation",
-                "benches",
-                "examples",
-                "target",
-            ];
+            let others = ["tests", "testing", "benches", "target"];
             !others.contains(&name) && !name.ends_with("_tests")
         });
         if is_program {

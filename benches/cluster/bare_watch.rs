@@ -36,7 +36,7 @@ impl BareWatch {
     }
 
     /// Returns the user and system time of all threads of the process so far.
-    pub fn processor(&self) -> anyhow::Result<Duration> {
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
         processor_of(self.0.id())
     }
 }

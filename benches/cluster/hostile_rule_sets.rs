@@ -59,7 +59,7 @@ pub async fn measure_effect(bench: &Bench, server: &MeasuredServer) -> anyhow::R
             });
             bench.api.apply(&path(number), &rules.to_string()).await?;
         }
-        let before = server.processor()?;
+        let before = server.processor_time()?;
         let latencies = bench.load_with_watches(Load::StatusChange).await?;
         println!("with {HOSTILE} hostile rule sets:");
         server.print_processor("updates", before, bench.rate * bench.seconds)?;

@@ -25,16 +25,17 @@ pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     create_copies(api, &operations).await?;
     for (name, accept) in [("JSON", JSON), ("Table", TABLE)] {
         let (mut ours, mut theirs) = ((Duration::MAX, 0), (Duration::MAX, 0));
-        let before = server.processor()?;
+        let before = server.processor_time()?;
         for _ in 0..TIMES {
             ours = ours.min(time_list(&direct, &operations, accept).await?);
             let cached = format!("{COPIES}?resourceVersion=0");
             theirs = theirs.min(time_list(api, &cached, accept).await?);
         }
-        let processor = server.processor_since(before)? / u32::try_from(TIMES)?;
+        let processor = server.processor_time_since(before)? / u32::try_from(TIMES)?;
         println!(
-            "list as {name}: {:.1?} for {} bytes here ({processor:.1?} of processor time), \
-             {:.1?} for {} bytes from the kube-apiserver's cache: {:.1} times as fast",
+            "list as {name}: operations: {:.1?} for {} bytes ({processor:.1?} of processor time); \
+             custom resources from the kube-apiserver's cache: {:.1?} for {} bytes; \
+             operations are {:.1} times as fast",
             ours.0,
             ours.1,
             theirs.0,

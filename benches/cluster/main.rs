@@ -175,10 +175,10 @@ impl Bench {
     async fn measure_loads(&self, server: &MeasuredServer) -> anyhow::Result<()> {
         let bare = BareWatch::start(&self.api.kubeconfig)?;
         tokio::time::sleep(SETTLE).await;
-        let (before, bare_before) = (server.processor()?, bare.processor()?);
+        let (before, bare_before) = (server.processor_time()?, bare.processor_time()?);
         let events = self.load(Load::Heartbeat, None).await?;
-        let own = server.processor_since(before)?;
-        let bare = bare.processor()?.saturating_sub(bare_before);
+        let own = server.processor_time_since(before)?;
+        let bare = bare.processor_time()?.saturating_sub(bare_before);
         let each = u32::try_from(events)?;
         println!(
             "processor time for each of {events} heartbeats: {:.1?}; a bare watch {:.1?}; {:.2} times",
@@ -186,7 +186,7 @@ impl Bench {
             bare / each,
             own.as_secs_f64() / bare.as_secs_f64()
         );
-        let before = server.processor()?;
+        let before = server.processor_time()?;
         let latencies = self.load_with_watches(Load::StatusChange).await?;
         let events = self.rate * self.seconds;
         server.print_processor(

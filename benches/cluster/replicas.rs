@@ -37,7 +37,7 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
         print_memory("without operations", &leader, &followers)?;
         let replicas = || std::iter::once(&leader).chain(&followers);
         let before: Vec<Duration> = replicas()
-            .map(MeasuredServer::processor)
+            .map(MeasuredServer::processor_time)
             .collect::<Result<_, _>>()?;
         let events = bench.load(Load::StatusChange, None).await?;
         tokio::time::sleep(SETTLE).await;
@@ -82,7 +82,7 @@ async fn measure_reads(
     ] {
         let direct = server.direct(api).await?;
         direct.get(path).await?;
-        let before = (leader.processor()?, follower.processor()?);
+        let before = (leader.processor_time()?, follower.processor_time()?);
         let mut times = Vec::with_capacity(READS);
         for _ in 0..READS {
             let start = Instant::now();
@@ -91,8 +91,8 @@ async fn measure_reads(
         }
         let each = u32::try_from(READS)?;
         let (of_leader, of_follower) = (
-            leader.processor_since(before.0)? / each,
-            follower.processor_since(before.1)? / each,
+            leader.processor_time_since(before.0)? / each,
+            follower.processor_time_since(before.1)? / each,
         );
         let p50 = percentile(times.iter().copied(), 50);
         let p99 = percentile(times.into_iter(), 99);

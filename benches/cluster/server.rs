@@ -163,14 +163,14 @@ impl MeasuredServer {
     }
 
     /// Returns the user and system time of all threads of the process so far.
-    pub fn processor(&self) -> anyhow::Result<Duration> {
+    pub fn processor_time(&self) -> anyhow::Result<Duration> {
         processor_of(self.child.id())
     }
 
     /// Returns the processor time since `before`.
-    pub fn processor_since(&self, before: Duration) -> anyhow::Result<Duration> {
+    pub fn processor_time_since(&self, before: Duration) -> anyhow::Result<Duration> {
         // Threads that have ended are no longer counted, so the difference can be negative.
-        Ok(self.processor()?.saturating_sub(before))
+        Ok(self.processor_time()?.saturating_sub(before))
     }
 
     pub fn print_processor(
@@ -179,7 +179,7 @@ impl MeasuredServer {
         before: Duration,
         events: usize,
     ) -> anyhow::Result<()> {
-        let each = self.processor_since(before)? / u32::try_from(events)?;
+        let each = self.processor_time_since(before)? / u32::try_from(events)?;
         println!("processor time for each of {events} {what}: {each:.1?}");
         Ok(())
     }

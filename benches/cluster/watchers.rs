@@ -61,7 +61,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
         }
     }
     println!("{} watchers: {}", watches.len(), server.memory()?);
-    let before = server.processor()?;
+    let before = server.processor_time()?;
     let mut tick = tokio::time::interval(Duration::from_secs(1) / RATE);
     for n in 0..CHANGES {
         tick.tick().await;
@@ -69,7 +69,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
         bench.api.set(0, status, n).await?;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let processor = server.processor_since(before)?;
+    let processor = server.processor_time_since(before)?;
     let sightings = sightings.lock().expect("no watcher panics");
     let complete: Vec<_> = sightings
         .values()

@@ -140,7 +140,7 @@ impl App {
         let member = replicate::Replica {
             pod: election.pod_uid.clone(),
             address: own.clone(),
-            is_mirrored: Arc::new(move || replica_status.is_mirrored()),
+            is_index_copied: Arc::new(move || replica_status.is_index_copied()),
             head: Arc::new(move || reader.head()),
             in_sync: synced.clone(),
             may_begin: begins,
@@ -220,7 +220,7 @@ impl LeaderSetup {
             self.metrics.clone(),
         );
         super::spawn(&mut term.last, "baselines", store.run(term.ending.clone()));
-        let settled = watch::Sender::new(None);
+        let unread_rule_sets = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();
             let at_stop = if serve.election.is_some() {
@@ -228,8 +228,15 @@ impl LeaderSetup {
             } else {
                 AtStop::WriteAll
             };
-            let settled = settled.subscribe();
-            term.persist(common, connection, API_SERVICE, metrics, at_stop, settled);
+            let unread_rule_sets = unread_rule_sets.subscribe();
+            term.persist(
+                common,
+                connection,
+                API_SERVICE,
+                metrics,
+                at_stop,
+                unread_rule_sets,
+            );
         }
         PipelineInput {
             restored: restore_operations(term, common, serve, client.clone(), namespaces),
@@ -241,7 +248,7 @@ impl LeaderSetup {
                 common.requeue,
                 self.metrics.clone(),
             )),
-            settled,
+            unread_rule_sets,
         }
     }
 }

@@ -214,7 +214,7 @@ fn pipeline_input<S: Feed + Resolve>(
             .map(move |event| stored.store_event(event))
             .boxed(),
         status,
-        settled: watch::Sender::new(None),
+        unread_rule_sets: watch::Sender::new(None),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) struct PipelineInput {
     /// The value is `None` until every target has been read in this leadership term, or has failed
     /// to be read. After that, the value contains the rule sets whose targets are not up to date.
     /// If the index does not contain an operation of any other rule set, the operation has ended.
-    pub(super) settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    pub(super) unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
 /// The values from which detection is started in each leadership term.
@@ -139,15 +139,15 @@ impl DetectionSetup {
             (catching_up, unread),
             term.tracker.clone(),
             self.health.clone(),
-            origin.settled,
+            origin.unread_rule_sets,
             common.sync_timeout,
         );
         term.start_task("first sync", synced);
     }
 }
 
-/// Decides when operations are served for the first time in a leadership term, and keeps `settled`
-/// up to date. Never ends.
+/// Decides when operations are served for the first time in a leadership term, and keeps
+/// `unread_rule_sets` up to date. Never ends.
 ///
 /// Operations are served when all of these conditions are met:
 ///
@@ -166,7 +166,7 @@ async fn first_sync(
     ),
     tracker: mpsc::Sender<Message>,
     health: Arc<Health>,
-    settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
     // The sender is dropped only if the process is stopping.
@@ -191,7 +191,7 @@ async fn first_sync(
         let unread_now = unread.borrow_and_update().clone();
         flush(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
-            settled.send_replace(Some(unread_now));
+            unread_rule_sets.send_replace(Some(unread_now));
         }
         let changed = tokio::select! {
             changed = caught_up.changed() => changed,

@@ -26,7 +26,7 @@ impl LeaderTerm {
         service: &str,
         metrics: Arc<PersistenceMetrics>,
         at_stop: AtStop,
-        settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+        unread_rule_sets: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     ) {
         let (verdict, verdicts) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {
@@ -44,7 +44,7 @@ impl LeaderTerm {
                 retain_max: common.retain_max,
             },
             metrics,
-            settled,
+            unread_rule_sets,
             stop: self.ending.clone(),
             at_stop,
             verdict,

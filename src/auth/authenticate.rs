@@ -64,7 +64,7 @@ impl ClusterAuthenticator {
             let trust = self.trust.load();
             let verdict = trust.verdict(peer);
             if verdict.is_proxy
-                && let Some(names) = trust.headers()
+                && let Some(names) = trust.user_headers()
                 && let Some(user) = names.user(headers)?
             {
                 return Ok(Some(user));
@@ -132,7 +132,7 @@ impl Authenticate for ClusterAuthenticator {
     ) -> BoxFuture<'a, Result<User, Unauthenticated>> {
         Box::pin(async move {
             let user = self.find_user(peer, headers).await?;
-            Ok(user.map_or_else(anonymous, in_authenticated))
+            Ok(user.map_or_else(anonymous, with_authenticated_group))
         })
     }
 
@@ -159,7 +159,7 @@ pub(super) fn anonymous() -> User {
 
 /// Adds the group `system:authenticated` to a user. Does not change the anonymous user, and users
 /// who already have this group or the group `system:unauthenticated`.
-fn in_authenticated(mut user: User) -> User {
+fn with_authenticated_group(mut user: User) -> User {
     let is_present =
         |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
     if user.name != ANONYMOUS_USER && !user.groups.iter().any(is_present) {

@@ -270,7 +270,7 @@ impl Trust {
     }
 
     /// Returns the names of the headers in which the front proxy names users.
-    pub(super) fn headers(&self) -> Option<&UserHeaders> {
+    pub(super) fn user_headers(&self) -> Option<&UserHeaders> {
         self.proxy.as_ref().map(|proxy| &proxy.headers)
     }
 }

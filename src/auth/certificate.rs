@@ -40,7 +40,7 @@ pub(super) struct Authorities {
 struct KnownAuthority {
     der: CertificateDer<'static>,
     /// The times at which the certificate is valid, in seconds since 1970.
-    validity: RangeInclusive<i64>,
+    validity_period: RangeInclusive<i64>,
 }
 
 impl std::fmt::Debug for Authorities {
@@ -63,11 +63,14 @@ impl Authorities {
             let (_, parsed) = X509Certificate::from_der(&der)
                 .map_err(|error| format!("certificate {nth}: {error}"))?;
             let validity = parsed.validity();
-            let validity = validity.not_before.timestamp()..=validity.not_after.timestamp();
+            let validity_period = validity.not_before.timestamp()..=validity.not_after.timestamp();
             RootCertStore::empty()
                 .add(der.clone())
                 .map_err(|error| format!("certificate {nth}: {error}"))?;
-            known.push(KnownAuthority { der, validity });
+            known.push(KnownAuthority {
+                der,
+                validity_period,
+            });
         }
         if known.is_empty() {
             return Err("no certificate in it".to_owned());
@@ -87,9 +90,13 @@ impl Authorities {
         let mut roots = RootCertStore::empty();
         let now = UnixTime::now();
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        for KnownAuthority { der, validity } in &self.known {
-            // webpki does not check the validity period of a trust anchor, but Go does.
-            if validity.contains(&seconds) {
+        for KnownAuthority {
+            der,
+            validity_period,
+        } in &self.known
+        {
+            // webpki does not check the validity_period period of a trust anchor, but Go does.
+            if validity_period.contains(&seconds) {
                 // `add` cannot fail here, because `from_pem` has already added this certificate to
                 // a store.
                 let _ = roots.add(der.clone());

@@ -33,7 +33,7 @@ const EXPECTED_CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const EXPECTED_PERSISTENCE: &str = "expected crs or off";
 const EXPECTED_ADDRESS: &str = "expected an IP address";
 const EXPECTED_HOST_PORT: &str = "expected HOST:PORT";
-const EXPECTED_ADVERTISE: &str = "expected HOST:PORT with --leader-elect, because POD_IP, from which the default is derived, is not set";
+const EXPECTED_ADVERTISE: &str = "expected HOST:PORT. With --leader-elect, an address is required, because POD_IP is not set and there is no default without it";
 const EXPECTED_BOOL: &str = "expected true or false";
 const EXPECTED_NAMESPACE: &str =
     "expected the name of a namespace (lower-case letters, digits and '-')";
@@ -43,7 +43,7 @@ pub(super) fn election(
     flags: &ServeFlags,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Box<ElectionConfig>>, ConfigError> {
-    let flags_of = [
+    let lease_flags = [
         (
             "--leader-elect-lease-duration",
             &flags.leader_elect_lease_duration,
@@ -58,7 +58,7 @@ pub(super) fn election(
         ),
     ];
     let mut periods = [Duration::ZERO; 3];
-    for (period, (name, value)) in periods.iter_mut().zip(flags_of) {
+    for (period, (name, value)) in periods.iter_mut().zip(lease_flags) {
         *period = duration::parse(value)
             .filter(|period| *period <= MAX_DURATION)
             .ok_or_else(|| ConfigError::new(name, value, EXPECTED_POSITIVE))?;
@@ -70,7 +70,7 @@ pub(super) fn election(
         retry_period,
     };
     timing.check().map_err(|(flag, accepted)| {
-        let given = flags_of.iter().find(|(name, _)| *name == flag);
+        let given = lease_flags.iter().find(|(name, _)| *name == flag);
         ConfigError::new(flag, given.map_or("", |(_, value)| value), accepted)
     })?;
     let address = flags.advertise_address.as_deref();

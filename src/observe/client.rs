@@ -41,16 +41,16 @@ use std::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-/// Maximum number of watches on one connection. A kube-apiserver allows 100 concurrent streams. The
-/// other 20 streams are a reserve for watches that are ending.
+/// Maximum number of watches on one connection. A kube-apiserver allows 100 concurrent streams on a
+/// connection. The other 20 streams are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;
 
 /// HTTP/2 window of one stream in bytes. This is the amount of data that the server may send before
 /// the reader has read it. With a round trip of 1 ms, the window allows 64 MB/s.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// HTTP/2 window of a connection in bytes. It covers the windows of all streams, so that one slow
-/// reader does not block the other streams.
+/// HTTP/2 window of a connection in bytes. It covers the windows of all watches, so that one slow
+/// reader does not block the other watches.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 
 /// Read buffer of an HTTP/1.1 connection in bytes. `kubectl proxy` and some load balancers use
@@ -72,7 +72,8 @@ pub struct ConnectOptions {
     /// The kubeconfig. If it is `None`, the file in the variable `KUBECONFIG` or `~/.kube/config`
     /// is used. If this file cannot be read, the Pod's service account is used.
     pub kubeconfig: Option<PathBuf>,
-    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). Watches have no limit.
+    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). It does not apply to
+    /// watches.
     pub api_timeout: Duration,
 }
 
@@ -100,14 +101,16 @@ pub enum ConnectError {
     },
 }
 
-/// A connection to a cluster: clients with the same address and credentials. Clones are cheap.
+/// The access to a cluster: clients with the same address and credentials. Clones are cheap.
 #[derive(Clone)]
 pub struct Connection {
-    /// The client for all requests. Only the watches of feeds use other clients.
-    /// [`ConnectOptions::api_timeout`] limits each request that is not a watch.
+    /// The client for ordinary requests. Each client for watches, and each client without retries,
+    /// has a connection of its own. [`ConnectOptions::api_timeout`] limits each request that is not
+    /// a watch.
     pub client: Client,
-    /// The address and the credentials, for a client of another server that accepts the same
-    /// credentials. `None` if the connection was created by [`Connection::through`].
+    /// The address of the kube-apiserver, and the credentials. The mirror uses the credentials for
+    /// the leader, because the leader accepts the same ones. `None` if the connection was created
+    /// by [`Connection::through`].
     pub config: Option<Config>,
     watch_clients: Arc<WatchClients>,
 }
@@ -120,8 +123,8 @@ struct WatchClients {
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// The permission to run one watch on a client. When the permission is dropped, another watch can
-/// use the client.
+/// The permission to run one of the [`WATCHES_PER_CONNECTION`] watches of a client. When the
+/// permission is dropped, another watch can take its place.
 pub(super) struct WatchPermit {
     pub(super) client: Client,
     _counter: Arc<()>,
@@ -134,8 +137,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Creates a connection that uses `client` for all requests. This is for servers that no
-    /// kubeconfig describes.
+    /// Creates a connection that uses `client` for all requests. The demo and the tests use it,
+    /// because no kubeconfig describes their servers.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -258,13 +261,14 @@ fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
         return Ok(None);
     };
     let found = Matcher::builder().all(proxy).build().intercept(server);
-    // The error does not contain the address, because the address may contain a password.
-    let found = found.ok_or("the address of the proxy is no URL of one")?;
+    // This error does not contain the address, because the address may contain a password.
+    // `found.uri()` below contains no password.
+    let found = found.ok_or("the address of the proxy is not a valid URL")?;
     if found.uri().scheme_str() == Some("http") {
         return Ok(Some(found));
     }
     Err(format!(
-        "the proxy {} is not an http:// one; others are not supported",
+        "the address of the proxy is {}, but only proxies with an http:// address are supported",
         found.uri()
     ))
 }
@@ -314,10 +318,10 @@ impl ClientLayers {
     {
         let calls = self.client(connector.clone(), true);
         let config = Some(self.config.clone());
-        let permit = move || self.client(connector.clone(), false);
+        let make = move || self.client(connector.clone(), false);
         Connection {
             config,
-            ..Connection::new(calls, Box::new(permit))
+            ..Connection::new(calls, Box::new(make))
         }
     }
 
@@ -444,8 +448,8 @@ mod tests {
         let path = dir.path().join("config");
         std::fs::write(&path, kubeconfig(&server, "")).unwrap();
         let connection = connect(&options(&path)).await.unwrap();
-        let permit = connection.watch_client();
-        for client in [&connection.client, &permit.client] {
+        let make = connection.watch_client();
+        for client in [&connection.client, &make.client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
             let (response, received) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();

@@ -54,15 +54,16 @@ const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// If the server has not answered a request after this time, the feed reports an interruption, and
 /// continues to wait.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
+const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
 /// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
 
-/// The feed keeps the object of the last event if the object has at most this number of bytes. When
-/// the watch ends, the next watch continues from the resourceVersion of this object. The feed reads
-/// the resourceVersion of a larger object at once, and does not keep the object.
+/// When a watch ends, the next watch continues from the resourceVersion of the last object. The
+/// feed keeps this object if it has at most this number of bytes, and decodes its resourceVersion
+/// only when the watch ends. If the object is larger, the feed decodes the resourceVersion when the
+/// object arrives, and does not keep the object.
 const KEPT_BUFFER: usize = 16 << 10;
 
 /// Maximum delay before the next attempt if the server cannot be reached. It is shorter than the
@@ -165,9 +166,9 @@ impl WatchTask {
                     self.backoff.next(cap).max(retry_after.unwrap_or_default())
                 }
             };
-            if self.synced && wait > OPEN_TIMEOUT {
+            if self.synced && wait > INTERRUPTION_REPORT_DELAY {
                 self.lost(GapReason::Unreachable(
-                    "the server ends every watch at once".into(),
+                    "the server ends each watch as soon as it is opened".into(),
                 ))
                 .await;
             }
@@ -184,7 +185,7 @@ impl WatchTask {
         if self.version.is_none() {
             self.metrics.feed_state(&self.target, "listing");
             if self.watch_list {
-                match self.watch_state(client).await {
+                match self.read_watch_list(client).await {
                     WatchEnd::NoWatchList { for_good } => {
                         debug!(source = %self.source, "the server does not support WatchList; listing");
                         self.forget_version();
@@ -201,7 +202,7 @@ impl WatchTask {
     }
 
     /// Reads all objects and then their changes with one `WatchList` request (KEP-3157).
-    async fn watch_state(&mut self, client: &kube::Client) -> WatchEnd {
+    async fn read_watch_list(&mut self, client: &kube::Client) -> WatchEnd {
         match self
             .open(
                 client,
@@ -241,13 +242,13 @@ impl WatchTask {
     }
 
     /// Sends a request and returns the body of the answer. If the answer takes longer than
-    /// [`OPEN_TIMEOUT`], reports an interruption and continues to wait.
+    /// [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to wait.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = requests_and_failures::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = requests_and_failures::send(client, request);
         tokio::pin!(answer);
         if self.synced {
-            if let Ok(answer) = timeout(OPEN_TIMEOUT, &mut answer).await {
+            if let Ok(answer) = timeout(INTERRUPTION_REPORT_DELAY, &mut answer).await {
                 return answer.map(http::Response::into_body);
             }
             self.lost(GapReason::Unreachable("no answer yet".into()))
@@ -276,9 +277,9 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
-                    // For a large object, the line holds a permit of the budget for read bytes, and
-                    // the event holds the same permit. The line is dropped here, so that the permit
-                    // is released as soon as the event is dropped.
+                    // The bytes of a large line are counted in the budget for read bytes until both
+                    // the line and the event are dropped. The line is dropped here, so that only
+                    // the event decides how long the bytes are counted.
                     drop(line);
                     match decoded {
                         Ok(event) => {
@@ -288,8 +289,8 @@ impl WatchTask {
                             }
                             continue;
                         }
-                        // The object in this line is unknown, so the initial state would lack it. A
-                        // list may return the object.
+                        // The line is so long that not even the name of its object can be decoded.
+                        // So the initial state would lack this object. A list may return it.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
@@ -342,8 +343,8 @@ impl WatchTask {
             WatchLine::Error(status) => {
                 return Err(requests_and_failures::refusal(status.code, &status, None).into());
             }
-            // A periodic bookmark before the end of the state shows that the server does not
-            // support `sendInitialEvents`.
+            // A periodic bookmark before the end of the initial objects shows that the server does
+            // not support `sendInitialEvents`.
             WatchLine::Bookmark {
                 initial_end: false, ..
             } if *initial => {

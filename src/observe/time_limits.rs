@@ -1,9 +1,9 @@
 //! Limits the time for opening a connection ([`ConnectWithin`]) and for each request
 //! ([`TimeLimited`]).
 //!
-//! A request must be complete within its limit, including its answer, even if the server hangs. A
-//! watch has no limit here, because a watch lasts for minutes. The code that reads a watch has its
-//! own timeout for a silent server.
+//! If the answer to a request is not complete within the limit, the request fails, for example
+//! because the server hangs. A watch has no limit here, because a watch lasts for minutes. The code
+//! that reads a watch has its own timeout for a silent server.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -65,7 +65,7 @@ where
     S::Error: Into<BoxError>,
     S::Future: Send + 'static,
 {
-    type Response = Response<Deadline<B>>;
+    type Response = Response<BodyWithDeadline<B>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -86,11 +86,11 @@ where
         Box::pin(async move {
             let Some(limit) = limit else {
                 let response = calling.await.map_err(Into::into)?;
-                return Ok(response.map(|body| Deadline { body, limit: None }));
+                return Ok(response.map(|body| BodyWithDeadline { body, limit: None }));
             };
             let until = Instant::now() + limit;
             match timeout_at(until, calling).await {
-                Ok(response) => Ok(response.map_err(Into::into)?.map(|body| Deadline {
+                Ok(response) => Ok(response.map_err(Into::into)?.map(|body| BodyWithDeadline {
                     body,
                     limit: Some((limit, Box::pin(sleep_until(until)))),
                 })),
@@ -116,12 +116,12 @@ fn is_watch(uri: &Uri) -> bool {
 
 /// A body that fails if it is not complete before a deadline.
 #[derive(Debug)]
-pub(super) struct Deadline<B> {
+pub(super) struct BodyWithDeadline<B> {
     body: B,
     limit: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
-impl<B> http_body::Body for Deadline<B>
+impl<B> http_body::Body for BodyWithDeadline<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,

@@ -46,8 +46,8 @@ const UID_CHARACTERS: usize = 8;
 /// cluster-scoped. So the name of the custom resource also contains the first 8 hexadecimal digits
 /// of the operation's uid.
 ///
-/// The live name ends with 32 bits of another hash. Together with the 32 bits of the uid, the name
-/// distinguishes 2^64 operations.
+/// The live name ends with 32 bits of a hash, and the first 8 digits of the uid are 32 bits of
+/// another hash. So the name distinguishes 2^64 operations.
 fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
@@ -60,8 +60,8 @@ fn cr_name(live_name: &str, live_uid: &str) -> String {
         .chars()
         .take(MAX_NAME - UID_CHARACTERS - 1)
         .collect();
-    // The shortened name can end with a dot or a dash. A dash after a dot or a dash is not a valid
-    // name.
+    // The shortened name can end with a dot. A dash after a dot is not valid in a name. It can also
+    // end with a dash, which would give two dashes.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }
@@ -96,7 +96,7 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
         Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
     // A namespaced subject cannot own a cluster-scoped custom resource.
     if spec.subject.namespace.is_none() {
-        cr.metadata.owner_references = owners(&spec.subject);
+        cr.metadata.owner_references = owner_reference(&spec.subject);
     }
     let started = metadata.creation_timestamp.clone();
     cr.status = Some(copied!(status => persisted::InFlightOperationStatus {
@@ -139,7 +139,7 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
             creation_timestamp: Some(status.started.clone()),
             generation: Some(1),
             labels: own_labels(cr),
-            owner_references: owners(&spec.subject),
+            owner_references: owner_reference(&spec.subject),
             ..ObjectMeta::default()
         },
         spec: copied!(spec => live::Spec { operation rule_set component subject item work }),
@@ -226,10 +226,10 @@ fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet
     keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
-/// Returns the last time at which the namespace of an operation is known to have existed. For a
-/// completed operation, this is its end. For an active operation, this is its start or its last
-/// detection, whichever is later.
-pub(super) fn last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
+/// Returns the last time at which the subject of an operation is known to have existed: the end of
+/// a completed operation; the last detection of an active operation, or its start if the start is
+/// later. The subject's namespace existed then, too.
+pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
         Phase::Completed => status.completed.as_ref().map(|time| time.0),
@@ -285,7 +285,7 @@ pub(super) fn completed_cr(
 }
 
 /// Returns the owner reference to the subject. Returns None if the uid of the subject is unknown.
-fn owners(subject: &live::SubjectReference) -> Option<Vec<OwnerReference>> {
+fn owner_reference(subject: &live::SubjectReference) -> Option<Vec<OwnerReference>> {
     subject.uid.as_ref().map(|uid| {
         vec![OwnerReference {
             api_version: subject.api_version.clone(),

@@ -88,7 +88,7 @@ pub struct Persist {
     /// because the list failed or the watch is broken. Operations of these rule sets can be missing
     /// in the index. If an operation of any other rule set is missing in the index, the operation
     /// has ended.
-    pub settled: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+    pub unread_rule_sets: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// What happens to waiting writes when the task is stopped.
@@ -114,9 +114,9 @@ impl Persist {
     /// selects, within its time limit.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // If `settled` already has a value when this task starts, the value must count as a change.
-        // Otherwise the first comparison would not run.
-        self.settled.mark_changed();
+        // If the unread rule sets are already known when this task starts, they must count as a
+        // change. Otherwise the first comparison would not run.
+        self.unread_rule_sets.mark_changed();
         let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
         let mut requests = PendingRequests::new();
@@ -142,7 +142,7 @@ impl Persist {
                     continue;
                 }
                 Some(answer) = requests.next() => self.process_answer(answer, &mut queue, &mut monitor),
-                unread = wait_until_settled(&mut self.settled) => queue.settle(unread, Instant::now()),
+                unread = next_unread_rule_sets(&mut self.unread_rule_sets) => queue.set_unread_rule_sets(unread, Instant::now()),
                 () = self.stop.cancelled(), if stop_deadline.is_none() => {
                     // Queue the changes that were committed before the stop.
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
@@ -374,7 +374,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 /// resource, because the server never changes the custom resources of other clients.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = custom_resource_conversion::from_cr(cr)?;
-    let seen = custom_resource_conversion::last_seen(&live);
+    let seen = custom_resource_conversion::subject_last_seen(&live);
     let last_seen_in = live.spec.subject.namespace.zip(seen);
     let name = cr.metadata.name.as_deref()?;
     let mut rule_sets = live.status.detected_by;
@@ -394,14 +394,14 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
 
 /// Waits until the set of unread rule sets is published for the first time, or changes. Returns
 /// this set.
-async fn wait_until_settled(
-    settled: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+async fn next_unread_rule_sets(
+    unread_rule_sets: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
 ) -> Arc<UnreadRuleSets> {
     loop {
-        if settled.changed().await.is_err() {
+        if unread_rule_sets.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
-        if let Some(unread) = settled.borrow_and_update().clone() {
+        if let Some(unread) = unread_rule_sets.borrow_and_update().clone() {
             return unread;
         }
     }

@@ -17,7 +17,7 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub enum StoreFailure {
     /// The kube-apiserver does not serve the resource.
     #[error("the CRD is missing")]
-    Missing,
+    CrdMissing,
     /// This server lacks the right, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(RedactedFailure),
@@ -46,7 +46,7 @@ impl StoreFailure {
     /// Returns the value of the metrics label `reason`.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Missing => "missing",
+            Self::CrdMissing => "missing",
             Self::Forbidden(_) => "forbidden",
             Self::Gone | Self::Conflict(_) => "conflict",
             Self::Invalid(_) => "invalid",
@@ -97,7 +97,7 @@ impl StoreFailure {
             StatusCode::NOT_FOUND if names_object => Self::Gone,
             StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::Gone,
             // While the CRD is being deleted, the kube-apiserver answers creations with 405.
-            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::Missing,
+            StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::CrdMissing,
             StatusCode::FORBIDDEN => Self::Forbidden(why),
             // The kube-apiserver answers 410 if the continue token has expired.
             StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),

@@ -56,7 +56,7 @@ struct PersistFixture {
     writer: Writer,
     reader: IndexReader,
     fake: FakeCluster,
-    settled: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     retain: bool,
 }
 
@@ -95,7 +95,7 @@ impl PersistFixture {
             writer,
             reader,
             fake,
-            settled: watch::Sender::new(Some(Arc::default())),
+            unread_rule_sets: watch::Sender::new(Some(Arc::default())),
             retain,
         }
     }
@@ -120,7 +120,7 @@ impl PersistFixture {
                 retain_max: 100,
             },
             metrics: metrics.persistence(),
-            settled: self.settled.subscribe(),
+            unread_rule_sets: self.unread_rule_sets.subscribe(),
             stop: stop.clone(),
             at_stop,
             verdict: sender,
@@ -224,7 +224,7 @@ async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_
 #[tokio::test(start_paused = true)]
 async fn a_missing_crd_is_reported_and_checked_once_per_requeue_interval() {
     let mut fixture = PersistFixture::new(true);
-    fixture.fake.set_failure(Some(StoreFailure::Missing));
+    fixture.fake.set_failure(Some(StoreFailure::CrdMissing));
     let running = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
     fixture.sleep(599).await;
@@ -315,7 +315,7 @@ async fn operations_of_a_deleted_or_recreated_namespace_are_deleted_and_not_comp
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_detected_in_the_second_of_its_namespaces_creation_is_completed() {
+async fn an_operation_detected_in_the_same_second_as_the_creation_of_its_namespace_is_completed() {
     let mut fixture = PersistFixture::new(true);
     let previous = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
@@ -341,11 +341,13 @@ async fn custom_resources_of_unread_rule_sets_are_not_completed() {
         let names = names.iter().map(|name| (*name).to_owned());
         Some(Arc::new(names.collect()))
     };
-    fixture.settled.send_replace(unread(&["others", "rules"]));
+    fixture
+        .unread_rule_sets
+        .send_replace(unread(&["others", "rules"]));
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Active)]);
-    fixture.settled.send_replace(unread(&["others"]));
+    fixture.unread_rule_sets.send_replace(unread(&["others"]));
     fixture.sleep(30).await;
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
@@ -392,8 +394,8 @@ fn started_at(second: &str) -> Write {
 async fn a_settling_orphan_is_completed_with_its_last_detection_as_the_end() {
     let mut fixture = PersistFixture::new(true);
     let previous = fixture.start_leader();
-    let settled = json!({"state": "Settling", "lastDetected": "2026-01-02T03:04:06Z"});
-    fixture.commit([with_status(&operation("a", "Active"), &settled)]);
+    let settling = json!({"state": "Settling", "lastDetected": "2026-01-02T03:04:06Z"});
+    fixture.commit([with_status(&operation("a", "Active"), &settling)]);
     fixture.sleep(1).await;
     previous.task.abort();
     fixture.commit([delete("a"), started_at("2026-01-02T03:04:09Z")]);
@@ -436,7 +438,7 @@ async fn refused_writes_are_reported_once_and_delay_no_other_writes() {
         }
         assert!(
             (1..=2).contains(&changes_of_verdict),
-            "the verdict must change at most to Works and then to Fails"
+            "the verdict may change only twice: first to Works, then to Fails"
         );
         let fails = matches!(&*running.verdict.borrow(), PersistVerdict::Fails { .. });
         assert!(fails, "{refused}");
@@ -523,7 +525,8 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(1).await;
     previous.task.abort();
-    // The next leader does not know that the operation has ended. It continues the operation.
+    // The next leader does not know that the operation has ended. In its index, the operation is
+    // still active.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([with_status(&operation("a", "Active"), &message)]);
@@ -656,12 +659,13 @@ async fn labels_of_other_clients_stay_and_obsolete_labels_of_this_server_are_rem
     );
     assert_eq!(cr.metadata.uid, uid);
     assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
-    // These labels and fields cause no further write, not even after a restart.
-    let changes = fixture.verbs();
+    // The labels of other clients, and the removed progress and message, cause no further write,
+    // not even after a restart.
+    let requests = fixture.verbs();
     running.task.abort();
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
-    assert_eq!(fixture.verbs(), changes);
+    assert_eq!(fixture.verbs(), requests);
 }
 
 #[tokio::test(start_paused = true)]
@@ -690,8 +694,8 @@ async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_lab
     let before = fixture.verbs().len();
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
-    // The next leader does not know which of the labels this server has set. So it reads the custom
-    // resource, and patches it once.
+    // The next leader does not know which of the labels the previous leader has set. So it reads
+    // the custom resource, and patches it once.
     assert_eq!(fixture.verbs()[before..], ["get", "patch"]);
     assert_eq!(fixture.fake.only(), cr);
 }

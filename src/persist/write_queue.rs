@@ -156,7 +156,7 @@ pub(super) struct Queue {
     /// None until all targets have been listed. Then it contains the time at which this was
     /// reported, and the rule sets whose targets are unread now. Operations of these rule sets can
     /// be missing in the index.
-    settled: Option<(Instant, Arc<UnreadRuleSets>)>,
+    unread_rule_sets: Option<(Instant, Arc<UnreadRuleSets>)>,
     /// True if the last comparison skipped orphans. It skips an orphan whose operation may still be
     /// detected by an unread rule set.
     has_undecided_orphans: bool,
@@ -175,7 +175,7 @@ impl Queue {
             waiting: Default::default(),
             running: 0,
             compare_at: None,
-            settled: None,
+            unread_rule_sets: None,
             has_undecided_orphans: false,
             created: clock::now(),
             stopping: None,
@@ -197,7 +197,7 @@ impl Queue {
             .checked_sub(LONG_COMPLETED)
             .unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
-            && self.settled.is_none()
+            && self.unread_rule_sets.is_none()
             && !self.entries.contains_key(name)
             && entry
                 .facts()
@@ -238,10 +238,10 @@ impl Queue {
 
     /// Records that all targets have been listed, except the targets of the rule sets in `unread`.
     /// From now on, an orphan of any other rule set counts as an operation that has ended.
-    pub fn settle(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
-        let is_first = self.settled.is_none();
-        let since = self.settled.take().map_or(now, |(since, _)| since);
-        self.settled = Some((since, unread));
+    pub fn set_unread_rule_sets(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
+        let is_first = self.unread_rule_sets.is_none();
+        let since = self.unread_rule_sets.take().map_or(now, |(since, _)| since);
+        self.unread_rule_sets = Some((since, unread));
         if is_first {
             self.compare_at = Some(now);
             self.change_all(now, |_| {});
@@ -355,7 +355,7 @@ impl Queue {
     /// Processes a failure that concerns all objects, such as an unreachable kube-apiserver.
     fn process_general_failure(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
-            StoreFailure::Missing => {
+            StoreFailure::CrdMissing => {
                 // If the CRD was deleted, all custom resources were deleted with it. After the
                 // pause, the next step is a comparison.
                 for queued in self.entries.values_mut() {
@@ -413,13 +413,13 @@ impl Queue {
             // The next job is planned when the running job ends.
             return;
         }
-        let is_settled = self.settled.is_some();
+        let is_first_sync_complete = self.unread_rule_sets.is_some();
         let due = queued.plan(&self.settings, self.stopping, now);
         // If an operation changes while its write is due, the write keeps its due time. So frequent
         // changes do not delay the write.
         let waiting_since = queued.due.filter(|since| *since <= now);
         queued.due = due
-            .filter(|_| is_settled)
+            .filter(|_| is_first_sync_complete)
             .map(|due| waiting_since.unwrap_or(due));
         if let Some((index, at)) = queued.queue_position() {
             self.waiting[index].insert((at, name.clone()));

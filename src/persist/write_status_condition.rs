@@ -71,7 +71,7 @@ impl WriteMonitor {
             // Another client has changed or deleted the object. The next attempt reads the object
             // first, so this is not a failure of persistence.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
-            StoreFailure::Missing => ("CustomResourceDefinitionMissing", Duration::ZERO),
+            StoreFailure::CrdMissing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
             StoreFailure::Invalid(_) => ("Refused", FAILING_PERIOD),
             StoreFailure::Throttled(_) | StoreFailure::Unreachable(..) => {
@@ -223,7 +223,7 @@ mod tests {
         monitor.record_failure(&forbidden(), now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "Forbidden");
         monitor.record_success(|| true);
-        monitor.record_failure(&StoreFailure::Missing, now + FAILING_PERIOD * 2);
+        monitor.record_failure(&StoreFailure::CrdMissing, now + FAILING_PERIOD * 2);
         assert_eq!(reason(&verdict), "CustomResourceDefinitionMissing");
     }
 

@@ -81,7 +81,7 @@ pub struct Replica {
     /// The `HOST:PORT` at which other replicas connect to this one.
     pub address: String,
     /// Returns true if another replica currently copies this replica's index.
-    pub is_mirrored: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub is_index_copied: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was
     /// never filled.
     pub head: Arc<dyn Fn() -> Rv + Send + Sync>,
@@ -129,7 +129,7 @@ pub struct Election<S> {
     may_be_ours: bool,
     /// The last resourceVersion that this replica issued. It is set when this replica must release
     /// the Lease. From then on, this replica never leads again.
-    own_final_version: Option<Rv>,
+    final_version_at_stop: Option<Rv>,
     /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
     /// The last problem with the Lease that was logged. None after the problem is over.
@@ -190,7 +190,7 @@ impl<S: LeaseStore> Election<S> {
             leading: None,
             last_own_term: None,
             may_be_ours: true,
-            own_final_version: None,
+            final_version_at_stop: None,
             read_often_until: clock::boot(),
             logged_problem: None,
             logged_wait: None,
@@ -216,7 +216,7 @@ impl<S: LeaseStore> Election<S> {
                 }
                 ElectionEvent::Release(version) => {
                     self.end_leadership("it releases the Lease");
-                    self.own_final_version = Some(version);
+                    self.final_version_at_stop = Some(version);
                     self.publish(&role);
                 }
             }
@@ -258,7 +258,7 @@ impl<S: LeaseStore> Election<S> {
                 ElectionDecision::Create => self.create().await,
                 ElectionDecision::Acquire => self.acquire().await,
                 ElectionDecision::Release(version) => self.release(version).await,
-                ElectionDecision::Lose(reason) => {
+                ElectionDecision::StopLeading(reason) => {
                     self.end_leadership(reason);
                     return Ok(Duration::ZERO);
                 }
@@ -448,7 +448,7 @@ impl<S: LeaseStore> Election<S> {
             last: Some(leader.clone()),
             is_held: true,
             reserved: Some(reserved),
-            is_mirrored: (self.replica.is_mirrored)(),
+            is_index_copied: (self.replica.is_index_copied)(),
             duration: self.timing.lease_duration,
             acquired: Some(acquired.at),
             transitions: acquired.transitions,

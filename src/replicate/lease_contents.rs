@@ -58,7 +58,7 @@ pub(super) struct LeaseRecord {
     pub final_version: Option<Rv>,
     /// True if another replica copied the index of the last leader at the time of that leader's
     /// last renewal.
-    pub is_mirrored: bool,
+    pub is_index_copied: bool,
     /// The names of annotations with invalid values. These values are ignored.
     pub unusable: Vec<&'static str>,
 }
@@ -107,7 +107,7 @@ impl LeaseRecord {
                 .clamp(MIN_LEASE_DURATION, MAX_LEASE_DURATION),
             transitions: spec.lease_transitions.unwrap_or(0),
             reserved,
-            is_mirrored: annotations.get(MIRRORED).is_some_and(|it| it == "true"),
+            is_index_copied: annotations.get(MIRRORED).is_some_and(|it| it == "true"),
             unusable,
         }
     }
@@ -144,7 +144,7 @@ impl LeaseRecord {
             (ADDRESS, last.map(|leader| leader.address.clone())),
             (RESERVED, self.reserved.map(|rv| rv.to_string())),
             (FINAL, self.final_version.map(|rv| rv.to_string())),
-            (MIRRORED, self.is_mirrored.then(|| "true".to_owned())),
+            (MIRRORED, self.is_index_copied.then(|| "true".to_owned())),
             (LAST, name.filter(|_| !self.is_held)),
         ];
         for (key, value) in values {

@@ -83,8 +83,9 @@ impl Mirror {
         }
     }
 
-    /// Copies the index of `leader`. The future never completes. It can be dropped at any time.
-    /// Then the index of this replica equals the leader's index at some resourceVersion.
+    /// Copies the index of `leader`. The future never completes, but it can be dropped at any time:
+    /// at every await point, the index of this replica equals the leader's index at some
+    /// resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();

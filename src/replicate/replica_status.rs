@@ -288,7 +288,7 @@ impl ReplicaStatus {
     /// Returns true if another replica copies this replica's index. Such a replica sends a state
     /// query at least every 2 s. So the result is true if a state query has arrived in the last
     /// 6 s.
-    pub fn is_mirrored(&self) -> bool {
+    pub fn is_index_copied(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
     }

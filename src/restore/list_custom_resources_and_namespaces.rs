@@ -87,7 +87,7 @@ impl Retry {
     /// Waits until the next attempt. Returns `failure` if there must be no further attempt.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
-            StoreFailure::Missing | StoreFailure::Invalid(_) => true,
+            StoreFailure::CrdMissing | StoreFailure::Invalid(_) => true,
             StoreFailure::Forbidden(_) => {
                 let since = *self.refused_since.get_or_insert_with(Instant::now);
                 since.elapsed() >= REFUSAL_PERIOD

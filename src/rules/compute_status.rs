@@ -45,7 +45,7 @@ pub(super) struct RuleSetHealth<'a> {
     pub(super) unknown: Option<&'a str>,
     /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
-    pub(super) watch: Watch,
+    pub(super) watch: WatchState,
     /// Fields of the rule set that this server does not know.
     pub(super) unknown_fields: &'a [String],
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
@@ -54,7 +54,7 @@ pub(super) struct RuleSetHealth<'a> {
 
 /// The state of the feeds of a rule set, which are the watches of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Watch {
+pub(super) enum WatchState {
     /// A feed is not up to date yet.
     Pending,
     /// All feeds are up to date.
@@ -106,8 +106,8 @@ pub(super) fn compute(
         not_ready.get_or_insert(("InvalidTarget", message));
     }
     let failure = match (&health.watch, health.unknown) {
-        (Watch::Failed(message), _) => Some(message.clone()),
-        (Watch::Pending, Some(message)) => {
+        (WatchState::Failed(message), _) => Some(message.clone()),
+        (WatchState::Pending, Some(message)) => {
             Some(format!("discovery of {} failed: {message}", health.target))
         }
         _ => None,
@@ -116,7 +116,7 @@ pub(super) fn compute(
         conditions.add("WatchFailed", "True", "WatchFailed", &message);
         not_ready.get_or_insert(("WatchFailed", message));
     }
-    let watch_active = health.watch == Watch::Active && not_ready.is_none();
+    let watch_active = health.watch == WatchState::Active && not_ready.is_none();
     if let Ok(rule_set) = health.compiled {
         if rule_set.activity.is_throttled() {
             let (reason, message) = THROTTLED;

@@ -3,7 +3,7 @@
 //! and no clock.
 
 use super::StatusWrite;
-use super::compute_status::{self, RuleSetHealth, Watch};
+use super::compute_status::{self, RuleSetHealth, WatchState};
 use super::rule_set_states::{Facts, IdleReason, Report, Reported, RuleSetState};
 use super::status_cache::HeldStatus;
 use super::target_state::TrackedTarget;
@@ -222,14 +222,14 @@ impl Registry {
     pub(super) fn resolved(&mut self, gvr: &Arc<Gvr>, resolution: Resolution) -> bool {
         self.targets
             .get_mut(gvr)
-            .is_some_and(|target| target.resolved(resolution))
+            .is_some_and(|target| target.record_resolution(resolution))
     }
 
     /// Records the report of a feed. Returns true if the report changes the state.
     pub(super) fn feedback(&mut self, feedback: Feedback) -> bool {
         self.targets
             .get_mut(&feedback.source.target)
-            .is_some_and(|target| target.reported(feedback))
+            .is_some_and(|target| target.record_report(feedback))
     }
 
     /// Returns new rule books for the targets whose rule book has changed since the last call.
@@ -338,7 +338,7 @@ impl Registry {
                 unknown: target.and_then(TrackedTarget::unknown),
                 scoped_wrongly: !known.spec.namespaces.is_empty()
                     && target.is_some_and(TrackedTarget::is_cluster_scoped),
-                watch: target.map_or(Watch::Pending, |target| target.watch(name)),
+                watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
                 unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
                 missing_fields: self.missing_fields.as_deref(),
             };
@@ -399,13 +399,15 @@ impl RegisteredRuleSet {
         if !self.spec.namespaces.is_empty() && target.is_cluster_scoped() {
             return RuleSetState::Idle(IdleReason::TargetRefused);
         }
-        match target.watch(name) {
-            Watch::Pending => RuleSetState::Idle(IdleReason::NotSynced),
-            Watch::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
+        match target.watch_state(name) {
+            WatchState::Pending => RuleSetState::Idle(IdleReason::NotSynced),
+            WatchState::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
             // Until the new feeds report, `watch` returns the state of the previous feeds, which
             // the status shows. But the rule set may already miss operations.
-            Watch::Active if target.is_unread(name) => RuleSetState::Idle(IdleReason::NotSynced),
-            Watch::Active => RuleSetState::Watching(rule_set.clone()),
+            WatchState::Active if target.is_unread(name) => {
+                RuleSetState::Idle(IdleReason::NotSynced)
+            }
+            WatchState::Active => RuleSetState::Watching(rule_set.clone()),
         }
     }
 

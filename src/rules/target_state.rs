@@ -2,7 +2,7 @@
 //! result of discovery, the published rule book (all compiled rule sets of the target), and the
 //! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
-use super::compute_status::Watch;
+use super::compute_status::WatchState;
 use super::registry::{Feedback, LookupRequest, Publication};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
@@ -12,12 +12,12 @@ use std::sync::Arc;
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// The last result of discovery that shows whether the target is served. The value is
-    /// [`Resolution::Unknown`] if no look-up has shown this yet.
+    /// Whether the target is served, according to discovery. None before the first look-up.
+    /// [`Resolution::Unknown`] if all look-ups so far have failed. After that, a failed look-up
+    /// does not change this field.
     resolution: Option<Resolution>,
-    /// The reason why the last look-up could not show whether the target is served. In the
-    /// meantime, the earlier result in `resolution` is used.
-    unknown: Option<String>,
+    /// The reason why the last look-up failed. None if it succeeded.
+    look_up_failure: Option<String>,
     /// The published rule book.
     published: Option<Arc<RuleBook>>,
     /// True if the rule book may have to change.
@@ -29,7 +29,7 @@ pub(super) struct TrackedTarget {
     /// set changes, a new rule book is published, and new feeds start for all rule sets of the
     /// target. Until the new feeds report, the statuses of the unchanged rule sets are computed
     /// from this map.
-    carried: HashMap<Arc<str>, Watch>,
+    carried: HashMap<Arc<str>, WatchState>,
 }
 
 impl TrackedTarget {
@@ -43,7 +43,7 @@ impl TrackedTarget {
         match which {
             LookupRequest::New => self.resolution.is_none(),
             LookupRequest::Doubtful => {
-                self.unknown.is_some()
+                self.look_up_failure.is_some()
                     || !matches!(self.resolution, Some(Resolution::Served { .. }))
                     || self.feeds.values().any(Option::is_some)
             }
@@ -52,16 +52,16 @@ impl TrackedTarget {
     }
 
     /// Records a result of discovery. Returns true if the result changes the state.
-    pub(super) fn resolved(&mut self, resolution: Resolution) -> bool {
+    pub(super) fn record_resolution(&mut self, resolution: Resolution) -> bool {
         if let Resolution::Unknown { message } = resolution {
             if self.resolution.is_none() {
                 self.resolution = Some(Resolution::Unknown {
                     message: message.clone(),
                 });
             }
-            return self.unknown.replace(message.clone()) != Some(message);
+            return self.look_up_failure.replace(message.clone()) != Some(message);
         }
-        let cleared = self.unknown.take().is_some();
+        let cleared = self.look_up_failure.take().is_some();
         if self.resolution.as_ref() == Some(&resolution) {
             return cleared;
         }
@@ -72,7 +72,7 @@ impl TrackedTarget {
 
     /// Records the report of a feed. Returns true if the report changes the state. A report for an
     /// older rule book is ignored.
-    pub(super) fn reported(&mut self, feedback: Feedback) -> bool {
+    pub(super) fn record_report(&mut self, feedback: Feedback) -> bool {
         if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
             return false;
         }
@@ -149,7 +149,7 @@ impl TrackedTarget {
         &self,
         next: Option<&RuleBook>,
         was_watched: impl Fn(&str) -> bool,
-    ) -> HashMap<Arc<str>, Watch> {
+    ) -> HashMap<Arc<str>, WatchState> {
         let mut carried = HashMap::new();
         for rule_set in next.into_iter().flat_map(|book| &book.rule_sets) {
             let watch = match &self.published {
@@ -159,9 +159,9 @@ impl TrackedTarget {
                         .iter()
                         .any(|old| Arc::ptr_eq(old, rule_set)) =>
                 {
-                    self.watch(&rule_set.name)
+                    self.watch_state(&rule_set.name)
                 }
-                None if was_watched(&rule_set.name) => Watch::Active,
+                None if was_watched(&rule_set.name) => WatchState::Active,
                 _ => continue,
             };
             carried.insert(rule_set.name.clone(), watch);
@@ -220,7 +220,7 @@ impl TrackedTarget {
     }
 
     pub(super) fn unknown(&self) -> Option<&str> {
-        self.unknown.as_deref()
+        self.look_up_failure.as_deref()
     }
 
     /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
@@ -245,13 +245,13 @@ impl TrackedTarget {
     }
 
     /// Returns the state of the feeds of the rule set `name`.
-    pub(super) fn watch(&self, name: &str) -> Watch {
+    pub(super) fn watch_state(&self, name: &str) -> WatchState {
         let Some(book) = &self.published else {
-            return Watch::Pending;
+            return WatchState::Pending;
         };
         let own = |rule_set: &&Arc<RuleSet>| &*rule_set.name == name;
         let Some(rule_set) = book.rule_sets.iter().find(own) else {
-            return Watch::Pending;
+            return WatchState::Pending;
         };
         let mut active = true;
         for namespace in feed_namespaces(book, rule_set) {
@@ -260,15 +260,18 @@ impl TrackedTarget {
                 .iter()
                 .find(|(source, _)| source.namespace.as_deref() == namespace);
             match feed {
-                Some((_, Some(failure))) => return Watch::Failed(failure.clone()),
+                Some((_, Some(failure))) => return WatchState::Failed(failure.clone()),
                 Some((_, None)) => {}
                 None => active = false,
             }
         }
         if active {
-            Watch::Active
+            WatchState::Active
         } else {
-            self.carried.get(name).cloned().unwrap_or(Watch::Pending)
+            self.carried
+                .get(name)
+                .cloned()
+                .unwrap_or(WatchState::Pending)
         }
     }
 }

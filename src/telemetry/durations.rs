@@ -63,8 +63,8 @@ impl Metrics {
         for (rule_set, operation, usual) in &sample.baselines {
             for (quantile, seconds) in [("0.5", usual.typical), ("0.95", usual.p95)] {
                 let labels = vec![
-                    self.bound("ruleset", rule_set),
-                    self.bound("operation", operation),
+                    self.bounded_label("ruleset", rule_set),
+                    self.bounded_label("operation", operation),
                     ("quantile", quantile.to_owned()),
                 ];
                 durations.expected.get_or_create(&labels).set(seconds);

@@ -24,10 +24,10 @@ impl Metrics {
     /// Returns the labels of a request.
     fn request_labels(&self, of: &RequestLabels<'_>) -> SeriesLabels {
         vec![
-            self.bound("verb", &of.verb),
-            self.bound("group", of.group),
-            self.bound("version", of.version),
-            self.bound("resource", of.resource),
+            self.bounded_label("verb", &of.verb),
+            self.bounded_label("group", of.group),
+            self.bounded_label("version", of.version),
+            self.bounded_label("resource", of.resource),
             ("scope", of.scope.to_owned()),
         ]
     }

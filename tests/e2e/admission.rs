@@ -1,7 +1,7 @@
 //! Tests of the admission policies in `deploy/rbac/admission.yaml`. These
 //! ValidatingAdmissionPolicies have two purposes:
 //!
-//! - A ClusterRole that lets the server read resources must not grant other verbs.
+//! - A ClusterRole that lets the ifo server read resources must not grant other verbs.
 //! - A user may create a rule set only if the user may list the resource that the rule set watches.
 
 use crate::harness::{
@@ -23,31 +23,31 @@ fn role(name: &str, label: &str, rule: &Value) -> Value {
 /// Creates a role with these rules and binds it to a user, in one namespace or in the whole
 /// cluster.
 async fn grant(cluster: &TestCluster, user: &str, namespace: Option<&str>, rules: &Value) {
-    let kind = if namespace.is_some() { "" } else { "Cluster" };
-    let path = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
-    let path = format!(
-        "/apis/rbac.authorization.k8s.io/v1/{path}{}",
-        kind.to_lowercase()
+    let kind_prefix = if namespace.is_some() { "" } else { "Cluster" };
+    let folder = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
+    let path_prefix = format!(
+        "/apis/rbac.authorization.k8s.io/v1/{folder}{}",
+        kind_prefix.to_lowercase()
     );
-    let name = format!("{user}-{}", kind.to_lowercase());
+    let name = format!("{user}-{}", kind_prefix.to_lowercase());
     let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}Role"),
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind_prefix}Role"),
         "metadata": {"name": name}, "rules": rules,
     });
     cluster
         .admin
-        .post(&format!("{path}roles"), &role)
+        .post(&format!("{path_prefix}roles"), &role)
         .await
         .ok();
     let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind}RoleBinding"),
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{kind_prefix}RoleBinding"),
         "metadata": {"name": name},
         "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": format!("{kind}Role"), "name": name,
+            "apiGroup": "rbac.authorization.k8s.io", "kind": format!("{kind_prefix}Role"), "name": name,
         },
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     });
-    let bindings = format!("{path}rolebindings");
+    let bindings = format!("{path_prefix}rolebindings");
     cluster.admin.post(&bindings, &binding).await.ok();
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// The kind of the records.
-const RECORD: Kind = Kind {
+const OPERATION_RECORD: Kind = Kind {
     api_version: OPERATION.api_version,
     kind: "OperationRecord",
     plural: "operationrecords",
@@ -25,7 +25,10 @@ fn records(list: ApiAnswer) -> Vec<Value> {
     let list = list.ok();
     assert_eq!(list["kind"], "OperationRecordList", "{list}");
     let items = list["items"].as_array().expect("a list has items").clone();
-    assert!(items.iter().all(|it| it["kind"] == RECORD.kind), "{list}");
+    assert!(
+        items.iter().all(|it| it["kind"] == OPERATION_RECORD.kind),
+        "{list}"
+    );
     items
 }
 
@@ -33,7 +36,12 @@ fn records(list: ApiAnswer) -> Vec<Value> {
 /// records. `want` is sorted.
 async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&str]) -> Vec<Value> {
     eventually(&format!("records of {want:?} in {namespace}"), async || {
-        let found = records(cluster.admin.get(&RECORD.path(Some(namespace))).await);
+        let found = records(
+            cluster
+                .admin
+                .get(&OPERATION_RECORD.path(Some(namespace)))
+                .await,
+        );
         let names = found.iter().map(|it| text(it, "/spec/subject/name"));
         ok_if(names.eq(want.iter().copied()), &found)?;
         Ok(found)
@@ -98,8 +106,8 @@ fn a_completed_operation_leaves_a_record() {
         let record = cluster.kubectl(&args).await.expect("kubectl must read it");
         let record: Value = serde_json::from_str(&record).expect("kubectl prints JSON");
         assert_eq!(record, found[1]);
-        assert_eq!(record["apiVersion"], RECORD.api_version);
-        assert_eq!(record["kind"], RECORD.kind);
+        assert_eq!(record["apiVersion"], OPERATION_RECORD.api_version);
+        assert_eq!(record["kind"], OPERATION_RECORD.kind);
         for field in [
             "/metadata/name",
             "/metadata/namespace",
@@ -178,7 +186,10 @@ fn a_completed_operation_leaves_a_record() {
         }
         let label = ["-l", "ifo.kubevirt.io/state=Failed"];
         wait_until_selected(cluster, "opr", namespace, &label, &["bad"]).await;
-        let unknown = format!("{}?fieldSelector=status.phase%3DActive", RECORD.path(None));
+        let unknown = format!(
+            "{}?fieldSelector=status.phase%3DActive",
+            OPERATION_RECORD.path(None)
+        );
         let message = cluster.admin.get(&unknown).await.refused(400);
         assert!(message.contains("status.phase"), "{message}");
     });
@@ -192,11 +203,11 @@ fn records_can_be_neither_watched_nor_written() {
         let record = wait_until_recorded(cluster, namespace, &["a"])
             .await
             .remove(0);
-        let all = RECORD.path(Some(namespace));
+        let all = OPERATION_RECORD.path(Some(namespace));
         let one = format!("{all}/{}", name_of(&record));
         for path in [
             format!("{all}?watch=1"),
-            format!("{}?watch=true", RECORD.path(None)),
+            format!("{}?watch=true", OPERATION_RECORD.path(None)),
             format!(
                 "{all}?watch=1&fieldSelector=metadata.name%3D{}",
                 name_of(&record)
@@ -252,11 +263,15 @@ fn lists_and_watches_of_operations_contain_no_records() {
             .get(&path(&OPERATION, &completed))
             .await
             .refused(404);
-        cluster.admin.get(&path(&RECORD, &completed)).await.ok();
+        cluster
+            .admin
+            .get(&path(&OPERATION_RECORD, &completed))
+            .await
+            .ok();
         cluster.admin.get(&path(&OPERATION, &active)).await.ok();
         let message = cluster
             .admin
-            .get(&path(&RECORD, &active))
+            .get(&path(&OPERATION_RECORD, &active))
             .await
             .refused(404);
         let name = name_of(&active);
@@ -299,7 +314,7 @@ fn records_are_listed_in_pages() {
             run(cluster, namespace, name, "Running").await;
         }
         let all = wait_until_recorded(cluster, namespace, &names).await;
-        let path = RECORD.path(Some(namespace));
+        let path = OPERATION_RECORD.path(Some(namespace));
         let mut pages = Vec::new();
         let mut token = String::new();
         loop {
@@ -387,8 +402,8 @@ fn a_role_gives_access_to_records_or_to_operations() {
         let active = [("active", "Migrating")];
         let active = cluster.until_operations(namespace, &active).await.remove(0);
         for (allowed, forbidden, name, other) in [
-            (RECORD, OPERATION, &completed, &active),
-            (OPERATION, RECORD, &active, &completed),
+            (OPERATION_RECORD, OPERATION, &completed, &active),
+            (OPERATION, OPERATION_RECORD, &active, &completed),
         ] {
             let user = format!("{namespace}-{}", allowed.plural);
             grant(cluster, namespace, &user, allowed.plural).await;
@@ -440,7 +455,7 @@ fn a_role_gives_access_to_records_or_to_operations() {
         let path = format!("{ROLES}/namespaces/{namespace}/rolebindings");
         cluster.admin.post(&path, &binding).await.ok();
         let caller = cluster.user(&user);
-        for kind in [RECORD, OPERATION] {
+        for kind in [OPERATION_RECORD, OPERATION] {
             eventually("the user may list", async || {
                 let answer = caller.get(&kind.path(Some(namespace))).await;
                 ok_if(answer.code == 200, answer)
@@ -483,7 +498,7 @@ fn records_are_deleted_with_their_namespace() {
         run(cluster, deleted, "new", "Running").await;
         let new = wait_until_recorded(cluster, deleted, &["new"]).await;
         assert!(!old.contains(text(&new[0], "/metadata/uid")), "{new:?}");
-        let all = records(cluster.admin.get(&RECORD.path(None)).await);
+        let all = records(cluster.admin.get(&OPERATION_RECORD.path(None)).await);
         let own = all
             .iter()
             .filter(|it| it["metadata"]["namespace"] == deleted);
@@ -502,17 +517,20 @@ fn discovery_describes_records() {
             .await
             .ok();
         let mut groups = groups["items"].as_array().expect("a list has items").iter();
-        let (group, _) = RECORD.group_version();
+        let (group, _) = OPERATION_RECORD.group_version();
         let live = groups.find(|it| it["metadata"]["name"] == group);
         let live = live.expect("the group is in the document");
         let resources = &live["versions"][0]["resources"];
         let mut all = resources.as_array().expect("a list").iter();
-        let record = all.find(|it| it["resource"] == RECORD.plural);
+        let record = all.find(|it| it["resource"] == OPERATION_RECORD.plural);
         let record = record.unwrap_or_else(|| panic!("no records in {live}"));
         assert_eq!(record["shortNames"], json!(["opr"]), "{record}");
         assert_eq!(record["verbs"], json!(["get", "list"]), "{record}");
         assert_eq!(record["scope"], "Namespaced", "{record}");
-        assert_eq!(record["responseKind"]["kind"], RECORD.kind, "{record}");
+        assert_eq!(
+            record["responseKind"]["kind"], OPERATION_RECORD.kind,
+            "{record}"
+        );
 
         let args = [
             "api-resources",
@@ -525,9 +543,9 @@ fn discovery_describes_records() {
         let row = [
             "operationrecords",
             "opr",
-            RECORD.api_version,
+            OPERATION_RECORD.api_version,
             "true",
-            RECORD.kind,
+            OPERATION_RECORD.kind,
             "get,list",
         ];
         assert!(rows.iter().any(|it| *it == row), "{table}");

@@ -52,7 +52,8 @@ async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     alerts.cloned().collect()
 }
 
-/// Waits until exactly one of these alerts exists, and is firing. Returns this alert.
+/// Waits until the alert `name` is firing, and the other of the two alerts is not even pending.
+/// Returns the alert.
 async fn fired(prometheus: &Prometheus, name: &str) -> Value {
     eventually(&format!("only the alert {name} fires"), async || {
         let alerts = alerts(prometheus).await;

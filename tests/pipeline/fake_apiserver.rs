@@ -18,7 +18,7 @@ use tokio::time::sleep;
 pub const GROUP: &str = "hostile.example";
 
 /// The beginning of an answer whose body ends when the connection is closed.
-pub const STREAM: &str =
+pub const STREAM_HEADERS: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
 /// One step of a scripted answer.
@@ -102,13 +102,13 @@ impl FakeApiServer {
 
     /// Waits until the server has sent a request that is never answered.
     pub async fn wait_for_unanswered_request(&self) {
-        let (path, request_counts) = self
+        let (path, unanswered_requests) = self
             .state
             .unanswered
             .as_ref()
             .expect("the test started the fake with `start_without_answers_to`");
         eventually(path, async || {
-            (request_counts.load(Ordering::Relaxed) > 0).then_some(())
+            (unanswered_requests.load(Ordering::Relaxed) > 0).then_some(())
         })
         .await;
     }
@@ -215,10 +215,10 @@ impl FakeApiserverState {
         let mut words = first.split(' ');
         let (method, uri) = (words.next().unwrap(), words.next().unwrap_or_default());
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
-        if let Some((unanswered, request_counts)) = &self.unanswered
+        if let Some((unanswered, unanswered_requests)) = &self.unanswered
             && *unanswered == path
         {
-            request_counts.fetch_add(1, Ordering::Relaxed);
+            unanswered_requests.fetch_add(1, Ordering::Relaxed);
             return self.perform(stream, "", vec![Step::HoldOpen]).await;
         }
         let prefix = format!("/apis/{GROUP}/v1/");
@@ -228,7 +228,7 @@ impl FakeApiserverState {
             }
             _ => {
                 let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-                let steps = self.answer_correctly(method, path, query, &body);
+                let steps = self.ordinary_answer(method, path, query, &body);
                 self.perform(stream, "", steps).await
             }
         }
@@ -242,9 +242,9 @@ impl FakeApiserverState {
     ) -> std::io::Result<()> {
         let nth = {
             let mut request_counts = self.request_counts.lock().unwrap();
-            let request_counts = request_counts.entry(resource.to_owned()).or_default();
-            *request_counts += 1;
-            *request_counts - 1
+            let count = request_counts.entry(resource.to_owned()).or_default();
+            *count += 1;
+            *count - 1
         };
         let steps = self.scripts[resource](&ObjectRequest {
             nth,
@@ -299,11 +299,11 @@ impl FakeApiserverState {
     }
 
     /// Returns the answer that a real kube-apiserver would give.
-    fn answer_correctly(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
+    fn ordinary_answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
-        const TRUST: &str = "/api/v1/namespaces/kube-system/configmaps";
-        if query.contains("watch=") && [RULE_SETS, TRUST].contains(&path) {
-            return vec![Step::send(STREAM), Step::HoldOpen];
+        const AUTHENTICATION_CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
+        if query.contains("watch=") && [RULE_SETS, AUTHENTICATION_CONFIG_MAPS].contains(&path) {
+            return vec![Step::send(STREAM_HEADERS), Step::HoldOpen];
         }
         let trust = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "data": {},
@@ -316,12 +316,12 @@ impl FakeApiserverState {
             Some(answer)
         };
         let answer = match (method, path) {
-            ("GET", TRUST) => Some(list("ConfigMapList", vec![trust])),
+            ("GET", AUTHENTICATION_CONFIG_MAPS) => Some(list("ConfigMapList", vec![trust])),
             ("GET", RULE_SETS) => {
                 let items = self.scripts.keys().map(|name| rule_set(name)).collect();
                 Some(list("OperationRuleSetList", items))
             }
-            ("GET", _) if path.starts_with(TRUST) => Some(trust),
+            ("GET", _) if path.starts_with(AUTHENTICATION_CONFIG_MAPS) => Some(trust),
             ("GET", "/readyz") => Some(json!("ok")),
             ("GET", _) if path == format!("/apis/{GROUP}/v1") => {
                 let resource = |name: &&str| json!({"name": name, "kind": "Thing", "namespaced": true, "verbs": ["list", "watch"]});
@@ -390,9 +390,9 @@ pub fn thing(name: &str, state: &str, padding: usize) -> String {
 
 /// Returns a valid answer to a watch. Its initial events contain one object in the state `Busy`. No
 /// events follow.
-pub fn valid_watch(name: &str) -> Vec<Step> {
+pub fn watch_with_one_object(name: &str) -> Vec<Step> {
     vec![
-        Step::send(STREAM),
+        Step::send(STREAM_HEADERS),
         Step::send(event("ADDED", &thing(name, "Busy", 0))),
         Step::send(initial_events_end()),
         Step::HoldOpen,

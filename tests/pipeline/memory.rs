@@ -1,6 +1,6 @@
 //! Test of the server's memory during its start: it lists many resources with large objects.
 
-use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM, Script, Step, failure};
+use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, failure};
 use crate::server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -67,7 +67,7 @@ fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let items =
         (from..to).map(move |number| item(target, number, number == from, number + 1 == all));
     vec![
-        Step::send(STREAM),
+        Step::send(STREAM_HEADERS),
         Step::send(r#"{"apiVersion":"v1","items":["#),
         Step::SendEach(Box::new(items)),
         Step::send(format!(
@@ -81,7 +81,7 @@ fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Vec<Step
         return vec![Step::send(failure(422, "Invalid"))];
     }
     if request.is_watch() {
-        return vec![Step::send(STREAM), Step::HoldOpen];
+        return vec![Step::send(STREAM_HEADERS), Step::HoldOpen];
     }
     let from = parameter(&request.query, "continue").unwrap_or(0);
     let limit = parameter(&request.query, "limit").expect("the server must request lists in pages");

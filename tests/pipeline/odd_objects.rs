@@ -3,7 +3,8 @@
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
-    FakeApiServer, ObjectRequest, STREAM, Script, Step, event, initial_events_end, response, thing,
+    FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, event, initial_events_end,
+    response, thing,
 };
 use crate::server::RunningServer;
 
@@ -83,7 +84,7 @@ fn line(object: &[u8]) -> Step {
 #[tokio::test(flavor = "multi_thread")]
 async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     let script: Script = Box::new(|_| {
-        let mut steps = vec![Step::send(STREAM)];
+        let mut steps = vec![Step::send(STREAM_HEADERS)];
         // The objects are sent twice: as initial events, and as later changes.
         for _ in 0..2 {
             steps.extend(odd().iter().map(|object| line(object)));
@@ -130,7 +131,7 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     ];
     let state = |objects: &[String]| {
         if watch_list {
-            let mut steps = vec![Step::send(STREAM)];
+            let mut steps = vec![Step::send(STREAM_HEADERS)];
             steps.extend(
                 objects
                     .iter()
@@ -174,7 +175,10 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
             } else {
                 Vec::from(grows)
             };
-            [Step::send(STREAM)].into_iter().chain(rest).collect()
+            [Step::send(STREAM_HEADERS)]
+                .into_iter()
+                .chain(rest)
+                .collect()
         }
         _ if request.statuses.contains(TOO_LARGE_MESSAGE) => state(&grown),
         _ => state(&small),

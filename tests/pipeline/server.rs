@@ -22,7 +22,7 @@ const QUICK: [&str; 3] = [
 
 /// The source of the server's serving certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Certificate {
+pub enum CertificateSource {
     /// The certificate is in files, which the command line names.
     Given,
     /// The server issues the certificate with its own CA. The server reads the CA from a Secret.
@@ -49,14 +49,14 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
 
 /// Returns a command that starts the server with the files in `folder`. The server writes its port
 /// to the file `port` in this folder.
-pub fn command(folder: &Path, certificate: Certificate) -> Command {
+pub fn command(folder: &Path, certificate: CertificateSource) -> Command {
     let mut command = binary(&QUICK);
     command
         .args(["--secure-port=0", "--port-file"])
         .arg(folder.join("port"))
         .arg("--kubeconfig")
         .arg(folder.join("kubeconfig"));
-    if certificate == Certificate::Given {
+    if certificate == CertificateSource::Given {
         command
             .arg("--tls-cert-file")
             .arg(folder.join("tls.crt"))
@@ -84,15 +84,15 @@ impl RunningServer {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
         let authority = write_files(folder.path(), &api_server.address.to_string());
-        let mut child = command(folder.path(), Certificate::Given)
+        let mut child = command(folder.path(), CertificateSource::Given)
             .args(args)
             .spawn()
             .unwrap();
         let log = Arc::<Mutex<Vec<String>>>::default();
         let lines = Arc::clone(&log);
-        let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut log_lines = BufReader::new(child.stderr.take().unwrap()).lines();
         tokio::spawn(async move {
-            while let Ok(Some(line)) = errors.next_line().await {
+            while let Ok(Some(line)) = log_lines.next_line().await {
                 lines.lock().unwrap().push(line);
             }
         });

@@ -4,7 +4,7 @@
 use crate::demo::{Demo, OutputLines, signal, wait_for_exit, wait_for_signal_handlers};
 use crate::fake_apiserver::FakeApiServer;
 use crate::hostile_connections::tls;
-use crate::server::{Certificate, RunningServer, command, write_files};
+use crate::server::{CertificateSource, RunningServer, command, write_files};
 use kube::Client;
 use std::path::Path;
 use tokio::io::AsyncReadExt as _;
@@ -38,7 +38,7 @@ async fn a_signal_stops_the_server_from_its_first_moment() {
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), &unread.local_addr().unwrap().to_string());
     for name in ["TERM", "INT"] {
-        let (child, log) = spawn(command(folder.path(), Certificate::Given));
+        let (child, log) = spawn(command(folder.path(), CertificateSource::Given));
         wait_for_signal_handlers(&child).await;
         assert_signal_stops(child, &log, name).await;
     }
@@ -55,7 +55,7 @@ async fn a_signal_stops_the_server_while_it_reads_an_endless_kubeconfig() {
         .status();
     assert!(made.unwrap().success());
     for name in ["TERM", "INT"] {
-        let (child, log) = spawn(command(folder.path(), Certificate::Given));
+        let (child, log) = spawn(command(folder.path(), CertificateSource::Given));
         // Opening a FIFO for writing blocks until the server opens it for reading. While the writer
         // is open, the server does not reach the end of the file.
         let _writer = open_for_writing(&kubeconfig).await;
@@ -70,15 +70,19 @@ async fn open_for_writing(pipe: &Path) -> tokio::fs::File {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
-    const TRUST: &str =
+    const AUTHENTICATION_CONFIG_MAPS: &str =
         "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
     const CA: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
     for (path, certificate, args) in [
-        (TRUST, Certificate::Given, &[][..]),
-        (CA, Certificate::Own, &[]),
+        (
+            AUTHENTICATION_CONFIG_MAPS,
+            CertificateSource::Given,
+            &[][..],
+        ),
+        (CA, CertificateSource::Own, &[]),
         (
             "/api/v1/namespaces",
-            Certificate::Given,
+            CertificateSource::Given,
             &["--retain-completed-ifos"],
         ),
     ] {

@@ -4,7 +4,8 @@
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
-    FakeApiServer, STREAM, Script, Step, event, failure, response, thing, valid_watch,
+    FakeApiServer, STREAM_HEADERS, Script, Step, event, failure, response, thing,
+    watch_with_one_object,
 };
 use crate::server::RunningServer;
 
@@ -17,7 +18,7 @@ fn invalid_until_reported(
 ) -> (&'static str, Script) {
     let script: Script = Box::new(move |request| {
         if request.statuses.contains("WatchFailed") && request.statuses.contains(reported) {
-            valid_watch(name)
+            watch_with_one_object(name)
         } else {
             bad()
         }
@@ -26,7 +27,7 @@ fn invalid_until_reported(
 }
 
 fn stream(body: impl Into<Vec<u8>>) -> Vec<Step> {
-    vec![Step::send(STREAM), Step::send(body)]
+    vec![Step::send(STREAM_HEADERS), Step::send(body)]
 }
 
 fn error_event(code: impl std::fmt::Display) -> String {
@@ -54,7 +55,7 @@ const CODES: [&str; 22] = [
 /// Returns a script for each kind of invalid data, and one script, `fine`, with valid data only.
 fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
-        let mut steps = valid_watch("codes");
+        let mut steps = watch_with_one_object("codes");
         // Each code is sent twice: once among the initial events, and once after them. If an error
         // comes among the initial events, the server must read the objects with a list instead.
         if let Some(code) = CODES.get(request.nth / 2) {
@@ -72,7 +73,7 @@ fn scripts() -> Vec<(&'static str, Script)> {
         let is_reported = request.statuses.contains("unintelligible");
         match (request.is_watch_list(), request.is_watch()) {
             (true, _) => vec![Step::send(failure(422, "Invalid"))],
-            (_, true) => vec![Step::send(STREAM), Step::HoldOpen],
+            (_, true) => vec![Step::send(STREAM_HEADERS), Step::HoldOpen],
             _ if is_reported => vec![Step::send(listed("page"))],
             _ => vec![Step::send(response("200 OK", "{\"items\":"))],
         }
@@ -82,13 +83,16 @@ fn scripts() -> Vec<(&'static str, Script)> {
             stream(r#"{"type":"ADDED","object":{"metadata":{"na"#)
         }),
         invalid_until_reported("endless", "bytes", || {
-            vec![Step::send(STREAM), Step::SendForever(vec![b'x'; 64 << 10])]
+            vec![
+                Step::send(STREAM_HEADERS),
+                Step::SendForever(vec![b'x'; 64 << 10]),
+            ]
         }),
         invalid_until_reported("html", "unintelligible", || {
             stream("<html>\n<body>no\n".repeat(20))
         }),
         invalid_until_reported("binary", "within a line", || {
-            let head = STREAM.replace("json", "vnd.kubernetes.protobuf");
+            let head = STREAM_HEADERS.replace("json", "vnd.kubernetes.protobuf");
             vec![
                 Step::send(head),
                 Step::send(b"k8s\0\xff\xfe\x01".repeat(99)),
@@ -136,7 +140,7 @@ fn scripts() -> Vec<(&'static str, Script)> {
         }),
         ("page", page),
         ("codes", codes),
-        ("fine", Box::new(|_| valid_watch("fine"))),
+        ("fine", Box::new(|_| watch_with_one_object("fine"))),
     ]
 }
 

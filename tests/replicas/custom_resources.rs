@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The custom resource of an operation.
-pub const RECORD: Kind = Kind {
+pub const OPERATION_RECORD: Kind = Kind {
     api_version: "ifo.kubevirt.io/v1alpha1",
     kind: "InFlightOperation",
     plural: "inflightoperations",
@@ -27,7 +27,11 @@ pub async fn wait_until_equal(replicas: &Replicas<'_>) {
             ["/metadata/uid", "/metadata/creationTimestamp"],
         );
         let live = live.await?;
-        let records = list(replicas, RECORD, ["/status/liveUID", "/status/started"]);
+        let records = list(
+            replicas,
+            OPERATION_RECORD,
+            ["/status/liveUID", "/status/started"],
+        );
         let records = records.await?;
         let missing: Vec<_> = live.difference(&records).collect();
         let extra: Vec<_> = records.difference(&live).collect();
@@ -62,7 +66,7 @@ pub fn assert_written_once(replicas: &Replicas<'_>) {
         let succeeded = event["responseStatus"]["code"].as_u64() < Some(300);
         let (verb, name) = (field("/verb"), field("/objectRef/name"));
         let ours = field("/objectRef/apiGroup") == "ifo.kubevirt.io"
-            && field("/objectRef/resource") == RECORD.plural
+            && field("/objectRef/resource") == OPERATION_RECORD.plural
             && field("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
         // Release 0.1.0 creates custom resources with a PATCH (server-side apply).
         let created = verb == "patch" && event["responseStatus"]["code"] == 201;

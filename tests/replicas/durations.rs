@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::PoisonError;
 
 /// The kind of the records.
-const RECORD: Kind = Kind {
+const OPERATION_RECORD: Kind = Kind {
     api_version: OPERATION.api_version,
     kind: "OperationRecord",
     plural: "operationrecords",
@@ -44,7 +44,7 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
         join_all(names.iter().map(|name| migrate(&replicas.admin, name))).await;
         wait_for_count(&replicas.admin, &OPERATION, names.len()).await;
         join_all(names.iter().map(|name| finish(&replicas.admin, name))).await;
-        wait_for_count(&replicas.admin, &RECORD, names.len()).await;
+        wait_for_count(&replicas.admin, &OPERATION_RECORD, names.len()).await;
         wait_for_count(&replicas.admin, &OPERATION, 0).await;
 
         migrate(&replicas.admin, "long").await;
@@ -82,7 +82,7 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             assert_compared(&wait_for_operation(&replicas.admin, &name).await);
             // Let the operation fail. Only successful runs change the usual duration.
             set_status(&replicas.admin, &name, "Broken").await;
-            wait_for_count(&replicas.admin, &RECORD, records.len() + 1).await;
+            wait_for_count(&replicas.admin, &OPERATION_RECORD, records.len() + 1).await;
             records = wait_until_equal(&replicas).await;
             let failed = (records.iter()).filter(|it| it["status"]["outcome"] == "Failed");
             assert!(failed.count() > 0, "{records:?}");
@@ -195,7 +195,7 @@ async fn wait_until_equal(replicas: &Replicas<'_>) -> Vec<Value> {
         for replica in &replicas.all {
             let caller = &replica.endpoint.caller.0;
             let operations = list(caller, &OPERATION).await?;
-            let records = list(caller, &RECORD).await?;
+            let records = list(caller, &OPERATION_RECORD).await?;
             let Some(first) = &same else {
                 same = Some((operations, records));
                 continue;

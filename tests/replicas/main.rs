@@ -183,15 +183,15 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         );
     }
     let may_lose_changes = plan.iter().copied().any(Disturbance::may_lose_changes);
-    let beliefs = [
+    let informer_states = [
         wait_until_state_correct(&admin, &mut streaming).await,
         wait_until_state_correct(&admin, &mut listing).await,
         wait_until_state_correct(&admin, &mut rust_streaming).await,
         wait_until_state_correct(&admin, &mut rust_listing).await,
     ];
-    for belief in beliefs {
-        load.assert_steady_never_ended(&belief.deleted);
-        for complaint in belief.violations {
+    for informer in informer_states {
+        load.assert_steady_never_ended(&informer.deleted);
+        for complaint in informer.violations {
             // If the leader is killed, a client may have received changes that no other replica has
             // received. The new leader lacks these changes, so it sends older versions of objects
             // to this client.

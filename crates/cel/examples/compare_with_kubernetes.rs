@@ -18,7 +18,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use ifo_cel::fuzzing::comparison::{Answer, Comparison, Variable, compare};
+use ifo_cel::fuzzing::comparison::{Answer, Comparison, PolicyVariable, compare};
 use ifo_cel::fuzzing::random_expressions::{Case, Expression, Generator};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (seconds, seed) = (seconds.parse()?, seed.parse()?);
     println!("seed {seed}");
     let objects = objects(Path::new(OBJECTS))?;
-    let mut run = Run {
+    let mut run = ComparisonRun {
         generator: Generator::new(seed, objects.clone()),
         objects: objects.iter().map(Value::to_string).collect(),
         kubernetes: Kubernetes::start(program)?,
@@ -84,7 +84,7 @@ fn objects(folder: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
 }
 
 /// The state of a run.
-struct Run {
+struct ComparisonRun {
     generator: Generator,
     /// JSON texts.
     objects: Vec<String>,
@@ -100,7 +100,7 @@ struct Run {
     different: BTreeMap<String, String>,
 }
 
-impl Run {
+impl ComparisonRun {
     fn compare_for(&mut self, time: Duration) -> Result<(), Box<dyn Error>> {
         let start = Instant::now();
         while start.elapsed() < time && self.different.len() < MAX_DIFFERENCES {
@@ -135,7 +135,7 @@ impl Run {
     }
 
     fn question(&self, case: &Case) -> String {
-        let variables = |Variable { name, expression }: &Variable| json!({"name": name, "expression": expression});
+        let variables = |PolicyVariable { name, expression }: &PolicyVariable| json!({"name": name, "expression": expression});
         let variables: Vec<_> = case.variables.iter().map(variables).collect();
         let expression = Value::String(case.expression.to_string());
         let object = case.object.map_or("null", |at| &self.objects[at]);

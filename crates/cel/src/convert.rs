@@ -12,6 +12,25 @@ use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_
 /// evaluation.
 pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
+/// Charges the steps for reading the arguments of a library function: one step for
+/// [`COPY_BYTES_PER_STEP`] bytes of text.
+pub(super) fn charge_arguments<'e>(
+    arguments: &[V<'e>],
+    budget: &mut Budget,
+) -> Result<(), Fault<'e>> {
+    for argument in arguments {
+        let bytes = match argument {
+            V::Str(text) => text.len(),
+            V::Url(url) => url.len(),
+            V::Semver(version) => version.len(),
+            V::Quantity(quantity) => quantity.digit_count(),
+            _ => 0,
+        };
+        charge(budget, steps(bytes, COPY_BYTES_PER_STEP))?;
+    }
+    Ok(())
+}
+
 type ConversionOutcome<'e> = Result<V<'e>, Fault<'e>>;
 
 /// Evaluates `int(..)`, `string(..)` and the other conversion functions.

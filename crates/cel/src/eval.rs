@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::convert::{COPY_BYTES_PER_STEP, arithmetic, convert};
 use super::failure::{FailureText, FixedText};
 use super::lists;
-use super::observe_evaluation::{Observer, locate};
+use super::observe_evaluation::{EvaluationObserver, locate};
 use super::op::{
     Comprehension, ComprehensionKind, Const, Function, Library, Op, OptionalTransform, Order,
     PatternSearch, TimePart,
@@ -46,7 +46,7 @@ pub(super) struct Context<'e, 's, 'a, O> {
 /// The result of the evaluation of an op.
 pub(super) type Outcome<'e> = Result<V<'e>, Fault<'e>>;
 
-impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
+impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     pub(super) fn new(scope: &'s mut EvaluationScope<'a>, observer: O) -> Self {
         Self {
             scope,
@@ -434,7 +434,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         Ok(V::Bool(if wanted {
             equal(&left, &right, self.scope.budget)?
         } else {
-            !lists::matches(&left, &right, self.scope.budget)?
+            !lists::equals(&left, &right, self.scope.budget)?
         }))
     }
 
@@ -463,7 +463,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
         for index in 0..range.len() {
             charge(self.scope.budget, u64::from(index % 16 == 15))?;
             if let Some(element) = range.element(index)
-                && lists::matches(&value, &element, self.scope.budget)?
+                && lists::equals(&value, &element, self.scope.budget)?
             {
                 return Ok(V::Bool(true));
             }
@@ -475,7 +475,7 @@ impl<'e, 's, 'a: 'e, O: Observer<'e>> Context<'e, 's, 'a, O> {
     fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> Outcome<'e> {
         let value = self.eval(operand)?;
         for element in set {
-            if lists::matches(&value, &element.value(), self.scope.budget)? {
+            if lists::equals(&value, &element.value(), self.scope.budget)? {
                 return Ok(V::Bool(true));
             }
         }

@@ -38,18 +38,18 @@ const OBJECT: &[u8] = br#"{
 }"#;
 
 thread_local! {
-    static NAMES: Names = Names::new();
+    static NAMES: FuzzNames = FuzzNames::new();
 }
 
 /// The names that the expression can use in addition to `object` and `now`.
-struct Names {
+struct FuzzNames {
     /// The variables `conditions` and `ready`, and `item`.
     environment: Environment,
     /// An expression for a list. Its first element is the value of `item`.
     list: Program,
 }
 
-impl Names {
+impl FuzzNames {
     fn new() -> Self {
         let mut environment = Environment::default();
         for (name, source) in [
@@ -97,7 +97,7 @@ pub fn expression(input: &[u8]) {
     NAMES.with(|names| check_guarantees(source, names));
 }
 
-fn check_guarantees(source: &str, names: &Names) {
+fn check_guarantees(source: &str, names: &FuzzNames) {
     let environment = &names.environment;
     // This is called first, because it must not panic for a text that does not compile.
     let selections = fields(source, &NameOrigins::default());
@@ -186,7 +186,7 @@ fn whole() -> Projection {
 /// the result and the number of steps that it cost. `steps` is the budget.
 fn evaluate(
     program: &Program,
-    names: &Names,
+    names: &FuzzNames,
     projection: &Projection,
     seconds: i64,
     steps: u64,
@@ -198,7 +198,7 @@ fn evaluate(
 
 /// Calls `work` with a scope that has all names. Returns its result and its number of steps.
 fn in_scope<T>(
-    names: &Names,
+    names: &FuzzNames,
     projection: &Projection,
     seconds: i64,
     steps: u64,
@@ -235,7 +235,7 @@ fn lost_its_place(
 
 /// Evaluates `program` and converts the result to `kind`. The conversion must not panic for any
 /// value.
-fn evaluate_as(program: &Program, kind: ResultKind, names: &Names) {
+fn evaluate_as(program: &Program, kind: ResultKind, names: &FuzzNames) {
     in_scope(
         names,
         &names.projection(program),

@@ -18,8 +18,8 @@ type ListOutcome<'e> = Result<V<'e>, Fault<'e>>;
 /// Number of elements that a function visits in one step of the budget.
 const VISITS_PER_STEP: usize = 16;
 
-/// Maximum number of nested lists that `flatten` opens. The function is recursive, and a deeper list
-/// could exceed the stack. A JSON document has less than this depth.
+/// Maximum depth of nested lists that `flatten` replaces by their elements. The function is
+/// recursive, and a deeper list could exceed the stack. A JSON document has less than this depth.
 const MAX_FLATTEN_DEPTH: i64 = 256;
 
 /// Calls a function of lists or sets.
@@ -49,7 +49,7 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
         (Function::Slice, [V::Int(start), V::Int(end)]) => slice(list, *start, *end, budget),
         (Function::Flatten, []) => flatten(list, 1, budget),
         (Function::Flatten, [V::Int(depth)]) => flatten(list, *depth, budget),
-        (Function::Reverse, []) => made(elements(list).rev(), list.len(), budget),
+        (Function::Reverse, []) => list_of(elements(list).rev(), list.len(), budget),
         (Function::Distinct, []) => distinct(list, budget),
         (Function::First, []) => Ok(V::Optional(list.element(0).map(Into::into))),
         (Function::Last, []) => {
@@ -70,7 +70,7 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
 /// Returns true if two values are equal. As in cel-go's functions of lists, values whose comparison
 /// is an error are not equal.
 #[inline]
-pub(super) fn matches<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
+pub(super) fn equals<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     match equal(a, b, budget) {
         Err(Fault::Budget) => Err(Fault::Budget),
         outcome => Ok(outcome.unwrap_or(false)),
@@ -90,7 +90,7 @@ fn elements<'a, 'e>(list: &'a V<'e>) -> impl DoubleEndedIterator<Item = V<'e>> +
 }
 
 /// Creates a list of at most `len` elements. Each element costs one step.
-fn made<'e>(
+fn list_of<'e>(
     elements: impl Iterator<Item = V<'e>>,
     len: usize,
     budget: &mut Budget,
@@ -144,10 +144,11 @@ fn sum<'e>(list: &V<'e>, zero: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
     Ok(total)
 }
 
-/// Returns the first element to which no other element is preferred. An element is preferred if the
-/// comparison of the previous result with the element yields `preferred`. As in Kubernetes, elements
-/// that cannot be compared are ignored.
-fn extreme<'e>(list: &V<'e>, preferred: Ordering, budget: &mut Budget) -> ListOutcome<'e> {
+/// Returns the smallest or the largest element. An element replaces the result so far if the
+/// comparison of the result with the element yields `replaced_if`: `Greater` for the minimum, `Less`
+/// for the maximum. As in Kubernetes, an element whose type cannot be compared with that of the
+/// result, such as a text with a number, is ignored.
+fn extreme<'e>(list: &V<'e>, replaced_if: Ordering, budget: &mut Budget) -> ListOutcome<'e> {
     let Some(mut result) = first_comparable(list)? else {
         return Err(Fault::error("min or max called on empty list"));
     };
@@ -155,7 +156,7 @@ fn extreme<'e>(list: &V<'e>, preferred: Ordering, budget: &mut Budget) -> ListOu
         if !is_comparable(&element) {
             return Err(Fault::no_overload());
         }
-        if compare(&result, &element, budget)? == Some(preferred) {
+        if compare(&result, &element, budget)? == Some(replaced_if) {
             result = element;
         }
     }
@@ -187,7 +188,7 @@ fn position<'e>(
 ) -> ListOutcome<'e> {
     for index in indexes {
         if let Some(element) = list.element(index)
-            && matches(&element, item, budget)?
+            && equals(&element, item, budget)?
         {
             return Ok(V::Int(i64::try_from(index).unwrap_or(i64::MAX)));
         }
@@ -216,7 +217,8 @@ pub(super) fn sort_by_keys<'e>(
             return Err(Fault::error("list elements must have the same type"));
         }
     }
-    // Each element is compared with about log2(n) other elements, so its bytes are read as often.
+    // Each element is compared with about log2(n) other elements, so its bytes are read about
+    // log2(n) times.
     charge(budget, steps(keys.len(), 1))?;
     let comparisons = usize::try_from(keys.len().max(1).ilog2() + 1).unwrap_or(usize::MAX);
     for key in keys {
@@ -239,8 +241,8 @@ fn byte_len(value: &V<'_>) -> usize {
     }
 }
 
-/// Compares two comparable values of the same type. This is a total order, so that the sort cannot
-/// fail: NaN is greater than other doubles.
+/// Compares two comparable values of the same type. Unlike `order`, this is a total order also for
+/// NaN. Without a total order, the sort of the standard library could panic.
 fn key_order(a: &V<'_>, b: &V<'_>) -> Ordering {
     match (a, b) {
         (V::Double(a), V::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
@@ -261,7 +263,7 @@ fn slice<'e>(list: &V<'e>, start: i64, end: i64, budget: &mut Budget) -> ListOut
         return Err(Fault::error("cannot slice: the list is shorter"));
     }
     let part = (start..end).filter_map(|index| list.element(index));
-    made(part, end - start, budget)
+    list_of(part, end - start, budget)
 }
 
 /// Replaces each element that is a list by its elements, down to `depth` nested lists.
@@ -308,7 +310,7 @@ fn contains<'e>(list: &[V<'e>], value: &V<'e>, budget: &mut Budget) -> Result<bo
             budget,
             u64::from(index % VISITS_PER_STEP == VISITS_PER_STEP - 1),
         )?;
-        if matches(value, element, budget)? {
+        if equals(value, element, budget)? {
             return Ok(true);
         }
     }

@@ -18,14 +18,14 @@ use super::overloads::overloads;
 use super::value::Fault;
 
 /// Receives the outcome of each op.
-pub(super) trait Observer<'e> {
+pub(super) trait EvaluationObserver<'e> {
     /// False if the observer does nothing.
     const OBSERVES: bool = true;
 
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>);
 }
 
-impl<'e> Observer<'e> for () {
+impl<'e> EvaluationObserver<'e> for () {
     const OBSERVES: bool = false;
 
     #[inline]
@@ -47,7 +47,7 @@ impl<'e> OutcomeRecorder<'e> {
     }
 }
 
-impl<'e> Observer<'e> for OutcomeRecorder<'e> {
+impl<'e> EvaluationObserver<'e> for OutcomeRecorder<'e> {
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
         self.locator.evaluated(op, outcome);
         self.outcomes.insert(address(op), outcome.clone());
@@ -62,7 +62,7 @@ struct FailureLocator<'e> {
     types: HashMap<usize, &'static str>,
 }
 
-impl<'e> Observer<'e> for FailureLocator<'e> {
+impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
         match outcome {
             Ok(value) => {
@@ -232,7 +232,7 @@ pub(super) fn locate<'e, 'a: 'e>(
     }
 }
 
-impl<'e, O: Observer<'e>> Observer<'e> for &mut O {
+impl<'e, O: EvaluationObserver<'e>> EvaluationObserver<'e> for &mut O {
     #[inline]
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
         (**self).evaluated(op, outcome);

@@ -11,11 +11,11 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::Budget;
-use super::convert::COPY_BYTES_PER_STEP;
+use super::convert::charge_arguments;
 use super::decimal::{Decimal, MAX_DIGITS, NANO, TooLarge, parse_digits};
 use super::op::Function;
 use super::strings::no_overload;
-use super::value::{Fault, V, charge, steps};
+use super::value::{Fault, V};
 
 /// Largest number of decimal digits that always fit `i64`.
 const I64_DIGITS: i64 = 18;
@@ -149,6 +149,14 @@ fn length(text: &str) -> i64 {
 }
 
 impl Quantity {
+    /// Returns the number of stored decimal digits. A small quantity has none.
+    pub(super) fn digit_count(&self) -> usize {
+        match self {
+            Self::Small { .. } => 0,
+            Self::Large(large) => large.digits.len(),
+        }
+    }
+
     pub(super) fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         if text.len() > MAX_DIGITS {
             return Err(ParseQuantityError::TooLarge);
@@ -357,17 +365,7 @@ pub(super) fn call<'e>(
     args: &[V<'e>],
     budget: &mut Budget,
 ) -> Result<V<'e>, Fault<'e>> {
-    for arg in args {
-        let len = match arg {
-            V::Str(text) => text.len(),
-            V::Quantity(quantity) => match &**quantity {
-                Quantity::Small { .. } => 0,
-                Quantity::Large(large) => large.digits.len(),
-            },
-            _ => 0,
-        };
-        charge(budget, steps(len, COPY_BYTES_PER_STEP))?;
-    }
+    charge_arguments(args, budget)?;
     let made = |quantity: Quantity| V::Quantity(Rc::new(quantity));
     let whole = |value: i64| Quantity::Small { value, exponent: 0 };
     Ok(match (function, args) {

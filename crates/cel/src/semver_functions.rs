@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 use std::rc::Rc;
 
 use super::Budget;
-use super::convert::COPY_BYTES_PER_STEP;
+use super::convert::charge_arguments;
 use super::op::Function;
 use super::semantic_version::SemanticVersion;
 use super::strings::no_overload;
-use super::value::{Fault, V, charge, steps};
+use super::value::{Fault, V};
 
 /// Calls a function of semantic versions. A call costs one step for 64 bytes that it reads.
 pub(super) fn call<'e>(
@@ -16,14 +16,7 @@ pub(super) fn call<'e>(
     args: &[V<'e>],
     budget: &mut Budget,
 ) -> Result<V<'e>, Fault<'e>> {
-    for arg in args {
-        let len = match arg {
-            V::Str(text) => text.len(),
-            V::Semver(version) => version.len(),
-            _ => 0,
-        };
-        charge(budget, steps(len, COPY_BYTES_PER_STEP))?;
-    }
+    charge_arguments(args, budget)?;
     Ok(match (function, args) {
         (Function::Semver, [V::Str(text)]) => parse(text, false)?,
         (Function::Semver, [V::Str(text), V::Bool(normalize)]) => parse(text, *normalize)?,

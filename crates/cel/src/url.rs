@@ -15,7 +15,7 @@ const MAX_QUERY_PARAMETERS: usize = 10_000;
 
 /// The part of a URL that is escaped or unescaped.
 #[derive(Clone, Copy)]
-enum Part {
+enum UrlPart {
     UserInfo,
     Host,
     /// The zone of an IPv6 address, such as `%25eth0`.
@@ -110,22 +110,22 @@ fn push_hex(out: &mut String, number: u32, digits: u32) {
 }
 
 /// Returns true if Go writes `byte` in this part of a URL as it is, and not as a `%` escape.
-fn is_plain(byte: u8, part: Part) -> bool {
+fn is_plain(byte: u8, part: UrlPart) -> bool {
     // These are patterns and not byte strings, because a search in a byte string takes three times
     // as long.
     let plain_in_part = match part {
-        Part::UserInfo => matches!(byte, b'$' | b'&' | b'+' | b',' | b';' | b'='),
-        Part::Host | Part::Zone => {
+        UrlPart::UserInfo => matches!(byte, b'$' | b'&' | b'+' | b',' | b';' | b'='),
+        UrlPart::Host | UrlPart::Zone => {
             is_sub_delimiter(byte) || matches!(byte, b':' | b'[' | b']' | b'<' | b'>' | b'"')
         }
-        Part::Path => {
+        UrlPart::Path => {
             matches!(
                 byte,
                 b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'=' | b'@'
             )
         }
-        Part::Query => false,
-        Part::Fragment => {
+        UrlPart::Query => false,
+        UrlPart::Fragment => {
             (is_sub_delimiter(byte) && byte != b'\'') || matches!(byte, b'/' | b':' | b'?' | b'@')
         }
     };
@@ -140,7 +140,7 @@ fn is_sub_delimiter(byte: u8) -> bool {
     )
 }
 
-fn escape(bytes: &[u8], part: Part) -> String {
+fn escape(bytes: &[u8], part: UrlPart) -> String {
     let mut out = String::with_capacity(bytes.len());
     for byte in bytes {
         if is_plain(*byte, part) {
@@ -164,19 +164,19 @@ fn escaped_byte(bytes: &[u8]) -> Option<u8> {
 
 /// Decodes the `%` escapes. The result can be invalid UTF-8. In a host and a zone, characters that
 /// Go does not allow there are an error, with or without an escape.
-fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Reason<'_>> {
+fn unescape(text: &str, part: UrlPart) -> Result<Vec<u8>, Reason<'_>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         if *first != b'%' {
-            if matches!(part, Part::Host | Part::Zone)
+            if matches!(part, UrlPart::Host | UrlPart::Zone)
                 && first.is_ascii()
                 && !is_plain(*first, part)
             {
                 return Err(Reason::HostCharacter(*first));
             }
             out.push(match (first, part) {
-                (b'+', Part::Query) => b' ',
+                (b'+', UrlPart::Query) => b' ',
                 _ => *first,
             });
             rest = after;
@@ -185,8 +185,8 @@ fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Reason<'_>> {
         let (escape, after) = rest.split_at_checked(3).unwrap_or((rest, &[]));
         let decoded = escaped_byte(escape).ok_or(Reason::Escape(escape))?;
         let allowed = match part {
-            Part::Host => !decoded.is_ascii() || decoded == b'%',
-            Part::Zone => decoded == b'%' || decoded == b' ' || is_plain(decoded, Part::Host),
+            UrlPart::Host => !decoded.is_ascii() || decoded == b'%',
+            UrlPart::Zone => decoded == b'%' || decoded == b' ' || is_plain(decoded, UrlPart::Host),
             _ => true,
         };
         if !allowed {
@@ -200,7 +200,7 @@ fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Reason<'_>> {
 
 /// Returns the escaped form of a path or fragment: `text` itself, or a new escaped form if `text`
 /// contains characters that must be escaped.
-fn escaped_form(text: &str, part: Part) -> Result<String, Reason<'_>> {
+fn escaped_form(text: &str, part: UrlPart) -> Result<String, Reason<'_>> {
     let decoded = unescape(text, part)?;
     let valid = |byte: u8| {
         is_plain(byte, part)
@@ -274,7 +274,7 @@ fn parse_host<'t>(scheme: &str, text: &'t str) -> Result<Vec<u8>, Reason<'t>> {
     {
         return Err(Reason::Port(port));
     }
-    unescape(text, Part::Host)
+    unescape(text, UrlPart::Host)
 }
 
 /// Parses an IPv6 address in brackets with an optional port.
@@ -290,8 +290,8 @@ fn parse_bracketed_host(text: &str) -> Result<Vec<u8>, Reason<'_>> {
     let (address, zone) = address
         .split_at_checked(zone_start)
         .unwrap_or((address, ""));
-    let mut host = unescape(address, Part::Host)?;
-    host.extend(unescape(zone, Part::Zone)?);
+    let mut host = unescape(address, UrlPart::Host)?;
+    host.extend(unescape(zone, UrlPart::Zone)?);
     match parse_address(&host) {
         Ok(parsed) if parsed.address.is_ipv4() => Err(Reason::Fixed("invalid IP-literal")),
         Ok(_) => Ok([b"[", host.as_slice(), b"]", port.as_bytes()].concat()),
@@ -309,7 +309,8 @@ fn parse_user_info(text: &str) -> Result<String, Reason<'_>> {
     if !text.bytes().all(valid) {
         return Err(Reason::Fixed("net/url: invalid userinfo"));
     }
-    let escaped = |text| unescape(text, Part::UserInfo).map(|text| escape(&text, Part::UserInfo));
+    let escaped =
+        |text| unescape(text, UrlPart::UserInfo).map(|text| escape(&text, UrlPart::UserInfo));
     match text.split_once(':') {
         None => escaped(text),
         Some((name, password)) => Ok(format!("{}:{}", escaped(name)?, escaped(password)?)),
@@ -387,7 +388,7 @@ impl Components {
             components.omits_host = !scheme.is_empty();
             rest
         };
-        components.escaped_path = escaped_form(path, Part::Path)?;
+        components.escaped_path = escaped_form(path, UrlPart::Path)?;
         Ok(components)
     }
 
@@ -422,7 +423,7 @@ impl Components {
                 out.push_str(user_info);
                 out.push('@');
             }
-            out.push_str(&escape(&self.host, Part::Host));
+            out.push_str(&escape(&self.host, UrlPart::Host));
             out.push_str(&self.escaped_path);
         } else {
             out.push_str(&self.opaque);
@@ -504,7 +505,7 @@ impl Url {
         }
         let (start, fragment) = text.split_once('#').unwrap_or((text, ""));
         let components = Components::parse(start, ParseMode::Reference).map_err(|_| NO_URL)?;
-        let escaped_fragment = escaped_form(fragment, Part::Fragment).map_err(|_| NO_URL)?;
+        let escaped_fragment = escaped_form(fragment, UrlPart::Fragment).map_err(|_| NO_URL)?;
         Ok(Self {
             text: components.text(&escaped_fragment),
             scheme: components.scheme,
@@ -568,7 +569,7 @@ impl Url {
                 continue;
             }
             let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let decoded = |text| unescape(text, Part::Query).ok().map(to_text);
+            let decoded = |text| unescape(text, UrlPart::Query).ok().map(to_text);
             if let (Some(key), Some(value)) = (decoded(key), decoded(value)) {
                 parameters.entry(key).or_default().push(value);
             }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Budget;
-use super::convert::COPY_BYTES_PER_STEP;
+use super::convert::charge_arguments;
 use super::ip_address::{Cidr, Ip};
 use super::op::Function;
 use super::strings::no_overload;
@@ -17,14 +17,7 @@ pub(super) fn call<'e>(
     args: &[V<'e>],
     budget: &mut Budget,
 ) -> Result<V<'e>, Fault<'e>> {
-    for arg in args {
-        let len = match arg {
-            V::Str(text) => text.len(),
-            V::Url(url) => url.len(),
-            _ => 0,
-        };
-        charge(budget, steps(len, COPY_BYTES_PER_STEP))?;
-    }
+    charge_arguments(args, budget)?;
     Ok(match (function, args) {
         (Function::Url, [V::Str(text)]) => {
             let url = Url::parse(text).map_err(|error| Fault::error(error.message()))?;

@@ -214,20 +214,22 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
 }
 
 #[test]
-fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
+fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
     let (one, other, proxy) = (ca("one"), ca("other"), ca("proxy"));
     let namesake = ca("one");
-    let (below, above) = (proxy.intermediate("below"), one.intermediate("above"));
+    let of_clients = proxy.intermediate("of clients");
+    let of_proxies = one.intermediate("of proxies");
     let bundle = |all: &[&CertificateAndKey]| all.iter().map(|it| it.pem()).collect::<String>();
     let cases: [(&[&CertificateAndKey], &[&CertificateAndKey], &[&str]); 7] = [
         (&[&one], &[&proxy], &[]),
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),
-        // The front proxy's CA has issued `below`. So clients with certificates of `below` can send
-        // `below` as an intermediate certificate.
-        (&[&below], &[&proxy], &["CN=below"]),
-        // The clients' CA has issued `above`. But `above` has issued no certificate of a client.
-        (&[&one], &[&above], &[]),
+        // `proxy` has issued the CA `of_clients`. A client with a certificate from `of_clients` can
+        // send `of_clients` as an intermediate certificate, and is then accepted as a front proxy.
+        (&[&of_clients], &[&proxy], &["CN=of clients"]),
+        // `one` has issued the CA `of_proxies`. But no client has a certificate from `of_proxies`,
+        // so no client is accepted as a front proxy.
+        (&[&one], &[&of_proxies], &[]),
         (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
     ];
@@ -236,10 +238,10 @@ fn authorities_are_shared_if_subject_and_key_match_or_one_issued_the_other() {
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
-        // Without the name of a user header, no client can claim to be another user. With a list of
-        // allowed names, only the front proxy can name other users.
+        // Without the name of a user header, no client can claim to be another user.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
+        // Only a certificate with one of the allowed common names is accepted as a front proxy.
         let names = r#"["front-proxy"]"#.to_owned();
         data.insert("requestheader-allowed-names".to_owned(), names);
         let headers = r#"["X-Remote-User"]"#.to_owned();

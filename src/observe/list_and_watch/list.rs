@@ -1,6 +1,6 @@
 //! Lists all objects of a source in pages, if the server does not support `WatchList`.
 
-use super::{IDLE_TIMEOUT, OPEN_TIMEOUT, WatchEnd, WatchTask};
+use super::{IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchEnd, WatchTask};
 use crate::observe::{
     GapReason, InvalidData,
     body_parts::MAX_OBJECT,
@@ -30,8 +30,8 @@ const MIN_PAGE: u32 = 20;
 /// Factor by which the number of objects in a page grows or shrinks.
 const GROWTH_FACTOR: u32 = 5;
 
-/// The data at the end of a page.
-struct Last {
+/// The metadata of a page: the resourceVersion, and the continue token for the next page.
+struct PageMetadata {
     version: String,
     next: Option<String>,
 }
@@ -56,7 +56,7 @@ impl WatchTask {
                     return Err(refusal.into());
                 }
             };
-            let last = self.read_page(body, &mut begun).await.map_err(|fault| {
+            let page = self.read_page(body, &mut begun).await.map_err(|fault| {
                 let lost = match fault {
                     PageFault::Garbled(why) => GapReason::Garbled(why),
                     PageFault::Broken(why) => {
@@ -66,15 +66,15 @@ impl WatchTask {
                 };
                 WatchEnd::Failed(lost, None)
             })?;
-            if last.next.is_some() && last.next != token {
-                token = last.next;
-            } else if last.next.is_some() || last.version.is_empty() {
+            if page.next.is_some() && page.next != token {
+                token = page.next;
+            } else if page.next.is_some() || page.version.is_empty() {
                 return Err(WatchEnd::Failed(
                     GapReason::Garbled(InvalidData::Endless),
                     None,
                 ));
             } else {
-                self.version = Some(last.version);
+                self.version = Some(page.version);
                 drop(permit);
                 self.synced().await;
                 return Ok(());
@@ -83,12 +83,12 @@ impl WatchTask {
     }
 
     /// Waits until fewer lists than the maximum are running. If that takes longer than
-    /// [`OPEN_TIMEOUT`], reports an interruption and continues to wait.
+    /// [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to wait.
     async fn wait_for_permit(&mut self) -> ListPermit {
         let budget = self.budget.clone();
         let mut permit = pin!(budget.list_permit());
         if self.synced {
-            if let Ok(permit) = timeout(OPEN_TIMEOUT, &mut permit).await {
+            if let Ok(permit) = timeout(INTERRUPTION_REPORT_DELAY, &mut permit).await {
                 return permit;
             }
             self.lost(GapReason::Queued).await;
@@ -96,9 +96,9 @@ impl WatchTask {
         permit.await
     }
 
-    /// Sends the objects of a page to the consumer of the feed. `begun` is true if objects of an
-    /// earlier page were sent.
-    async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<Last, PageFault> {
+    /// Sends the objects of a page to the consumer of the feed. Before the first object of a list,
+    /// the consumer must forget all earlier objects. `begun` is true after this has happened.
+    async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<PageMetadata, PageFault> {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;
         loop {
@@ -120,7 +120,7 @@ impl WatchTask {
                     if garbage > 0 {
                         warn!(source = %self.source, items = garbage, "the list contains items that are not objects");
                     }
-                    return Ok(Last { version, next });
+                    return Ok(PageMetadata { version, next });
                 }
             }
         }

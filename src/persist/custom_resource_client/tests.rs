@@ -114,9 +114,9 @@ async fn answers_are_classified_by_status_code() {
         RedactedFailure::of_answer(code, ["metadata.labels", "spec.subject"].into_iter())
     };
     for (code, retry_after, want) in [
-        (404, None, StoreFailure::Missing),
+        (404, None, StoreFailure::CrdMissing),
         // The kube-apiserver answers 405 while the CRD is being deleted.
-        (405, None, StoreFailure::Missing),
+        (405, None, StoreFailure::CrdMissing),
         (403, None, StoreFailure::Forbidden(why(403))),
         (409, None, StoreFailure::Conflict(why(409))),
         // The kube-apiserver answers 410 if the continue token has expired.
@@ -158,10 +158,10 @@ async fn a_missing_object_is_distinguished_from_a_missing_crd() {
     assert_eq!(answer, Err(StoreFailure::Gone));
     assert_eq!(requests.lock().unwrap()[0].0, Method::DELETE);
     let (without_crd, _) = store(404, None, "404 page not found");
-    assert_eq!(without_crd.get("a").await, Err(StoreFailure::Missing));
+    assert_eq!(without_crd.get("a").await, Err(StoreFailure::CrdMissing));
     assert_eq!(
         without_crd.patch("a", &json!({})).await,
-        Err(StoreFailure::Missing)
+        Err(StoreFailure::CrdMissing)
     );
 }
 

@@ -53,7 +53,7 @@ impl Queue {
     pub fn process_list(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.record_success();
         let second = self
-            .settled
+            .unread_rule_sets
             .iter()
             .map(|(since, _)| *since + SECOND_COMPARE_DELAY);
         let second = second.filter(|at| *at > now).min();
@@ -103,7 +103,7 @@ impl Queue {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
         }
-        let (_, unread) = self.settled.as_ref()?;
+        let (_, unread) = self.unread_rule_sets.as_ref()?;
         if found.rule_sets.iter().any(|name| unread.contains(name)) {
             return None;
         }

@@ -119,12 +119,12 @@ struct QueueFixture {
 impl QueueFixture {
     /// Creates a queue after the first comparison. The comparison found no custom resources.
     fn new(settings: PersistSettings) -> Self {
-        let mut fixture = Self::unsettled(settings);
-        fixture.settle(Vec::new());
+        let mut fixture = Self::before_first_sync(settings);
+        fixture.complete_first_sync(Vec::new());
         fixture
     }
 
-    fn unsettled(settings: PersistSettings) -> Self {
+    fn before_first_sync(settings: PersistSettings) -> Self {
         let now = Instant::now();
         Self {
             queue: Queue::new(settings, now),
@@ -136,15 +136,15 @@ impl QueueFixture {
 
     /// Reports that all targets have been listed, except the targets of the rule sets in `unread`.
     /// Then runs the first comparison, and delays the next comparison.
-    fn settle_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
+    fn complete_first_sync_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
-        self.queue.settle(Arc::new(unread), self.now);
+        self.queue.set_unread_rule_sets(Arc::new(unread), self.now);
         self.compare(found);
         self.queue.compare_at = Some(self.now + COMPARE_INTERVAL);
     }
 
-    fn settle(&mut self, found: Vec<ListedResource>) {
-        self.settle_except(&[], found);
+    fn complete_first_sync(&mut self, found: Vec<ListedResource>) {
+        self.complete_first_sync_except(&[], found);
     }
 
     fn set_live(&mut self, number: usize, summary: WrittenSummary) {
@@ -422,13 +422,13 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
     fixture.run_for(seconds(1));
     fixture.set_live(1, completed(2));
     let job = fixture.next_job().unwrap();
-    fixture.fail(&job, &StoreFailure::Missing);
+    fixture.fail(&job, &StoreFailure::CrdMissing);
     assert_eq!(fixture.run_for(seconds(59)), 0);
     fixture.now += seconds(1);
     assert!(matches!(fixture.queue.next(fixture.now), Next::Compare));
     fixture
         .queue
-        .process_list_failure(&StoreFailure::Missing, fixture.now);
+        .process_list_failure(&StoreFailure::CrdMissing, fixture.now);
     assert_eq!(fixture.run_for(seconds(59)), 0);
     fixture.now += seconds(1);
     // The CRD exists again, but all custom resources are lost.
@@ -560,12 +560,12 @@ async fn refused_deletions_do_not_delay_creations() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_the_existing_custom_resources_are_listed() {
-    let mut fixture = QueueFixture::unsettled(SETTINGS);
+    let mut fixture = QueueFixture::before_first_sync(SETTINGS);
     fixture.set_live(1, active(1));
     fixture.set_live(2, active(1));
     assert_eq!(fixture.run_for(seconds(60)), 0);
     // The previous leader has written `op-1` already.
-    fixture.settle(vec![listed(1, active(1), None)]);
+    fixture.complete_first_sync(vec![listed(1, active(1), None)]);
     assert_eq!(fixture.run_for(seconds(60)), 1);
     assert_eq!(fixture.written[0].0, "op-2");
 }
@@ -575,7 +575,7 @@ async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_ta
 {
     let over = listed(1, completed(1), Some("2026-01-02T03:04:05Z"));
     for is_completed in [true, false] {
-        let mut fixture = QueueFixture::unsettled(SETTINGS);
+        let mut fixture = QueueFixture::before_first_sync(SETTINGS);
         // The previous leader has written the end of `op-1` to its custom resource. The index still
         // has `op-1` as active.
         fixture.set_live(1, active(1));
@@ -587,7 +587,7 @@ async fn an_active_operation_of_the_previous_leader_is_not_written_before_its_ta
             fixture.set_live(2, completed(2));
             assert_eq!(fixture.run_for(seconds(1)), 0);
         }
-        fixture.settle(vec![over.clone()]);
+        fixture.complete_first_sync(vec![over.clone()]);
         fixture.run_for(seconds(60));
         fixture.written.sort();
         let want: &[&str] = if is_completed {
@@ -615,7 +615,7 @@ async fn orphans_of_a_killed_server_are_completed_after_all_targets_have_been_re
         ]
     };
     for (retain, want) in [(true, ["end", "delete"]), (false, ["delete", "delete"])] {
-        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
+        let mut fixture = QueueFixture::before_first_sync(PersistSettings { retain, ..SETTINGS });
         let mut all = leftovers();
         all.push(listed(3, active(1), None));
         assert_eq!(
@@ -624,7 +624,7 @@ async fn orphans_of_a_killed_server_are_completed_after_all_targets_have_been_re
             "no orphan must be written before the targets have been read"
         );
         fixture.set_live(3, active(1));
-        fixture.settle(all);
+        fixture.complete_first_sync(all);
         assert_eq!(fixture.run_for(ORPHAN_DELAY / 2), 0);
         fixture.run_for(ORPHAN_DELAY);
         fixture.written.sort();
@@ -680,7 +680,7 @@ async fn completed_custom_resources_deleted_by_other_clients_stay_deleted_unless
     assert_eq!(fixture.run_for(seconds(1)), 0);
     fixture.set_live(2, active(1));
     let job = fixture.next_job().unwrap();
-    fixture.fail(&job, &StoreFailure::Missing);
+    fixture.fail(&job, &StoreFailure::CrdMissing);
     fixture.now += seconds(60);
     fixture.compare(Vec::new());
     assert_eq!(fixture.run_for(seconds(1)), 2);
@@ -766,20 +766,22 @@ async fn at_shutdown_writes_that_back_off_are_retried_at_once_and_then_each_seco
 
 #[tokio::test(start_paused = true)]
 async fn a_second_comparison_runs_some_time_after_the_start() {
-    let mut fixture = QueueFixture::unsettled(SETTINGS);
+    let mut fixture = QueueFixture::before_first_sync(SETTINGS);
     assert!(
         fixture.next_job().is_none(),
         "no job must start before the targets have been read"
     );
-    fixture.queue.settle(Arc::default(), fixture.now);
-    let settled = fixture.now;
+    fixture
+        .queue
+        .set_unread_rule_sets(Arc::default(), fixture.now);
+    let first_sync = fixture.now;
     fixture.now += seconds(30);
     fixture.compare(Vec::new());
     assert_eq!(
         fixture.queue.compare_at,
-        Some(settled + SECOND_COMPARE_DELAY)
+        Some(first_sync + SECOND_COMPARE_DELAY)
     );
-    fixture.now = settled + SECOND_COMPARE_DELAY;
+    fixture.now = first_sync + SECOND_COMPARE_DELAY;
     fixture.compare(Vec::new());
     assert_eq!(
         fixture.queue.compare_at,
@@ -790,7 +792,7 @@ async fn a_second_comparison_runs_some_time_after_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_was_completed_long_ago()
  {
-    let mut fixture = QueueFixture::unsettled(SETTINGS);
+    let mut fixture = QueueFixture::before_first_sync(SETTINGS);
     for number in 1..=3 {
         fixture.set_live(number, completed(2));
     }
@@ -802,7 +804,7 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
         .set_live(&name(6), &recent, completed(2), fixture.now);
     // The operations `op-1`, `op-2` and `op-3` ended long ago. `op-1` has no custom resource. The
     // custom resource of `op-2` is completed, and the custom resource of `op-3` is active.
-    fixture.settle(vec![
+    fixture.complete_first_sync(vec![
         listed(2, completed(2), Some("2026-01-02T03:04:05Z")),
         listed(3, active(1), None),
     ]);
@@ -828,24 +830,26 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 #[tokio::test(start_paused = true)]
 async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
     for retain in [true, false] {
-        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
+        let mut fixture = QueueFixture::before_first_sync(PersistSettings { retain, ..SETTINGS });
         let mut namespace_deleted = listed(2, active(1), None);
         namespace_deleted.namespace_deleted = true;
         let mut history = listed(3, completed(1), Some(&clock::now().to_string()));
         history.namespace_deleted = true;
         let all = vec![listed(1, active(1), None), namespace_deleted, history];
-        fixture.settle_except(&["others", "rules"], all);
+        fixture.complete_first_sync_except(&["others", "rules"], all);
         fixture.run_for(seconds(60));
         fixture.written.sort();
         let deleted = ["op-2", "op-3"].map(|name| (name.to_owned(), "delete"));
         assert_eq!(fixture.written, deleted);
         fixture.written.clear();
-        fixture.settle_except(&["others"], vec![listed(1, active(1), None)]);
+        fixture.complete_first_sync_except(&["others"], vec![listed(1, active(1), None)]);
         fixture.run_for(seconds(60));
         let want = if retain { "end" } else { "delete" };
         assert_eq!(fixture.written, [("op-1".to_owned(), want)]);
         // No orphan is undecided, so a change of the unread rule sets starts no comparison.
-        fixture.queue.settle(Arc::default(), fixture.now);
+        fixture
+            .queue
+            .set_unread_rule_sets(Arc::default(), fixture.now);
         assert!(fixture.next_job().is_none());
     }
 }
@@ -942,8 +946,8 @@ async fn an_orphan_that_is_detected_again_is_not_completed() {
 async fn an_orphan_with_a_conflict_is_read_again() {
     let conflict = StoreFailure::Conflict("changed".into());
     for retain in [true, false] {
-        let mut fixture = QueueFixture::unsettled(PersistSettings { retain, ..SETTINGS });
-        fixture.settle(vec![listed(1, active(1), None)]);
+        let mut fixture = QueueFixture::before_first_sync(PersistSettings { retain, ..SETTINGS });
+        fixture.complete_first_sync(vec![listed(1, active(1), None)]);
         fixture.now += ORPHAN_DELAY;
         let job = fixture.next_job().unwrap();
         fixture.fail(&job, &conflict);

@@ -31,7 +31,7 @@ pub(super) enum ElectionDecision {
     /// Release the Lease, with this final version.
     Release(Rv),
     /// Stop leading, for this reason.
-    Lose(&'static str),
+    StopLeading(&'static str),
     /// Wait until this time or until an event, for this reason.
     Wait(Option<BootTime>, &'static str),
 }
@@ -55,20 +55,20 @@ impl<S: LeaseStore> Election<S> {
         if let Some(leading) = &self.leading {
             return self
                 .loss_reason(leading)
-                .map_or(ElectionDecision::Renew, ElectionDecision::Lose);
+                .map_or(ElectionDecision::Renew, ElectionDecision::StopLeading);
         }
         // This decision already takes the current values of these channels into account. So only
         // later changes end the wait after this decision.
         self.replica.in_sync.mark_unchanged();
         self.replica.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
-            return match self.own_final_version {
+            return match self.final_version_at_stop {
                 None => ElectionDecision::Create,
                 Some(_) => ElectionDecision::Wait(None, "this replica stops, and creates no Lease"),
             };
         };
         let record = &seen.record;
-        if let Some(version) = self.own_final_version {
+        if let Some(version) = self.final_version_at_stop {
             return if record.is_held && record.holder() == self.last_own_term.as_ref() {
                 ElectionDecision::Release(version)
             } else {
@@ -82,13 +82,13 @@ impl<S: LeaseStore> Election<S> {
         let last = last.map(|leader| &leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.
-        let would_lose = record.is_mirrored && (self.replica.head)() == Rv(0);
+        let could_lose_changes = record.is_index_copied && (self.replica.head)() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
         // final version. The new Lease names the last leader that this replica remembers. But a
         // later leader, which this replica does not know, may have held the deleted Lease and may
         // still lead.
-        let is_recreated = !record.is_held && record.final_version.is_none();
-        let is_own = !is_recreated
+        let was_never_held = !record.is_held && record.final_version.is_none();
+        let is_own = !was_never_held
             && record
                 .last
                 .as_ref()
@@ -98,12 +98,12 @@ impl<S: LeaseStore> Election<S> {
         // Pod never moves to another node, so the renewal time comes from the clock of this node.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
-            age.unsigned_abs() < self.validity(record)
+            age.unsigned_abs() < self.expiry_time(record)
         });
-        if self.may_be_ours && is_own && is_recent && !would_lose {
+        if self.may_be_ours && is_own && is_recent && !could_lose_changes {
             return ElectionDecision::Acquire;
         }
-        let additional_wait = if record.is_mirrored {
+        let additional_wait = if record.is_index_copied {
             ADDITIONAL_WAIT
         } else {
             SHORT_ADDITIONAL_WAIT_PERIODS * self.timing.retry_period
@@ -123,15 +123,15 @@ impl<S: LeaseStore> Election<S> {
                 );
             }
             (None, None) => (
-                self.validity(record),
+                self.expiry_time(record),
                 "there was no leader yet; this replica waits for one lease duration",
             ),
             (None, Some(last)) if self.has_all_changes_of(last) => (
-                self.validity(record),
+                self.expiry_time(record),
                 "this replica takes over when the Lease expires",
             ),
             (None, Some(_)) => (
-                self.validity(record) + additional_wait,
+                self.expiry_time(record) + additional_wait,
                 "this replica takes over some time after the Lease expires, because it is not in sync with the leader",
             ),
         };
@@ -144,7 +144,7 @@ impl<S: LeaseStore> Election<S> {
 
     /// Returns the time after which a Lease without a renewal expires. If the leader and this
     /// replica have different lease durations, the longer one applies.
-    pub(super) fn validity(&self, record: &LeaseRecord) -> Duration {
+    pub(super) fn expiry_time(&self, record: &LeaseRecord) -> Duration {
         record.duration.max(self.timing.lease_duration)
     }
 

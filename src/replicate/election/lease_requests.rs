@@ -159,7 +159,7 @@ impl<S: LeaseStore> Election<S> {
                 now
             }
         };
-        let has_expired = now.since(since) >= self.validity(&record);
+        let has_expired = now.since(since) >= self.expiry_time(&record);
         self.seen = Some(SeenLease {
             lease,
             record,

@@ -30,7 +30,7 @@ impl<S: LeaseStore> Election<S> {
                 // succeeded yet, the Lease does not have the final version. Then this replica uses
                 // its own final version.
                 final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
-                    self.own_final_version
+                    self.final_version_at_stop
                 } else {
                     record.and_then(|record| record.final_version)
                 },

@@ -61,7 +61,7 @@ impl<S: LeaseStore> Election<S> {
         let seen = self
             .seen
             .as_ref()
-            .filter(|_| self.own_final_version.is_none());
+            .filter(|_| self.final_version_at_stop.is_none());
         let final_version = seen.and_then(|seen| seen.record.final_version);
         match final_version {
             Some(version) if (self.replica.head)() != version => {

@@ -158,14 +158,14 @@ fn hash(entry: &IndexEntry) -> u64 {
 }
 
 /// Records the state of one replica's index at each resourceVersion.
-pub struct Observer {
+pub struct IndexObserver {
     name: String,
     reader: IndexReader,
     invariants: Invariants,
     following: Option<(Cursor, ObjectHashes, Rv)>,
 }
 
-impl Observer {
+impl IndexObserver {
     pub fn new(name: String, reader: IndexReader, invariants: Invariants) -> Self {
         Self {
             name,

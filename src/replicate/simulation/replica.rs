@@ -1,7 +1,7 @@
 //! A simulated replica of the server. It runs the real leader election, mirror, index, tracker and
 //! persistence in a simulated process. A test can pause and kill this process.
 
-use super::invariants::{Invariants, Observer};
+use super::invariants::{IndexObserver, Invariants};
 use super::network::{Network, Peer};
 use super::simulated_pipeline::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, SimulatedLeases, SimulatedProcess};
@@ -46,7 +46,7 @@ pub struct WholeReplica {
     /// True if the replica is cut off from the other replicas.
     pub is_cut: Arc<AtomicBool>,
     pub reader: IndexReader,
-    pub observer: Observer,
+    pub observer: IndexObserver,
     role: watch::Receiver<ReplicaRole>,
     retire: CancellationToken,
     network: Network,
@@ -77,7 +77,7 @@ impl WholeReplica {
         let member = Replica {
             pod: Some(pod.to_owned()),
             address: address.clone(),
-            is_mirrored: Arc::new(move || mirrored.is_mirrored()),
+            is_index_copied: Arc::new(move || mirrored.is_index_copied()),
             head: Arc::new(move || read.head()),
             in_sync: synced.clone(),
             may_begin: may_begin.subscribe(),
@@ -113,7 +113,7 @@ impl WholeReplica {
             shutdown: CancellationToken::new(),
         };
         let (invariants, name) = (environment.invariants.clone(), format!("{pod}.{container}"));
-        let observer = Observer::new(name.clone(), reader.clone(), invariants.clone());
+        let observer = IndexObserver::new(name.clone(), reader.clone(), invariants.clone());
         let peer = Peer {
             process: process.clone(),
             replica_status,

@@ -142,8 +142,8 @@ impl Pipeline for SimulatedPipeline {
     ) -> BoxFuture<'a, Option<&'static str>> {
         self.invariants.record_term(leadership);
         let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
-        let settled = watch::Sender::new(None);
-        let persistence = self.persist(settled.subscribe());
+        let unread_rule_sets = watch::Sender::new(None);
+        let persistence = self.persist(unread_rule_sets.subscribe());
         let feed = SimulatedFeed {
             operations: self.operations.clone(),
             subjects: self.subjects.clone(),
@@ -170,7 +170,7 @@ impl Pipeline for SimulatedPipeline {
             tokio::select! {
                 biased;
                 () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
-                () = feed.run(settled) => Some("feed"),
+                () = feed.run(unread_rule_sets) => Some("feed"),
                 () = run => Some("persistence"),
             }
         }
@@ -194,7 +194,7 @@ impl Pipeline for SimulatedPipeline {
 impl SimulatedPipeline {
     fn persist(
         &self,
-        settled: watch::Receiver<Option<Arc<persist::UnreadRuleSets>>>,
+        unread_rule_sets: watch::Receiver<Option<Arc<persist::UnreadRuleSets>>>,
     ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
         let store = self.store.clone()?;
         let stop = CancellationToken::new();
@@ -211,7 +211,7 @@ impl SimulatedPipeline {
                 retain_max: retention.map_or(0, |it| it.most),
             },
             metrics: self.metrics.persistence(),
-            settled,
+            unread_rule_sets,
             stop: stop.clone(),
             at_stop: AtStop::HandOver,
             verdict: watch::Sender::new(PersistVerdict::Unknown),
@@ -232,7 +232,7 @@ struct SimulatedFeed {
 }
 
 impl SimulatedFeed {
-    async fn run(mut self, settled: watch::Sender<Option<Arc<persist::UnreadRuleSets>>>) {
+    async fn run(mut self, unread_rule_sets: watch::Sender<Option<Arc<persist::UnreadRuleSets>>>) {
         let state = self.initial_state().await;
         self.send(Message::Resume(Box::new(state))).await;
         let target = Arc::new(Gvr {
@@ -254,18 +254,18 @@ impl SimulatedFeed {
         };
         let mut detector = Detector::new(book, Arc::new(()));
         let mut changed = self.subjects.changed();
-        let mut has_settled = false;
+        let mut has_synced = false;
         loop {
             let mut known = self.relist(&source, &mut detector).await;
-            if !has_settled {
-                has_settled = true;
+            if !has_synced {
+                has_synced = true;
                 self.send(Message::AllRuleSetsRead(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
                 // The sender is dropped only when the tracker ends. Then this task ends, too.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
-                settled.send_replace(Some(Arc::default()));
+                unread_rule_sets.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
                 // The sender lives as long as the subjects, so a failed wait is ignored.

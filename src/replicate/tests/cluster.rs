@@ -233,7 +233,7 @@ impl SimulatedReplica {
         let replica = Replica {
             pod: Some(pod.to_owned()),
             address: address(pod),
-            is_mirrored: Arc::new(move || known.lock().unwrap().peers.len() > 1),
+            is_index_copied: Arc::new(move || known.lock().unwrap().peers.len() > 1),
             head: Arc::new(move || Rv(read_head.load(Relaxed))),
             in_sync: in_sync_receiver,
             may_begin: may_begin_receiver,

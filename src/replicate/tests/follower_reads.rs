@@ -145,8 +145,8 @@ impl LinkFactory for Arc<FakeLeader> {
 /// A scripted leader, and a follower that copies its index.
 struct LeaderAndFollower {
     leader: Arc<FakeLeader>,
-    writer: Writer,
-    reader: IndexReader,
+    leader_writer: Writer,
+    follower_reader: IndexReader,
     replica_status: ReplicaStatus,
     in_sync: watch::Receiver<Option<Term>>,
     role: watch::Sender<ReplicaRole>,
@@ -161,11 +161,11 @@ fn put(name: &str, number: u64) -> Write {
 
 impl LeaderAndFollower {
     /// Starts the follower, and waits until it has copied the leader's three objects.
-    async fn in_sync() -> Self {
+    async fn start_in_sync() -> Self {
         let mut pair = Self::start(Rv(0));
         let mut in_sync = pair.in_sync.clone();
         in_sync.wait_for(Option::is_some).await.unwrap();
-        assert_eq!(pair.reader.head(), pair.writer.head());
+        assert_eq!(pair.follower_reader.head(), pair.leader_writer.head());
         pair.in_sync.mark_unchanged();
         pair
     }
@@ -173,7 +173,7 @@ impl LeaderAndFollower {
     /// Starts the follower with an empty index at the resourceVersion `head`.
     fn start(head: Rv) -> Self {
         let term = Term::new("pod_1");
-        let (mut writer, leaders) = index_from(BOUNDS, Rv(0));
+        let (mut writer, leader_reader) = index_from(BOUNDS, Rv(0));
         writer.begin(Rv(1_000)).unwrap();
         for (rv, name) in [(1_001, "a"), (1_002, "b"), (1_003, "c")] {
             let put = vec![put(name, rv)];
@@ -183,7 +183,7 @@ impl LeaderAndFollower {
         }
         let leader = Arc::new(FakeLeader {
             term: term.clone(),
-            reader: leaders,
+            reader: leader_reader,
             queries: AtomicUsize::new(0),
             latency: Mutex::default(),
             cluster_answered: Mutex::default(),
@@ -202,8 +202,8 @@ impl LeaderAndFollower {
         tokio::spawn(async move { mirror.follow(&mut follower, &named).await });
         Self {
             leader,
-            writer,
-            reader,
+            leader_writer: writer,
+            follower_reader: reader,
             replica_status,
             in_sync,
             role,
@@ -212,7 +212,7 @@ impl LeaderAndFollower {
 
     fn commit(&mut self, rv: u64) {
         let put = vec![put("a", rv)];
-        self.writer
+        self.leader_writer
             .commit(put, VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
@@ -230,25 +230,29 @@ impl LeaderAndFollower {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader() {
-    let mut pair = LeaderAndFollower::in_sync().await;
+    let mut pair = LeaderAndFollower::start_in_sync().await;
     pair.commit(1_004);
-    pair.writer.mark(Rv(2_000)).unwrap();
+    pair.leader_writer.mark(Rv(2_000)).unwrap();
     let delete = Write::Delete {
         key: Key::new("n", "b"),
     };
-    pair.writer
+    pair.leader_writer
         .commit(vec![delete], VersionAssignment::Exact(Rv(2_001)))
         .unwrap();
     assert!(
-        pair.reader
+        pair.follower_reader
             .wait_until_reached(Rv(2_001), Duration::from_mins(1))
             .await
     );
     for rv in 999..2_002 {
-        let leaders = LeaderAndFollower::listed(&pair.leader.reader, rv);
-        assert_eq!(LeaderAndFollower::listed(&pair.reader, rv), leaders, "{rv}");
+        let leader_reader = LeaderAndFollower::listed(&pair.leader.reader, rv);
+        assert_eq!(
+            LeaderAndFollower::listed(&pair.follower_reader, rv),
+            leader_reader,
+            "{rv}"
+        );
         let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
-        assert_eq!(leaders.is_some(), known, "{rv}");
+        assert_eq!(leader_reader.is_some(), known, "{rv}");
     }
 }
 
@@ -260,14 +264,14 @@ async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state(
     let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
-    assert_eq!(pair.reader.head(), Rv(1_003));
-    assert!(LeaderAndFollower::listed(&pair.reader, 1_500).is_none());
-    assert_eq!(pair.reader.len(), 3);
+    assert_eq!(pair.follower_reader.head(), Rv(1_003));
+    assert!(LeaderAndFollower::listed(&pair.follower_reader, 1_500).is_none());
+    assert_eq!(pair.follower_reader.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_read_waits_for_the_version_that_the_leader_has_when_the_read_arrives() {
-    let mut pair = LeaderAndFollower::in_sync().await;
+    let mut pair = LeaderAndFollower::start_in_sync().await;
     pair.leader.event_permits.forget_permits(1_000);
     pair.commit(1_004);
     let replica_status = pair.replica_status.clone();
@@ -279,12 +283,12 @@ async fn a_read_waits_for_the_version_that_the_leader_has_when_the_read_arrives(
     );
     pair.leader.event_permits.add_permits(1);
     read.await.unwrap();
-    assert_eq!(pair.reader.head(), Rv(1_004));
+    assert_eq!(pair.follower_reader.head(), Rv(1_004));
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_reads_share_one_state_query() {
-    let pair = LeaderAndFollower::in_sync().await;
+    let pair = LeaderAndFollower::start_in_sync().await;
     pair.leader.set_latency(Duration::from_millis(100));
     let before = pair.leader.queries.load(Ordering::Relaxed);
     let reads: Vec<_> = (0..100)
@@ -299,8 +303,8 @@ async fn concurrent_reads_share_one_state_query() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_does_not_answer_delays_only_one_read_by_a_second() {
-    let pair = LeaderAndFollower::in_sync().await;
+async fn a_leader_that_does_not_answer_delays_the_first_read_by_one_second_and_no_later_read() {
+    let pair = LeaderAndFollower::start_in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));
     let begun = tokio::time::Instant::now();
     pair.replica_status.wait_until_current().await;
@@ -324,7 +328,7 @@ async fn reads_do_not_wait_for_a_leader_that_cannot_be_reached() {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_reports_how_current_its_copy_is() {
-    let pair = LeaderAndFollower::in_sync().await;
+    let pair = LeaderAndFollower::start_in_sync().await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
         pair.replica_status.lag() <= Duration::from_secs(3),
@@ -346,7 +350,7 @@ async fn a_follower_reports_how_current_its_copy_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_this_replica() {
-    let pair = LeaderAndFollower::in_sync().await;
+    let pair = LeaderAndFollower::start_in_sync().await;
     let second = Duration::from_secs(1);
     let answers = pair.replica_status.answers();
     let lose = || {
@@ -361,7 +365,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // No replica leads any more, so no other replica serves clients better.
+    // The leader does not answer this replica any more. So as far as this replica knows, there is
+    // no leader, and no other replica can serve clients better.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);
@@ -380,22 +385,22 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
 
 #[tokio::test(start_paused = true)]
 async fn followers_are_served_only_in_the_term_of_this_replica() {
-    let pair = LeaderAndFollower::in_sync().await;
+    let pair = LeaderAndFollower::start_in_sync().await;
     let (first, second) = (Term::new("pod_1"), Term::new("pod_2"));
     let answers = |term: &Term| {
         pair.replica_status
             .answer(term.as_str(), IncompleteRuleSets::default())
             .is_some()
     };
-    assert!(!answers(&first) && !pair.replica_status.is_mirrored());
+    assert!(!answers(&first) && !pair.replica_status.is_index_copied());
     pair.replica_status.serve(&first);
-    assert!(answers(&first) && !answers(&second) && pair.replica_status.is_mirrored());
+    assert!(answers(&first) && !answers(&second) && pair.replica_status.is_index_copied());
     let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
     pair.replica_status.end_streams(true);
     assert!(stream.is_cancelled());
     assert!(
         answers(&first),
-        "followers must be able to read the last changes after a release"
+        "followers must be able to read the last changes after the leader has released the Lease"
     );
     let stream = pair.replica_status.end_of_streams(first.as_str()).unwrap();
     pair.replica_status.serve(&second);
@@ -404,8 +409,8 @@ async fn followers_are_served_only_in_the_term_of_this_replica() {
     assert!(!answers(&second));
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(
-        !pair.replica_status.is_mirrored(),
-        "a replica must not count as copied without state queries"
+        !pair.replica_status.is_index_copied(),
+        "without queries from followers, a leader must not assume that its index is copied"
     );
 }
 
@@ -426,7 +431,7 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
             .replica_status
             .is_ready_without_leader(Succession::Pending)
     );
-    let follower = LeaderAndFollower::in_sync().await;
+    let follower = LeaderAndFollower::start_in_sync().await;
     follower.role.send_replace(vacant);
     assert!(
         follower
@@ -437,9 +442,9 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
 
 #[tokio::test(start_paused = true)]
 async fn without_a_registration_a_follower_is_not_impaired() {
-    let pair = LeaderAndFollower::in_sync().await;
+    let pair = LeaderAndFollower::start_in_sync().await;
     let (replica_status, leader_queries) =
-        replica_status(pair.reader.clone(), pair.role.subscribe());
+        replica_status(pair.follower_reader.clone(), pair.role.subscribe());
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.impairment().is_some());
     leader_queries.set_unregistered(true);

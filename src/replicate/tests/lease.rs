@@ -60,7 +60,7 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
         last: Some(leader.clone()),
         is_held: true,
         reserved: Some(Rv(7)),
-        is_mirrored: true,
+        is_index_copied: true,
         duration: Duration::from_millis(2_500),
         transitions: 3,
         ..LeaseRecord::default()
@@ -70,7 +70,7 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
     let (before, after) = (LeaseRecord::read(&first), LeaseRecord::read(&second));
     assert_ne!(before, after);
     assert_eq!(before.last, Some(leader));
-    assert!(before.is_mirrored);
+    assert!(before.is_index_copied);
     assert_eq!(
         before.duration,
         Duration::from_secs(3),

@@ -33,7 +33,7 @@ fn run(seed: u64) -> (Vec<String>, Vec<String>) {
         .start_paused(true)
         .build()
         .expect("the runtime needs no I/O");
-    runtime.block_on(schedule(seed))
+    runtime.block_on(run_with_random_failures(seed))
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn the_same_seed_gives_the_same_run() {
 
 /// Injects random failures into three replicas. Returns the trace of the run, and the violations of
 /// invariants.
-async fn schedule(seed: u64) -> (Vec<String>, Vec<String>) {
+async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut cluster = Cluster::new(seed);
     let mut random = fastrand::Rng::with_seed(!seed);
     let begun = tokio::time::Instant::now();

@@ -55,7 +55,7 @@ fn run(seed: u64) -> Outcome {
         .start_paused(true)
         .build()
         .expect("the runtime needs no I/O");
-    runtime.block_on(schedule(seed))
+    runtime.block_on(run_with_random_failures(seed))
 }
 
 #[test]
@@ -350,7 +350,7 @@ impl SimulatedCluster {
     }
 }
 
-async fn schedule(seed: u64) -> Outcome {
+async fn run_with_random_failures(seed: u64) -> Outcome {
     let _clock = begin(
         "2026-01-01T00:00:00Z"
             .parse()

@@ -1,7 +1,7 @@
 //! Tests the conditions in the status of a rule set, and the list of rule sets that may miss
 //! operations.
 
-use super::super::compute_status::{RuleSetHealth, Watch, compute};
+use super::super::compute_status::{RuleSetHealth, WatchState, compute};
 use super::*;
 use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
@@ -193,7 +193,7 @@ fn time(text: &str) -> Timestamp {
 fn watched_at(
     now: &str,
     written: &OperationRuleSetStatus,
-    watch: Watch,
+    watch: WatchState,
     change: impl Fn(&Activity),
 ) -> OperationRuleSetStatus {
     let rule_set =
@@ -233,7 +233,12 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
             .clone()
             .map(|Time(at)| at.to_string())
     };
-    let first = watched_at("2026-01-01T10:00:00Z", &nothing, Watch::Pending, |_| {});
+    let first = watched_at(
+        "2026-01-01T10:00:00Z",
+        &nothing,
+        WatchState::Pending,
+        |_| {},
+    );
     assert_eq!(
         shown(&first),
         None,
@@ -242,14 +247,14 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
     let first = watched_at(
         "2026-01-01T10:00:01Z",
         &first,
-        Watch::Active,
+        WatchState::Active,
         at("2026-01-01T10:00:00Z"),
     );
     assert_eq!(shown(&first).as_deref(), Some("2026-01-01T10:00:00Z"));
     let soon = watched_at(
         "2026-01-01T10:00:59Z",
         &first,
-        Watch::Active,
+        WatchState::Active,
         at("2026-01-01T10:00:59Z"),
     );
     assert_eq!(
@@ -259,14 +264,14 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
     let other = watched_at(
         "2026-01-01T10:00:59Z",
         &first,
-        Watch::Failed("gone".into()),
+        WatchState::Failed("gone".into()),
         at("2026-01-01T10:00:59Z"),
     );
     assert_eq!(shown(&other).as_deref(), Some("2026-01-01T10:00:59Z"));
     let later = watched_at(
         "2026-01-01T10:01:00Z",
         &first,
-        Watch::Active,
+        WatchState::Active,
         at("2026-01-01T10:01:00Z"),
     );
     assert_eq!(shown(&later).as_deref(), Some("2026-01-01T10:01:00Z"));
@@ -275,10 +280,15 @@ fn evaluation_time_is_updated_once_per_interval_and_with_every_other_change() {
 #[test]
 fn transition_time_changes_only_with_the_condition_status() {
     let nothing = OperationRuleSetStatus::default();
-    let ready = watched_at("2026-01-01T10:00:00.7Z", &nothing, Watch::Active, |_| {});
-    let failed = Watch::Failed("one".into());
+    let ready = watched_at(
+        "2026-01-01T10:00:00.7Z",
+        &nothing,
+        WatchState::Active,
+        |_| {},
+    );
+    let failed = WatchState::Failed("one".into());
     let failing = watched_at("2026-01-01T11:00:00Z", &ready, failed, |_| {});
-    let failed = Watch::Failed("another".into());
+    let failed = WatchState::Failed("another".into());
     let still = watched_at("2026-01-01T12:00:00Z", &failing, failed, |_| {});
     let since = |status: &OperationRuleSetStatus, type_: &str| {
         find(status, type_)
@@ -304,19 +314,19 @@ fn evaluation_failure_is_shown_for_two_intervals() {
             error: EvaluationError::TooManyElements,
         });
     };
-    let shown = watched_at("2026-01-01T10:01:59Z", &nothing, Watch::Active, failed);
+    let shown = watched_at("2026-01-01T10:01:59Z", &nothing, WatchState::Active, failed);
     assert_eq!(
         message(&shown, "EvaluationFailed"),
         "Working: expected at most 1000 elements, found more"
     );
     assert_eq!(condition(&shown, "Ready").as_deref(), Some("True/Watching"));
-    let gone = watched_at("2026-01-01T10:02:00Z", &shown, Watch::Active, failed);
+    let gone = watched_at("2026-01-01T10:02:00Z", &shown, WatchState::Active, failed);
     assert_eq!(types(&gone), ["Ready", "Validated"]);
 }
 
 #[test]
 fn message_never_exceeds_the_limit_of_a_condition() {
-    let long = Watch::Failed("ä".repeat(100_000));
+    let long = WatchState::Failed("ä".repeat(100_000));
     let status = watched_at(
         "2026-01-01T10:00:00Z",
         &OperationRuleSetStatus::default(),
@@ -333,7 +343,7 @@ fn while_unknown(
     written: &OperationRuleSetStatus,
     objects: usize,
 ) -> OperationRuleSetStatus {
-    watched_at(now, written, Watch::Active, |activity| {
+    watched_at(now, written, WatchState::Active, |activity| {
         activity.evaluated(time(now));
         let failure = |what: &str| EvaluationFailure {
             at: time("2026-01-01T10:00:00Z"),
@@ -387,7 +397,7 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
     let throttled = watched_at(
         "2026-01-01T10:00:00Z",
         &nothing,
-        Watch::Active,
+        WatchState::Active,
         Activity::throttle,
     );
     assert_eq!(

@@ -1,10 +1,10 @@
 //! Compares the answers of two resources to the same request: the live resource, which the server
-//! serves, and a custom resource with the same objects. [`MEANT`] lists the intended differences.
+//! serves, and a custom resource with the same objects. [`INTENDED_DIFFERENCES`] lists the intended differences.
 //! Any other difference is a failure. Values that always differ, such as UIDs, are not compared,
 //! because [`super::masks`] has replaced them.
 
 use super::exchange::Pair;
-use super::intended_differences::{MEANT, Meant};
+use super::intended_differences::{INTENDED_DIFFERENCES, IntendedDifference};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred: the name of an entry of [`MEANT`], and the
+    /// The intended differences that have occurred: the name of an entry of [`INTENDED_DIFFERENCES`], and the
     /// request pattern of this entry.
     used: BTreeSet<(&'static str, &'static str)>,
 }
@@ -54,7 +54,7 @@ impl Comparison {
         differences("", &pair.live, &pair.custom, &mut found);
         found.retain(|difference| {
             let mut is_intended = false;
-            for entry in MEANT {
+            for entry in INTENDED_DIFFERENCES {
                 if let Some(pattern) = covers(entry, request, difference) {
                     self.used.insert((entry.name, pattern));
                     is_intended = true;
@@ -91,10 +91,10 @@ impl Comparison {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference. Also fails if an entry of [`MEANT`] is not
+    /// Fails if there is an unintended difference. Also fails if an entry of [`INTENDED_DIFFERENCES`] is not
     /// needed any more: each of its request patterns must have caused the difference at least once.
     pub fn verdict(mut self) {
-        for entry in MEANT {
+        for entry in INTENDED_DIFFERENCES {
             for request in entry.requests {
                 if !self.used.contains(&(entry.name, *request)) {
                     self.failed += 1;
@@ -116,9 +116,13 @@ impl Comparison {
     }
 }
 
-/// If the entry of [`MEANT`] allows the difference, returns the request pattern of the entry that
+/// If the entry of [`INTENDED_DIFFERENCES`] allows the difference, returns the request pattern of the entry that
 /// matches the request.
-fn covers(entry: &'static Meant, request: &str, difference: &Difference) -> Option<&'static str> {
+fn covers(
+    entry: &'static IntendedDifference,
+    request: &str,
+    difference: &Difference,
+) -> Option<&'static str> {
     let named = entry
         .requests
         .iter()

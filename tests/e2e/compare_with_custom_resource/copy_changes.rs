@@ -114,9 +114,9 @@ impl Mirror {
         }
     }
 
-    /// Returns how many of the next changes can be copied at the same time. These are changes of
-    /// different objects in the namespace with many operations, because no comparison depends on
-    /// their order.
+    /// Returns how many of the next changes can be copied at the same time. Only changes in the
+    /// namespace with many operations can, because no comparison depends on the order of these
+    /// changes. All of them must belong to different objects.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(CONCURRENT).take_while(|event| {
@@ -126,8 +126,9 @@ impl Mirror {
         independent.count().max(1)
     }
 
-    /// Records that `custom` is the copy of `event`. Gives the resourceVersions of both objects one
-    /// common name, and gives their UIDs one common name. Comparisons use these names.
+    /// Records that `custom` is the copy of `event`. The two objects have different
+    /// resourceVersions and UIDs. So that their answers can be compared, the same placeholder is
+    /// recorded for both resourceVersions, and another placeholder for both UIDs.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.state.add(event);
         let live = &event["object"];
@@ -168,8 +169,7 @@ impl Mirror {
         } else {
             let (_, last) = &self.copies[text(object, "/metadata/uid")];
             copy["metadata"]["resourceVersion"] = last.clone();
-            let kind = "application/json";
-            let put = admin.send(Method::PUT, &one, kind, copy.to_string());
+            let put = admin.send(Method::PUT, &one, "application/json", copy.to_string());
             put.await.ok();
         }
     }

@@ -56,8 +56,8 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Creates the CRD, and waits until the custom resource can be listed. Returns the resourceVersion
-/// of this list. Every object is created later.
+/// Creates the CRD, and waits until its custom resources can be listed. There are none yet. Returns
+/// the resourceVersion of this empty list, so that a watch from it receives all custom resources.
 pub async fn define(cluster: &TestCluster) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {
@@ -76,8 +76,7 @@ pub async fn define(cluster: &TestCluster) -> String {
         root.insert("required".to_owned(), json!(["spec", "status"]));
     }
     without_null(&mut schema);
-    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let headers = [("Accept", table)];
+    let headers = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     let table = cluster
         .admin
         .get_with(&OPERATION.path(None), &headers)

@@ -3,7 +3,7 @@
 //! the test fails.
 
 /// An intended difference between the answers to some requests.
-pub struct Meant {
+pub struct IntendedDifference {
     /// A short name.
     pub name: &'static str,
     /// The reason.
@@ -22,8 +22,8 @@ pub struct Meant {
 const ALL: &[&str] = &["…"];
 
 /// All intended differences.
-pub const MEANT: &[Meant] = &[
-    Meant {
+pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
+    IntendedDifference {
         name: "managedFields",
         reason: "operations cannot be written, so no client manages their fields",
         requests: &["…"],
@@ -31,7 +31,7 @@ pub const MEANT: &[Meant] = &[
         live: "(nothing)",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "generation",
         reason: "the spec of an operation never changes; a custom resource without a status \
                  subresource also counts changes of its status",
@@ -40,7 +40,7 @@ pub const MEANT: &[Meant] = &[
         live: "1",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "description of the column Name",
         reason: "the server chooses the name of an operation, so the text describes its origin",
         requests: &["…as=Table…"],
@@ -48,7 +48,7 @@ pub const MEANT: &[Meant] = &[
         live: "a hash of its identity and start",
         custom: "Is required when creating resources",
     },
-    Meant {
+    IntendedDifference {
         name: "percent sign",
         reason: "the column Progress shows 45%; a custom resource's columns show values as they are",
         requests: &["…as=Table…"],
@@ -56,7 +56,7 @@ pub const MEANT: &[Meant] = &[
         live: "%",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "priority of the column Name",
         reason: "only the wide table shows the names of operations, as for Events; the column Name \
                  of a custom resource cannot be hidden",
@@ -65,7 +65,7 @@ pub const MEANT: &[Meant] = &[
         live: "1",
         custom: "0",
     },
-    Meant {
+    IntendedDifference {
         name: "kind and name in one cell",
         reason: "the column Subject shows VM/a, so that the default table is narrow; a custom \
                  resource's columns show values as they are",
@@ -74,7 +74,7 @@ pub const MEANT: &[Meant] = &[
         live: "/",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "progress in the cell State",
         reason: "the column State shows Progressing 45%, so that the default table is narrow",
         requests: &["…as=Table…"],
@@ -82,7 +82,7 @@ pub const MEANT: &[Meant] = &[
         live: "%",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "short messages",
         reason: "the column Message shows at most 80 characters; a custom resource's columns show \
                  whole values",
@@ -93,7 +93,7 @@ pub const MEANT: &[Meant] = &[
         live: "x…\"",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "no protobuf",
         reason: "clients that prefer protobuf also accept JSON; custom resources have protobuf only \
                  for metadata",
@@ -121,7 +121,7 @@ pub const MEANT: &[Meant] = &[
         live: "only the following media types are accepted: application/json",
         custom: "application/vnd.kubernetes.protobuf",
     },
-    Meant {
+    IntendedDifference {
         name: "no protobuf, for metadata and errors neither",
         reason: "clients that prefer protobuf, such as kube-controller-manager, also accept JSON",
         requests: &[
@@ -136,7 +136,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "name of the list's kind",
         reason: "a custom resource shows a type of the Go program",
         requests: &[
@@ -146,7 +146,7 @@ pub const MEANT: &[Meant] = &[
         live: "the requested object is a list (InFlightOperationList)",
         custom: "(*unstructured.UnstructuredList)",
     },
-    Meant {
+    IntendedDifference {
         name: "a list of metadata without items",
         reason: "an empty array breaks no client; null breaks some",
         requests: &[
@@ -156,7 +156,7 @@ pub const MEANT: &[Meant] = &[
         live: "[]",
         custom: "null",
     },
-    Meant {
+    IntendedDifference {
         name: "PartialObjectMetadataList of one object",
         reason: "the request is invalid, so the answer is a client error and not a server error",
         requests: &[
@@ -166,7 +166,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "PartialObjectMetadataList in a watch",
         reason: "the watch of a custom resource ends without an event, and so do all retries",
         requests: &[
@@ -176,7 +176,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "read-only",
         reason: "operations follow from their subjects; they cannot be written",
         requests: &[
@@ -198,7 +198,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "read-only, in discovery",
         reason: "operations cannot be written; they are not stored, so they have no storage version \
                  hash; and only the live kind has the short names",
@@ -218,7 +218,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "entity tags in discovery",
         reason: "clients need not read an unchanged document again",
         requests: &[
@@ -234,7 +234,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "(nothing)",
     },
-    Meant {
+    IntendedDifference {
         name: "methods of discovery",
         reason: "the discovery of a custom resource returns the document for any method",
         requests: &["OPTIONS {gv}", "POST {gv}"],
@@ -242,7 +242,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "methods of the old paths of watches",
         reason: "a custom resource can be watched there with any method",
         requests: &["POST {gv}/watch/namespaces/{namespace}/inflightoperations?timeoutSeconds=1"],
@@ -250,7 +250,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "Vary behind the aggregator",
         reason: "kube-apiserver requests a compressed answer although its client did not, \
                  decompresses it, and keeps the header",
@@ -259,7 +259,7 @@ pub const MEANT: &[Meant] = &[
         live: "Accept-Encoding",
         custom: "(nothing)",
     },
-    Meant {
+    IntendedDifference {
         name: "methods that are no verbs",
         reason: "the message of a custom resource lacks the verb",
         requests: &["OPTIONS {list}", "OPTIONS {one}"],
@@ -267,7 +267,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "more selectable fields",
         reason: "a custom resource can have at most 8",
         requests: &[
@@ -279,7 +279,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "not found, as a Status",
         reason: "other Kubernetes servers answer this way, and kubectl prints it better",
         requests: &[
@@ -306,7 +306,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "paths that are no text",
         reason: "no object can have such a name, so the request is a mistake",
         requests: &["GET {list}/%FF"],
@@ -320,7 +320,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "bad JSON in a continue token",
         reason: "the parsers have different messages",
         requests: &[
@@ -332,7 +332,7 @@ pub const MEANT: &[Meant] = &[
         live: "continue key is not valid: ",
         custom: "continue key is not valid: ",
     },
-    Meant {
+    IntendedDifference {
         name: "versions that are no numbers",
         reason: "the request is invalid, so the answer is 400, as for lists, and not 500",
         requests: &[
@@ -350,7 +350,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "watches from the future",
         reason: "the version comes from a server before a restart and may never be reached; without an \
                  error, the client would wait forever",
@@ -359,7 +359,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "null",
     },
-    Meant {
+    IntendedDifference {
         name: "read-only, in aggregated discovery",
         reason: "operations cannot be written, and only the live kind has the short names",
         requests: &["DOCUMENT aggregated discovery"],
@@ -370,7 +370,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "read-only, in OpenAPI",
         reason: "operations follow from their subjects; they cannot be written",
         requests: &[
@@ -381,7 +381,7 @@ pub const MEANT: &[Meant] = &[
         live: "1 of [\"get\"]",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "how metadata is written",
         reason: "defaults and merge rules of lists matter only for writes",
         requests: &[
@@ -395,7 +395,7 @@ pub const MEANT: &[Meant] = &[
         live: "(nothing)",
         custom: "",
     },
-    Meant {
+    IntendedDifference {
         name: "defaults in OpenAPI v2",
         reason: "kube-apiserver drops the defaults of custom resources in this version",
         requests: &["DOCUMENT schema in OpenAPI v2"],
@@ -403,7 +403,7 @@ pub const MEANT: &[Meant] = &[
         live: "",
         custom: "(nothing)",
     },
-    Meant {
+    IntendedDifference {
         name: "more selectable fields, in OpenAPI",
         reason: "a custom resource has 8 at most",
         requests: &[
@@ -414,7 +414,7 @@ pub const MEANT: &[Meant] = &[
         live: "15 of",
         custom: "8 of",
     },
-    Meant {
+    IntendedDifference {
         name: "sharded lists",
         reason: "an alpha feature of kube-apiserver, which documents the parameter even if it is off",
         requests: &[

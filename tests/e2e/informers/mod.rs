@@ -81,7 +81,7 @@ impl Informers {
                 informer.name()
             );
             eventually(&what, async || {
-                let reported = informer.belief().await.deleted;
+                let reported = informer.state().await.deleted;
                 ok_if(deleted_uids.is_subset(&reported), (deleted_uids, reported))
             })
             .await;
@@ -103,8 +103,8 @@ fn informers_match_the_server_after_any_traffic_and_restart() {
                 traffic.during(stop(cluster, how)).await;
                 // While no server is running, the test deletes VirtualMachines whose operations the
                 // informers know.
-                let streaming = informers.streaming.belief().await.from_events;
-                let listing = informers.listing.belief().await.from_events;
+                let streaming = informers.streaming.state().await.from_events;
+                let listing = informers.listing.state().await.from_events;
                 let deleted_uids = traffic.delete_with_operations([&streaming, &listing]).await;
                 traffic.steps(20).await;
                 traffic.during(start(cluster)).await;

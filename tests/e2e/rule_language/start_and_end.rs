@@ -10,10 +10,10 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Returns a rule set for VirtualMachines in this namespace, with these rules.
-fn rules(namespace: &str, rules: &Value) -> Value {
+/// Returns a rule set for VirtualMachines in this namespace, with these rule_set_with.
+fn rule_set_with(namespace: &str, rule_set_with: &Value) -> Value {
     let mut all = migrating(namespace);
-    all["spec"]["rules"] = rules.clone();
+    all["spec"]["rule_set_with"] = rule_set_with.clone();
     all
 }
 
@@ -29,7 +29,7 @@ fn a_new_instance_of_an_operation_replaces_the_previous_one() {
     shared(async |cluster| {
         let namespace = cluster.namespace("runs").await;
         let mut set = migrating(namespace);
-        set["spec"]["rules"][0]["instance"] = json!("object.status.migrationUID");
+        set["spec"]["rule_set_with"][0]["instance"] = json!("object.status.migrationUID");
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
         let first = machine(
@@ -71,7 +71,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
     shared(async |cluster| {
         let namespace = cluster.namespace("patient").await;
         let moving = "object.status.printableStatus == 'Migrating'";
-        let set = rules(
+        let set = rule_set_with(
             namespace,
             &json!([
                 {"operation": "Prompt", "expression": moving},
@@ -81,7 +81,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
         );
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
-        let (stays, all) = appeared_after_a_flap(cluster, namespace, &mut events).await;
+        let (stays, all) = wait_until_only_stays_has_patient(cluster, namespace, &mut events).await;
         let find = |operation: &str| {
             let mut events = all.iter().enumerate();
             events
@@ -120,7 +120,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
 /// `Patient` must not appear on `flaps`. But on a busy machine, `flaps` can migrate for longer than
 /// `appearAfter`. Then `Patient` appears, and the function tries again with two new
 /// VirtualMachines.
-async fn appeared_after_a_flap(
+async fn wait_until_only_stays_has_patient(
     cluster: &TestCluster,
     namespace: &str,
     events: &mut Events,
@@ -148,7 +148,7 @@ async fn appeared_after_a_flap(
         );
         assert!(
             started.elapsed() < DEADLINE,
-            "in all attempts, the first migration took too long"
+            "in all attempts, the migration of the first VirtualMachine took longer than appearAfter"
         );
     }
     unreachable!("the loop ends at the deadline")
@@ -186,7 +186,9 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
         let mut all = [rule("Prompt"), rule("Patient"), rule("VeryPatient")];
         all[1]["stateAfter"] = json!("4s");
         all[2]["stateAfter"] = json!("24h");
-        cluster.ready_rule_set(&rules(namespace, &json!(all))).await;
+        cluster
+            .ready_rule_set(&rule_set_with(namespace, &json!(all)))
+            .await;
         let mut events = cluster.watch(namespace).await;
         let object = machine("a", &json!({"moving": true, "how": "Progressing"}));
         cluster.create(&VM, Some(namespace), &object).await;
@@ -265,11 +267,12 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
         let during = "timestamp(object.spec.from) <= now && now < timestamp(object.spec.to)";
         cluster.apply(&[crd(&DATA_VOLUME, "Namespaced")]).await;
         let (group, version) = DATA_VOLUME.group_version();
-        let mut set = rules(
+        let mut set = rule_set_with(
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // This rule does not read `now`, so its result is always true.
+                // This rule does not read `now`. Every object of this test has the field `from`, so
+                // the rule always detects its operation.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -347,7 +350,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
 fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
     shared(async |cluster| {
         let namespace = cluster.namespace("supersedes").await;
-        let set = rules(
+        let set = rule_set_with(
             namespace,
             &json!([
                 {"operation": "Migrating", "expression": "object.status.migrating"},
@@ -423,7 +426,7 @@ fn the_debounce_of_a_rule_overrides_the_default() {
         let moving = "object.status.printableStatus == 'Migrating'";
         let mut set = rule_set(namespace, &VM, &[("Brief", moving), ("Lasting", moving)]);
         set["spec"]["namespaces"] = json!([namespace]);
-        set["spec"]["rules"][1]["debounce"] = json!("1h30m");
+        set["spec"]["rule_set_with"][1]["debounce"] = json!("1h30m");
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
         cluster.machine(namespace, "a", "Migrating").await;

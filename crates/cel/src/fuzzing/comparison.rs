@@ -26,7 +26,7 @@ pub struct Answer {
     pub object: Option<usize>,
     /// The variables of the policy, in the order of their declaration.
     #[serde(default)]
-    pub variables: Vec<Variable>,
+    pub variables: Vec<PolicyVariable>,
     /// `ok`, `compile-err` or `eval-err`.
     pub phase: String,
     /// The value or the error.
@@ -35,7 +35,7 @@ pub struct Answer {
 
 /// A variable of a policy.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Variable {
+pub struct PolicyVariable {
     /// The name without `variables.`.
     pub name: String,
     /// The expression of its value.
@@ -304,9 +304,9 @@ fn without_lost_types(value: &str) -> String {
 }
 
 /// Declares variables. As in a policy, a variable that does not compile cannot be used.
-pub(crate) fn declare(variables: &[Variable]) -> Environment {
+pub(crate) fn declare(variables: &[PolicyVariable]) -> Environment {
     let mut environment = Environment::default();
-    for Variable { name, expression } in variables {
+    for PolicyVariable { name, expression } in variables {
         if let Ok(program) = crate::compile(expression, ResultKind::Any, &environment) {
             // A reserved word such as `namespace` cannot be declared.
             let _ = environment.declare(name, program);

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::comparison::Variable;
+use super::comparison::PolicyVariable;
 use super::operands::{self, texts};
 use crate::check::Ty;
 use crate::op::Function;
@@ -43,10 +43,10 @@ impl Random {
 
 /// An expression as text, with its sub-expressions.
 #[derive(Clone, Debug)]
-pub struct Expression(Vec<Part>);
+pub struct Expression(Vec<ExpressionPart>);
 
 #[derive(Clone, Debug)]
-enum Part {
+enum ExpressionPart {
     Text(String),
     Child(Expression),
 }
@@ -55,8 +55,8 @@ impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {
             match part {
-                Part::Text(text) => f.write_str(text)?,
-                Part::Child(child) => child.fmt(f)?,
+                ExpressionPart::Text(text) => f.write_str(text)?,
+                ExpressionPart::Child(child) => child.fmt(f)?,
             }
         }
         Ok(())
@@ -69,16 +69,23 @@ const SMALLEST: [&str; 8] = ["null", "true", "0", "1", "''", "'a'", "[]", "{}"];
 impl Expression {
     /// Returns an expression that has no sub-expressions to drop.
     pub fn text(text: impl Into<String>) -> Self {
-        Self(vec![Part::Text(text.into())])
+        Self(vec![ExpressionPart::Text(text.into())])
     }
 
     /// Replaces each `$` of `template` with one of `children`.
     fn filled(template: &str, children: Vec<Expression>) -> Self {
         let mut texts = template.split('$');
         let mut parts = Vec::new();
-        parts.extend(texts.next().map(|text| Part::Text(text.to_owned())));
+        parts.extend(
+            texts
+                .next()
+                .map(|text| ExpressionPart::Text(text.to_owned())),
+        );
         for (text, child) in texts.zip(children) {
-            parts.extend([Part::Child(child), Part::Text(text.to_owned())]);
+            parts.extend([
+                ExpressionPart::Child(child),
+                ExpressionPart::Text(text.to_owned()),
+            ]);
         }
         Self(parts)
     }
@@ -93,20 +100,20 @@ impl Expression {
         );
         for (at, part) in self.0.iter().enumerate() {
             match part {
-                Part::Child(child) => {
+                ExpressionPart::Child(child) => {
                     for other in child.smaller() {
                         let mut parts = self.0.clone();
-                        parts[at] = Part::Child(other);
+                        parts[at] = ExpressionPart::Child(other);
                         all.push(Self(parts));
                     }
                 }
                 // A comma, and the argument after it.
-                Part::Text(text) if text == ", " && at + 1 < self.0.len() => {
+                ExpressionPart::Text(text) if text == ", " && at + 1 < self.0.len() => {
                     let mut parts = self.0.clone();
                     parts.drain(at..at + 2);
                     all.push(Self(parts));
                 }
-                Part::Text(_) => {}
+                ExpressionPart::Text(_) => {}
             }
         }
         all
@@ -114,8 +121,8 @@ impl Expression {
 
     fn children(&self) -> impl Iterator<Item = &Expression> {
         self.0.iter().filter_map(|part| match part {
-            Part::Child(child) => Some(child),
-            Part::Text(_) => None,
+            ExpressionPart::Child(child) => Some(child),
+            ExpressionPart::Text(_) => None,
         })
     }
 
@@ -139,7 +146,7 @@ pub struct Case {
     /// The index of the object. Without it, `object` is null.
     pub object: Option<usize>,
     /// The variables of the policy.
-    pub variables: Vec<Variable>,
+    pub variables: Vec<PolicyVariable>,
 }
 
 /// A name in scope.
@@ -224,7 +231,7 @@ impl Generator {
             for name in ["first", "second"] {
                 let ty = self.ty(1);
                 let expression = self.expression(&ty, 1).to_string();
-                variables.push(Variable {
+                variables.push(PolicyVariable {
                     name: name.to_owned(),
                     expression,
                 });

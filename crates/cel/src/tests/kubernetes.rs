@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use super::super::fuzzing::comparison::{
-    Answer, DIFFERENCES, Difference, Variable, class, class_here, declare, has_other_text,
+    Answer, DIFFERENCES, Difference, PolicyVariable, class, class_here, declare, has_other_text,
     has_same_text,
 };
 use super::*;
@@ -27,7 +27,7 @@ pub(super) struct Answers {
     cases: Vec<Answer>,
     compiled: Vec<Result<Program, CompileError>>,
     /// The environment with the variables of an answer.
-    environments: BTreeMap<Vec<Variable>, Environment>,
+    environments: BTreeMap<Vec<PolicyVariable>, Environment>,
 }
 
 impl Answers {

@@ -51,9 +51,9 @@ pub struct RuleSet {
     pub namespaces: Option<BTreeSet<String>>,
     /// Label selector for the objects on which the rule set is evaluated. None for all objects.
     pub selector: Option<Selector>,
-    /// Labels of the operations with fixed values.
+    /// Labels for the operations. Their values are the same for all objects.
     pub labels: Arc<Labels>,
-    /// Labels of the operations whose values are computed from the object.
+    /// Labels for the operations. Each expression computes the label's value from the object.
     pub label_expressions: Vec<(Arc<str>, Program)>,
     /// Expression that yields the nodes that the operations touch.
     pub nodes: Option<Program>,
@@ -85,8 +85,8 @@ pub struct CompiledRule {
     pub details: RuleDetails,
     /// Operations that a start of this operation ends.
     pub supersedes: Supersedes,
-    /// Time for which the operation must not be detected before it completes. None for the default
-    /// of the server.
+    /// The operation completes when it has not been detected for this time. None for the default of
+    /// the server.
     pub debounce: Option<Duration>,
     /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
@@ -124,8 +124,7 @@ impl CompiledRule {
     }
 
     /// Returns true if the state can change although the object does not change, because an
-    /// expression reads `now`. Then the time of the object's last change is not the time since
-    /// which the expression has yielded the state.
+    /// expression reads `now`. Then the state can be newer than the object's last change.
     pub fn state_reads_now(&self) -> bool {
         self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
     }
@@ -159,8 +158,8 @@ pub struct RuleDetails {
     pub instance: Option<Program>,
     /// Expression that yields `Succeeded`, `Failed` or `Superseded` when the operation is over.
     pub outcome: Option<Program>,
-    /// Expression that yields the amount of work. The durations of runs are compared for each unit
-    /// of this amount.
+    /// Expression that yields the amount of work. The duration of a run is divided by this amount
+    /// before it is compared with other runs.
     pub size: Option<Program>,
     /// Expression that yields the key of the piece of work that the operation belongs to.
     pub work: Option<Program>,
@@ -210,7 +209,7 @@ impl Supersedes {
 
     /// Returns true if `operation` is superseded. `operation` must not be the operation of the rule
     /// itself.
-    pub fn names(&self, operation: &str) -> bool {
+    pub fn includes(&self, operation: &str) -> bool {
         match self {
             Self::Nothing => false,
             Self::These(names) => names.contains(operation),

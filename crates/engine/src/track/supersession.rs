@@ -33,10 +33,10 @@ impl OperationCandidate<'_> {
     /// Returns true if the rule declares that this operation supersedes `other`. An operation on
     /// the whole object can supersede operations on elements. An operation on an element can
     /// supersede only operations on the same element.
-    fn names(&self, other: &Self) -> bool {
+    fn declares_superseded(&self, other: &Self) -> bool {
         self.what.operation != other.what.operation
             && (self.what.item.is_none() || self.what.item == other.what.item)
-            && self.supersedes.names(&other.what.operation)
+            && self.supersedes.includes(&other.what.operation)
     }
 
     /// Returns true if this operation supersedes `other`. If both rules name each other, a detected
@@ -44,7 +44,7 @@ impl OperationCandidate<'_> {
     /// operation of the earlier rule wins.
     fn wins_over(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
-        self.names(other) && (stays || !other.names(self))
+        self.declares_superseded(other) && (stays || !other.declares_superseded(self))
     }
 }
 

@@ -88,7 +88,7 @@ fn too_large() -> io::Error {
 }
 
 /// Reads a whole stream. Returns an error if the stream is longer than [`MAX_FILE_BYTES`]. The
-/// caller limits the stream to one byte more, so that an endless stream is not read.
+/// caller must limit the stream to `MAX_FILE_BYTES + 1` bytes, because the stream may be endless.
 fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     stream.read_to_end(bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -143,13 +143,13 @@ impl FoundFiles {
         let read = stream.read(&mut magic)?;
         stream.rewind()?;
         if read == 2 && magic == GZIP_MAGIC {
-            self.add_plain(name, MultiGzDecoder::new(stream), modified)
+            self.add_decompressed(name, MultiGzDecoder::new(stream), modified)
         } else {
-            self.add_plain(name, stream, modified)
+            self.add_decompressed(name, stream, modified)
         }
     }
 
-    fn add_plain(
+    fn add_decompressed(
         &mut self,
         name: &str,
         mut stream: impl Read,

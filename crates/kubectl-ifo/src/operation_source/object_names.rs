@@ -1,17 +1,17 @@
-//! Lists the names of objects, such as the namespaces that the user may know.
+//! Lists the names of objects, such as the namespaces that the user is allowed to see.
 
 use super::PAGE_OBJECTS;
 use crate::api_client::{ApiClient, ListOptions};
 use crate::problem::Problem;
 use kube::core::PartialObjectMeta;
 
-/// Returns the namespaces that the user may know. The result is the first of these lists that the
-/// user may read:
+/// Returns the namespaces that the user is allowed to see. The result is the first of these lists
+/// that the user may read:
 ///
 /// - all namespaces of the cluster
 /// - the projects of the user, in `OpenShift`
 /// - the namespace of the kubeconfig context
-pub(crate) async fn namespaces(server: &ApiClient) -> Vec<String> {
+pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),
         (
@@ -19,16 +19,16 @@ pub(crate) async fn namespaces(server: &ApiClient) -> Vec<String> {
             "projects.project.openshift.io",
         ),
     ] {
-        if let Ok(names) = names(server, path, resource).await {
+        if let Ok(names) = names(client, path, resource).await {
             return names;
         }
     }
-    vec![server.default_namespace.clone()]
+    vec![client.default_namespace.clone()]
 }
 
 /// Returns the names of all objects of a resource.
 pub(crate) async fn names(
-    server: &ApiClient,
+    client: &ApiClient,
     path: &str,
     resource: &str,
 ) -> Result<Vec<String>, Problem> {
@@ -42,12 +42,12 @@ pub(crate) async fn names(
         names.extend(item.metadata.name);
         Ok(())
     };
-    server.list(path, options, resource, None, take).await?;
+    client.list(path, options, resource, None, take).await?;
     Ok(names)
 }
 
-/// The characters that RFC 3986 leaves unescaped.
-const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+/// The characters that must be escaped: all except the unreserved characters of RFC 3986.
+const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
@@ -55,5 +55,5 @@ const UNRESERVED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUME
 
 /// Escapes a segment of a URL path.
 pub(crate) fn escape(segment: &str) -> String {
-    percent_encoding::utf8_percent_encode(segment, UNRESERVED).to_string()
+    percent_encoding::utf8_percent_encode(segment, ESCAPED).to_string()
 }

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Budget of the explanations of one object. They evaluate each expression several times.
+/// Budget of the explanation of one rule on one object. An explanation evaluates each expression
+/// several times.
 const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
 
 /// Maximum number of characters of a value. A longer value is cut.
@@ -31,7 +32,7 @@ pub(super) struct RuleExplanation {
     /// The field of the rule that decided: `expression`, `continueWhile` or `forEach`.
     field: &'static str,
     result: &'static str,
-    /// The reason why no expression was evaluated.
+    /// The reason why the rule's condition was not evaluated. None if it was evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     clauses: Vec<ExplainedClause>,
@@ -243,7 +244,8 @@ impl<'r> RuleExplainer<'r> {
     }
 }
 
-/// Returns the result of a condition, and its clauses. The result is `if_true` if it is true.
+/// Returns the result of a condition, and its clauses. For a condition that is true, the result is
+/// the text `if_true`.
 fn decide<'s>(
     program: &'s Program,
     if_true: &'static str,

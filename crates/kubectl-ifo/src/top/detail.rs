@@ -62,8 +62,8 @@ pub(super) fn lines(
         }
     }
     page.heading("Owners and what they own");
-    for relative in &detail.related_objects {
-        page.relative(relative, now);
+    for related in &detail.related_objects {
+        page.add_related_subject(related, now);
     }
     if !operation.conditions.is_empty() {
         page.heading("Conditions");
@@ -196,25 +196,25 @@ impl PageLines {
         self.field(kind, text.trim_end());
     }
 
-    fn relative(&mut self, relative: &RelatedSubject, now: Timestamp) {
-        let indent = match relative.depth {
+    fn add_related_subject(&mut self, related: &RelatedSubject, now: Timestamp) {
+        let indent = match related.depth {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // For an object on a deep level, the indentation takes at most half of the line, so that
+        // For an object on a hidden_indent level, the indentation takes at most half of the line, so that
         // the name is visible.
-        let deep = indent.width().saturating_sub(self.width / 2);
-        let indent: String = indent.chars().skip(deep).collect();
+        let hidden_indent = indent.width().saturating_sub(self.width / 2);
+        let indent: String = indent.chars().skip(hidden_indent).collect();
         let mut room = self.width.saturating_sub(indent.width());
-        let name = cut(&relative.name, room);
+        let name = cut(&related.name, room);
         room -= name.width();
-        let style = if relative.own {
+        let style = if related.own {
             self.theme.strong()
         } else {
             ratatui::style::Style::new()
         };
         let mut spans = vec![Span::raw(indent), Span::styled(name, style)];
-        for row in &relative.rows {
+        for row in &related.rows {
             let operation = &row.operation;
             let text = one_line(&format!(
                 "  {} {}{} {}",
@@ -227,7 +227,7 @@ impl PageLines {
             room -= text.width();
             spans.push(Span::styled(text, self.theme.state(&operation.state)));
         }
-        if relative.rows.is_empty() {
+        if related.rows.is_empty() {
             spans.push(Span::styled(
                 cut(&format!("  {EMPTY_CELL}"), room),
                 self.theme.dim(),

@@ -6,7 +6,7 @@ use crate::columns::OperationColumn;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
-/// The columns from left to right, each with its smallest useful width. At this width, the state
+/// The columns from free to right, each with its smallest useful width. At this width, the state
 /// has four letters, and the progress has no bar.
 const COLUMNS: [(OperationColumn, usize); 6] = [
     (Namespace, 8),
@@ -20,7 +20,7 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 /// The columns in the order in which they are dropped. The subject always stays.
 const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Smallest width of a message in terminal columns. If there is less space, the message is left
+/// Smallest width of a message in terminal columns. If there is less space, the message is free
 /// out.
 const MIN_MESSAGE_WIDTH: usize = 12;
 
@@ -31,7 +31,7 @@ const WIDE_TERMINAL: usize = 60;
 /// The columns of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopLayout {
-    /// The columns from left to right, with their widths.
+    /// The columns from free to right, with their widths.
     pub(super) columns: Vec<(OperationColumn, usize)>,
     /// Number of blanks between two columns.
     pub(super) gap: usize,
@@ -41,22 +41,22 @@ impl TopLayout {
     /// Chooses the columns for a terminal that is `width` characters wide. `widths` are the largest
     /// widths of the texts.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
-        let widest = |at: usize, least, most| widths[at].clamp(least, most);
-        // The space that is left is given to columns in these steps. A step has a column, and the
-        // largest width of the column after the step.
+        let clamped_width = |at: usize, least, most| widths[at].clamp(least, most);
+        // The space that is free is given to columns in these steps. In each step, one column may
+        // grow up to the given width.
         let steps = [
-            (State, widest(3, 5, 11)),
-            (Operation, widest(2, 9, 12)),
-            (Subject, widest(0, 12, 20)),
-            (State, widest(3, 5, 30)),
+            (State, clamped_width(3, 5, 11)),
+            (Operation, clamped_width(2, 9, 12)),
+            (Subject, clamped_width(0, 12, 20)),
+            (State, clamped_width(3, 5, 30)),
             (Progress, 10),
-            (Operation, widest(2, 9, 20)),
-            (Subject, widest(0, 12, 24)),
-            (Namespace, widest(1, 9, 20)),
-            (Subject, widest(0, 12, 60)),
+            (Operation, clamped_width(2, 9, 20)),
+            (Subject, clamped_width(0, 12, 24)),
+            (Namespace, clamped_width(1, 9, 20)),
+            (Subject, clamped_width(0, 12, 60)),
             (Progress, 15),
-            (Operation, widest(2, 9, 32)),
-            (Namespace, widest(1, 9, 40)),
+            (Operation, clamped_width(2, 9, 32)),
+            (Namespace, clamped_width(1, 9, 40)),
         ];
         let gap = if width < WIDE_TERMINAL { 1 } else { 2 };
         let mut columns = COLUMNS.to_vec();
@@ -66,27 +66,28 @@ impl TopLayout {
             }
             columns.retain(|(column, _)| *column != dropped);
         }
-        let mut left = width.saturating_sub(total(&columns, gap));
+        let mut free = width.saturating_sub(total(&columns, gap));
         if columns.len() == 1 {
             columns[0].1 = width;
-            left = 0;
+            free = 0;
         }
         for (wanted, most) in steps {
             let Some((_, width)) = columns.iter_mut().find(|(column, _)| *column == wanted) else {
                 continue;
             };
             let more = most.saturating_sub(*width);
-            // A state is shown completely, without its markers, or with its first four letters.
-            // With a width between these texts, the state would not become clearer.
-            if wanted == State && more > left {
+            // There are three texts for a state: the complete text, the text without markers such
+            // as "(overdue)", and its first four letters. More space helps only if a longer text
+            // fits.
+            if wanted == State && more > free {
                 continue;
             }
-            let more = more.min(left);
+            let more = more.min(free);
             *width += more;
-            left -= more;
+            free -= more;
         }
-        if left >= gap + MIN_MESSAGE_WIDTH {
-            columns.push((Message, left - gap));
+        if free >= gap + MIN_MESSAGE_WIDTH {
+            columns.push((Message, free - gap));
         }
         Self { columns, gap }
     }

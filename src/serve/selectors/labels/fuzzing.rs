@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The labels of one object.
-type Labels = BTreeMap<String, String>;
+type TextLabels = BTreeMap<String, String>;
 
 /// Largest number of requirements that are compared with example labels. Further requirements are
 /// only parsed. Each requirement adds examples, and every requirement is compared with all
@@ -53,7 +53,7 @@ pub fn check(text: &str) {
 }
 
 /// Returns the labels of an object, as the index decodes them.
-fn labels_of(json: &[u8]) -> Labels {
+fn labels_of(json: &[u8]) -> TextLabels {
     let decoded = DecodedObject::decode(json).expect("the JSON is an object with metadata");
     let texts = ObjectTexts {
         json: json.into(),
@@ -117,9 +117,9 @@ impl Spelling {
 /// Returns example labels for a selector. For each requirement, there are examples with several
 /// values of the label, and an example that also has the labels of earlier requirements. For a
 /// comparison, some values are close to its number. The first example has no labels.
-fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
-    let mut all = vec![Labels::new()];
-    let mut many = Labels::new();
+fn examples(requirements: &[LabelRequirement]) -> Vec<TextLabels> {
+    let mut all = vec![TextLabels::new()];
+    let mut many = TextLabels::new();
     for LabelRequirement { key, test } in requirements.iter().take(MAX_COMPARED) {
         let mut values: Vec<String> = vec![String::new(), "0".to_owned(), "x\"\\é".to_owned()];
         match test {
@@ -133,7 +133,7 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
             Test::Exists | Test::DoesNotExist => {}
         }
         for value in values {
-            all.push(Labels::from([(key.clone(), value.clone())]));
+            all.push(TextLabels::from([(key.clone(), value.clone())]));
             many.insert(format!("{key}x"), "other".to_owned());
             many.insert(key.clone(), value);
         }
@@ -143,7 +143,7 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<Labels> {
 }
 
 /// Returns the JSON of the labels, with an escape sequence for each character.
-fn escaped(labels: &Labels) -> String {
+fn escaped(labels: &TextLabels) -> String {
     let string = |text: &str| {
         let mut out = String::from("\"");
         for unit in text.encode_utf16() {
@@ -158,9 +158,9 @@ fn escaped(labels: &Labels) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Returns true if the labels fulfil a requirement, according to the page "Labels and Selectors" in
+/// Returns true if the labels fulfil a requirement, according to the page "TextLabels and Selectors" in
 /// the Kubernetes documentation.
-fn matches(LabelRequirement { key, test }: &LabelRequirement, labels: &Labels) -> bool {
+fn matches(LabelRequirement { key, test }: &LabelRequirement, labels: &TextLabels) -> bool {
     let value = labels.get(key);
     let number = value.and_then(|value| value.parse::<i64>().ok());
     match test {

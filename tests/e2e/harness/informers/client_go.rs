@@ -2,7 +2,7 @@
 //! program `tests/control-plane/informer`. For each line on its standard input, it prints its state
 //! as one line of JSON.
 
-use super::{Belief, Informer, Objects};
+use super::{Informer, InformerState, Objects};
 use crate::harness::{ControlPlane, DEADLINE, OPERATION};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -19,8 +19,8 @@ pub struct ClientGo {
     _child: Child,
 }
 
-/// The state that the program prints. Its field `told` becomes [`Belief::from_events`], and its
-/// field `broken` becomes [`Belief::violations`].
+/// The state that the program prints. Its field `told` becomes [`InformerState::from_events`], and its
+/// field `broken` becomes [`InformerState::violations`].
 #[derive(Debug, Deserialize)]
 struct InformerReport {
     synced: bool,
@@ -98,9 +98,9 @@ impl Informer for ClientGo {
         &self.name
     }
 
-    async fn belief(&mut self) -> Belief {
+    async fn state(&mut self) -> InformerState {
         let answer = self.answer().await;
-        Belief {
+        InformerState {
             synced: answer.synced,
             store: answer.store,
             from_events: answer.told,

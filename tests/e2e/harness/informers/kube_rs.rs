@@ -1,7 +1,7 @@
 //! Runs an informer of kube-rs, the Kubernetes library for Rust. Its reflector keeps a store of the
 //! watched objects.
 
-use super::{Belief, Informer, Objects, key};
+use super::{Informer, InformerState, Objects, key};
 use crate::harness::{Caller, OPERATION, text};
 use futures::StreamExt as _;
 use kube::Api;
@@ -73,10 +73,10 @@ impl Informer for KubeRs {
         &self.name
     }
 
-    async fn belief(&mut self) -> Belief {
+    async fn state(&mut self) -> InformerState {
         let store = self.store.state();
         let witness = self.witness.lock().unwrap_or_else(PoisonError::into_inner);
-        Belief {
+        InformerState {
             synced: witness.synced,
             store: store.iter().map(|it| by_key(it)).collect(),
             from_events: witness.objects.clone(),

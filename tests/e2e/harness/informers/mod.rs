@@ -16,7 +16,7 @@ pub type Objects = BTreeMap<String, Value>;
 
 /// The state of an informer, as far as it follows from the received answers and events.
 #[derive(Debug)]
-pub struct Belief {
+pub struct InformerState {
     /// True if the informer has received the complete initial state.
     pub synced: bool,
     /// The objects in the store of the informer.
@@ -32,7 +32,7 @@ pub struct Belief {
 /// An informer of one of the two libraries.
 pub trait Informer {
     fn name(&self) -> &str;
-    async fn belief(&mut self) -> Belief;
+    async fn state(&mut self) -> InformerState;
 }
 
 /// Returns the key of an object in [`Objects`].
@@ -68,22 +68,25 @@ pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), Strin
 
 /// Waits until the state of an informer equals a list. Fails if the informer has reported
 /// violations.
-pub async fn wait_until_correct(admin: &Caller, informer: &mut impl Informer) -> Belief {
-    let belief = wait_until_state_correct(admin, informer).await;
-    assert_eq!(belief.violations, [""; 0], "{}", informer.name());
-    belief
+pub async fn wait_until_correct(admin: &Caller, informer: &mut impl Informer) -> InformerState {
+    let state = wait_until_state_correct(admin, informer).await;
+    assert_eq!(state.violations, [""; 0], "{}", informer.name());
+    state
 }
 
 /// Waits until the state of an informer equals a list. Ignores violations.
-pub async fn wait_until_state_correct(admin: &Caller, informer: &mut impl Informer) -> Belief {
+pub async fn wait_until_state_correct(
+    admin: &Caller,
+    informer: &mut impl Informer,
+) -> InformerState {
     let name = informer.name().to_owned();
     eventually(&format!("{name} has the listed operations"), async || {
         let listed = list_operations(admin).await?;
-        let belief = informer.belief().await;
-        ok_if(belief.synced, "the informer is not synced")?;
-        compare("the store", &belief.store, &listed)?;
-        compare("the state from the events", &belief.from_events, &listed)?;
-        Ok(belief)
+        let state = informer.state().await;
+        ok_if(state.synced, "the informer is not synced")?;
+        compare("the store", &state.store, &listed)?;
+        compare("the state from the events", &state.from_events, &listed)?;
+        Ok(state)
     })
     .await
 }

@@ -47,7 +47,7 @@ struct TrackerFixture {
 
 /// Creates a fixture with a rule set whose first list is complete and empty.
 fn fixture() -> TrackerFixture {
-    world_with(TrackerSettings {
+    fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         records: 0,
@@ -55,7 +55,7 @@ fn fixture() -> TrackerFixture {
     })
 }
 
-fn world_with(settings: TrackerSettings) -> TrackerFixture {
+fn fixture_with(settings: TrackerSettings) -> TrackerFixture {
     let mut fixture = world_without_rules(settings);
     fixture.set_rules(&[("vm-rules", &["Migrating", "Stopping"])]);
     fixture.send_event(FeedEvent::Reset);
@@ -413,7 +413,7 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
         records: 0,
         cluster_namespace: "ifo-system".into(),
     };
-    let mut fixture = world_with(settings);
+    let mut fixture = fixture_with(settings);
     fixture.evaluate_vm(&["Migrating"]);
     fixture.advance(Duration::from_secs(5));
     let stopped = fixture.now.wall;
@@ -447,7 +447,7 @@ fn retained_operations_are_deleted_after_the_retention_time() {
         records: 0,
         cluster_namespace: "ifo-system".into(),
     };
-    let mut fixture = world_with(settings);
+    let mut fixture = fixture_with(settings);
     fixture.evaluate_vm(&["Migrating"]);
     fixture.evaluate_vm(&[]);
     assert_eq!(fixture.only_operation().status.phase, Phase::Completed);
@@ -457,7 +457,7 @@ fn retained_operations_are_deleted_after_the_retention_time() {
 
 #[test]
 fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
-    let mut fixture = world_with(TrackerSettings {
+    let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention {
             most: 2,
@@ -703,7 +703,7 @@ fn the_result_of_replaced_rules_is_ignored() {
 
 #[test]
 fn a_second_run_within_the_same_second_is_another_object() {
-    let mut fixture = world_with(TrackerSettings {
+    let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         records: 0,

@@ -452,7 +452,7 @@ fn rules_that_change_before_the_first_list_is_complete_continue_restored_operati
 
 #[test]
 fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
-    let mut before = world_with(settings(Some(RETENTION)));
+    let mut before = fixture_with(settings(Some(RETENTION)));
     before.evaluate_vm(&["Migrating"]);
     before.advance(Duration::from_secs(10));
     before.evaluate_vm(&[]);
@@ -488,7 +488,7 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
 
 #[test]
 fn restored_completed_operations_are_limited_in_any_order() {
-    let mut before = world_with(settings(Some(RETENTION)));
+    let mut before = fixture_with(settings(Some(RETENTION)));
     for name in ["a", "b", "c", "d"] {
         before.evaluate(subject(name), &["Migrating"]);
         before.evaluate(subject(name), &[]);
@@ -508,7 +508,7 @@ fn restored_completed_operations_are_limited_in_any_order() {
 
 #[test]
 fn a_successor_in_the_same_second_as_a_restored_operation_has_another_name() {
-    let mut before = world_with(settings(Some(RETENTION)));
+    let mut before = fixture_with(settings(Some(RETENTION)));
     before.evaluate_vm(&["Migrating"]);
     before.set_rules(&[("vm-rules", &["Stopping"])]);
     let completed = before.only_operation();
@@ -537,7 +537,7 @@ fn of_two_custom_resources_with_the_same_uid_the_first_is_restored() {
 
 #[test]
 fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
-    let mut before = world_with(settings(Some(RETENTION)));
+    let mut before = fixture_with(settings(Some(RETENTION)));
     before.evaluate_vm(&["Migrating"]);
     let in_progress = before.only_operation();
     before.advance(Duration::from_secs(10));
@@ -572,7 +572,7 @@ fn a_completed_custom_resource_replaces_an_active_one_with_its_uid() {
 #[test]
 fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     let kept = || settings(Some(RETENTION));
-    let mut before = world_with(kept());
+    let mut before = fixture_with(kept());
     before.evaluate_vm(&["Migrating"]);
     let in_progress = before.only_operation();
     for what in [&[] as &[&str], &["Migrating"], &[]] {
@@ -727,13 +727,13 @@ fn of_two_active_runs_the_earlier_is_replaced_when_the_later_starts() {
 #[test]
 fn an_earlier_run_that_stopped_being_detected_after_the_start_of_a_later_run_ends_at_that_start() {
     let retain = || settings(Some(RETENTION));
-    let mut before = world_with(retain());
+    let mut before = fixture_with(retain());
     before.evaluate_vm(&["Migrating"]);
     before.advance(Duration::from_secs(1));
     let other = {
         // Another server detected a second run, which started 20 seconds after the start of the
         // first run.
-        let mut other = world_with(retain());
+        let mut other = fixture_with(retain());
         other.advance(Duration::from_secs(20));
         other.evaluate_vm(&["Migrating"]);
         other.advance(Duration::from_secs(5));

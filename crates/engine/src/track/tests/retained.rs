@@ -7,7 +7,7 @@ const HOUR: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn retaining(most: usize) -> TrackerFixture {
-    world_with(TrackerSettings {
+    fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention { most, ..RETENTION }),
         records: 0,
@@ -119,7 +119,9 @@ fn names_of_retained_operations_stay_reserved_when_an_older_operation_expires() 
     assert_eq!(fixture.phases(), "CC");
     fixture.advance(HOUR * 12);
     assert_eq!(fixture.phases(), "C");
-    // Without the remembered start, this run would have the same name as the second run.
+    // The name of a run depends on its start. The second run had the same start as the first run,
+    // so its own start was set one second later. The tracker still remembers this. Otherwise the
+    // third run would get the same name as the second run.
     fixture.evaluate_migration_since("vm", since + SECOND);
     assert_eq!(fixture.phases(), "CA");
     fixture.advance(HOUR * 12);
@@ -175,7 +177,7 @@ fn operations_that_complete_after_their_namespace_was_deleted_are_not_retained()
 
 #[test]
 fn a_recreated_namespace_retains_operations_that_started_in_it() {
-    for is_created_known in [true, false] {
+    for is_creation_known in [true, false] {
         let mut fixture = retaining(10_000);
         fixture.evaluate(subject("over"), &["Migrating"]);
         fixture.evaluate_undetected("over");
@@ -184,7 +186,7 @@ fn a_recreated_namespace_retains_operations_that_started_in_it() {
         let created = fixture.now.wall;
         fixture.evaluate(subject("new"), &["Migrating"]);
         fixture.evaluate_undetected("new");
-        if is_created_known {
+        if is_creation_known {
             fixture.delete_namespace("ns", Some(created));
             assert_eq!(
                 fixture.phases(),

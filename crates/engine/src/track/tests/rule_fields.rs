@@ -137,7 +137,7 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
 #[test]
 fn success_sets_progress_to_100_and_failure_keeps_it() {
     for (phase, progress) in [("Done", 100), ("Broken", 40)] {
-        let mut fixture = world_with(TrackerSettings {
+        let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
@@ -396,7 +396,7 @@ fn operations_that_supersede_each_other_complete_without_debounce() {
 
 #[test]
 fn the_message_of_a_superseded_operation_names_the_other_operation() {
-    let mut settings_world = world_with(TrackerSettings {
+    let mut settings_world = fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         records: 0,

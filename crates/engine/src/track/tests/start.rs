@@ -88,7 +88,7 @@ fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
 #[test]
 fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_name() {
     let names = |late: Duration| {
-        let mut fixture = world_with(TrackerSettings {
+        let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
@@ -118,7 +118,7 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
 #[test]
 fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
     let start_and_end_seconds = |late: Duration| {
-        let mut fixture = world_with(TrackerSettings {
+        let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
             records: 0,
@@ -165,7 +165,7 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
 
 #[test]
 fn no_operation_ends_before_its_start() {
-    let mut fixture = world_with(TrackerSettings {
+    let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
         records: 0,
@@ -211,7 +211,7 @@ fn the_time_of_a_change_is_not_stored_with_the_subject() {
 
 #[test]
 fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
-    let mut fixture = world_with(TrackerSettings {
+    let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::from_secs(3),
         retain: Some(RETENTION),
         records: 0,

@@ -70,7 +70,7 @@ fn retaining() -> TrackerSettings {
 
 /// Creates a fixture with one completed operation that is retained.
 fn world_with_completed() -> TrackerFixture {
-    let mut fixture = world_with(retaining());
+    let mut fixture = fixture_with(retaining());
     fixture.evaluate_vm(&["Migrating"]);
     fixture.advance(10 * SECOND);
     fixture.evaluate_vm(&[]);
@@ -81,7 +81,7 @@ fn world_with_completed() -> TrackerFixture {
 
 #[test]
 fn a_takeover_changes_no_object() {
-    let mut before = world_with(retaining());
+    let mut before = fixture_with(retaining());
     let node = || Subject {
         namespace: None,
         ..subject("node")
@@ -301,7 +301,7 @@ fn a_takeover_keeps_the_source_of_the_start() {
 fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
     let completed = world_with_completed().only_operation();
     let before = {
-        let mut before = world_with(retaining());
+        let mut before = fixture_with(retaining());
         before.evaluate_vm(&["Migrating"]);
         before.advance(10 * SECOND);
         before
@@ -399,7 +399,7 @@ fn another_run_within_the_same_second_gets_another_name() {
             debounce: Duration::ZERO,
             ..settings(retain)
         };
-        let mut before = world_with(without_debounce());
+        let mut before = fixture_with(without_debounce());
         let changed = before.now.wall;
         before.evaluate(changed_at("vm", changed), &["Migrating"]);
         let first = before.only_operation();
@@ -572,7 +572,7 @@ fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
 
 #[test]
 fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
-    let mut before = world_with(retaining());
+    let mut before = fixture_with(retaining());
     for name in ["a", "b", "c", "d"] {
         before.evaluate(subject(name), &["Migrating"]);
         before.evaluate(subject(name), &[]);

@@ -607,7 +607,7 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
 
 #[test]
 fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
-    let mut fixture = world_with(settings_with_records(1));
+    let mut fixture = fixture_with(settings_with_records(1));
     // The run takes 0.2 s, but a new second begins meanwhile. The shown times have whole seconds.
     fixture.advance(Duration::from_millis(900));
     fixture.evaluate(subject("a"), &["Migrating"]);
@@ -623,7 +623,7 @@ fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
 
 #[test]
 fn completed_operations_leave_records_up_to_the_maximum() {
-    let mut fixture = world_with(settings_with_records(3));
+    let mut fixture = fixture_with(settings_with_records(3));
     for name in ["a", "b", "c", "d", "e"] {
         fixture.evaluate(subject(name), &["Migrating"]);
         fixture.advance(90 * SECOND);
@@ -659,7 +659,7 @@ fn completed_operations_leave_records_up_to_the_maximum() {
 
 #[test]
 fn an_operation_of_a_deleted_namespace_leaves_no_record() {
-    let mut fixture = world_with(settings_with_records(3));
+    let mut fixture = fixture_with(settings_with_records(3));
     fixture.evaluate_vm(&["Migrating"]);
     fixture.delete_namespace("ns", None);
     fixture.evaluate_vm(&[]);
