@@ -1,6 +1,6 @@
-//! Build script: compresses the files that the demo embeds in the binary: the shipped rule sets and
-//! the scenes. So the binary is 570 KB smaller. The server decompresses the files only for the
-//! demo.
+//! Build script. The binary contains files for the demo: the shipped rule sets and the scenes
+//! (recordings of changes to objects). The script compresses these files, so the binary is 570 KB
+//! smaller. The server decompresses the files only for the demo.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Measures the index, which has the operations in memory: lists, commits, and the delivery of
-//! changes to watches, with several numbers of operations.
+//! Measures the index, which has the operations in memory: lists and commits with 1,000 to 100,000
+//! operations, and the delivery of changes to watches.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ifo::index::{
@@ -20,7 +20,7 @@ const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_00
 /// Number of operations in one namespace. It is the same for all sizes.
 const OPERATIONS_PER_NAMESPACE: u64 = 100;
 
-/// Returns the JSON of an operation, which has about 1.4 KB.
+/// Returns the JSON of an operation, which has about 1.6 KB.
 fn object(namespace: &str, name: &str, progress: u64) -> Vec<u8> {
     let condition = |kind: &str| {
         format!(
@@ -77,8 +77,8 @@ fn list(c: &mut Criterion) {
 }
 
 /// Measures a list at the oldest version in the ring buffer. The index must undo all newer changes
-/// for this list. A client causes it if it reads the first page of a list, and reads the next page
-/// after many changes.
+/// for this list. A client requests such a list if it reads the first page of a list, and reads the
+/// next page only after many changes.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {
@@ -126,7 +126,8 @@ fn commit(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures the time from a commit until the last of many cursors has returned the change.
+/// Measures the time from a commit until the last cursor has returned the change, with one cursor
+/// and with 1,000 cursors. A cursor reads the changes of the index for one watch.
 fn fan_out(c: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,6 +1,7 @@
 //! Measures the processor time that the server needs for one change of an object, and for one list.
-//! The measured steps begin with the JSON of an object, and end when all clients have received the
-//! operation. Lists and watches call the HTTP routes directly, so no network is involved.
+//! Together, the benchmarks cover all steps from the JSON of an object until all clients have
+//! received the operation. Lists and watches call the HTTP routes directly, so no network is
+//! involved.
 //!
 //! The measured time is the processor time of this process, so that other processes do not
 //! influence the result. `docs/performance.md` has the goals. `benches/cluster` measures the server
@@ -33,7 +34,7 @@ const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmac
 const KUBEVIRT: &str = include_str!("../tests/fixtures/objects/kubevirt.json");
 const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of operations in a list.
+/// Number of operations in the benchmarks of memory, commits and lists.
 const OPERATIONS: usize = 10_000;
 /// Number of watches that receive a change.
 const WATCHERS: usize = 1_000;
@@ -359,7 +360,8 @@ impl Pipeline {
 /// Criterion cannot do this, because it measures only time.
 ///
 /// This benchmark must be the first one in the process. After another benchmark, the operations
-/// would use memory that it has freed, and this memory would not be counted.
+/// would use memory that the other benchmark has freed. The process still has this memory, so it
+/// would not be counted.
 fn memory(_: &mut Criterion<ProcessorTime>) {
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").expect("Linux has this file");
@@ -435,7 +437,8 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table, gzip", TABLE, "gzip"),
     ] {
         let list = async || read_to_end(serving::get(&router, LIVE, accept, encoding).await).await;
-        // The throughput is computed from the bytes that are sent, which are compressed.
+        // The throughput is computed from the bytes that are sent. With gzip, these are the
+        // compressed bytes.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));
@@ -443,7 +446,7 @@ fn list(c: &mut Criterion<ProcessorTime>) {
     group.finish();
 }
 
-/// Measures the time from a change until the last watch has received its event.
+/// Measures the time from a change until the last watch has received the event of this change.
 fn fan_out(c: &mut Criterion<ProcessorTime>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,4 +1,5 @@
 //! Makes recordings of watch events compact: keeps only the fields that the default rule sets read.
+//! The default rule sets are those in the kustomizations below `rules`.
 //!
 //! `cargo run --example compact_recording -- FILE.jsonl…` writes a compact file with the same name
 //! to `tests/fixtures/recorded`. The README of that folder describes the format.
@@ -8,7 +9,9 @@
 //! follows:
 //!
 //! - It has only events of resources that the default rule sets watch.
-//! - Each object has only its identity and the fields that these rule sets read.
+//! - Each object has only its identity and the fields that these rule sets read. One object also
+//!   has the time of a write, because a replay computes the date of the recording's start from this
+//!   time.
 //! - If an event changes none of these fields, it is dropped, because it cannot change the result
 //!   of a rule.
 
@@ -46,8 +49,9 @@ fn repository_path(path: &str) -> PathBuf {
 struct Catalogue {
     /// The fields that the rule sets of a resource read, by resource.
     projections: HashMap<Gvr, Projection>,
-    /// The text of all rule sets. If a rule checks whether an annotation exists, the rule counts as
-    /// a reader of all annotations. So an annotation is kept only if its name is in this text.
+    /// The text of all rule sets. If a rule checks whether an annotation exists, the projection
+    /// contains all annotations. So this text decides: an annotation is kept only if its name is in
+    /// this text.
     text: String,
 }
 
@@ -130,9 +134,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
             object[name] = event["object"][name].clone();
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            // A replay reads only one kind of time from `managedFields`: it computes the date of
-            // the recording's start from the write that was delivered fastest. So only the time of
-            // this write is kept.
+            // A replay computes the date of the recording's start from the write that was delivered
+            // fastest. Only the time of this write is kept. All other times in `managedFields` are
+            // dropped, so a replay does not take the start of an operation from them.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);

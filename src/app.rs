@@ -1,8 +1,9 @@
-//! Starts the server: creates its components from the configuration, connects them, and stops them
-//! at the end. No other module knows all modules of the server.
+//! Runs the server: creates its components from the configuration, connects them, and stops them at
+//! the end. Only this module connects all modules of the server.
 //!
 //! Long-lived tasks are in a [`JoinSet`]. If such a task ends before the shutdown, the process
-//! exits. If the process continued, the data that the task maintains would become stale unnoticed.
+//! exits. If the process continued, the data that the task maintains would become stale, and no
+//! error would show this.
 
 mod cluster;
 mod demo;
@@ -51,11 +52,13 @@ const RING_BOUNDS: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// Time in which a terminating server is unready but still accepts connections. The aggregator and
-/// kube-proxy need some seconds to remove this endpoint from the Service.
+/// After SIGTERM, the server is unready for this time, but still accepts connections. The
+/// aggregator and kube-proxy need some seconds until they send no more requests to this replica.
 const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 
-/// Runs the server until a signal stops it. A signal can also interrupt the start.
+/// Runs the server until a signal stops it. A signal also stops the server while it starts. Returns
+/// an error if the start fails or a task ends too early, or if a second signal interrupts the delay
+/// after SIGTERM.
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
         Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
@@ -74,7 +77,7 @@ struct Started {
 struct App {
     tasks: JoinSet<&'static str>,
     /// Tasks that finish their work and end after the shutdown has begun. The process waits for
-    /// these tasks.
+    /// these tasks until another signal arrives.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     health: Arc<Health>,
@@ -88,15 +91,17 @@ struct App {
     /// The thread on which this replica detects operations while it leads, and copies the leader's
     /// index while it follows.
     pipeline: PipelineThread,
-    /// The writer of the index, and the state queries that a follower sends to the leader. `None`
-    /// after the task that leads or follows has been started.
+    /// The writer of the index, and the sender of state queries to the leader. With a state query,
+    /// a follower learns the leader's newest resourceVersion. `None` after [`App::begin`] has
+    /// passed both to the task that leads or follows.
     replica: Option<(Writer, LeaderQueries)>,
     /// The role of this replica: leader, follower of another replica, or not known yet.
     role: watch::Sender<ReplicaRole>,
     replica_status: ReplicaStatus,
-    /// Cancelled when this replica must give up the leadership.
+    /// Cancelled when this replica must give up the leadership. A server without an election
+    /// ignores this token.
     retire: CancellationToken,
-    /// Sends the newest report on which rule sets work.
+    /// Sends the newest report. The report says which rule sets work.
     report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs. Empty while this replica does not lead.
     baselines: SharedBaselines,
@@ -199,10 +204,11 @@ impl App {
         self.last.spawn_on(run, self.pipeline.handle());
     }
 
-    /// Creates the HTTP server, without its listener.
+    /// Returns the parameters of the HTTP server, which does not include the listener.
     ///
-    /// `more` is a resource that is served in addition to the operations. `direct` is `None` in a
-    /// cluster. In the demo, `direct` contains the resources that another router serves.
+    /// The server serves operations and their records, and also the resource `more`. `direct` is
+    /// `None` in a cluster. In the demo, `direct` contains the resources that discovery lists, but
+    /// that another router serves.
     fn server(
         &self,
         access: Access,
@@ -236,7 +242,9 @@ impl App {
         }
     }
 
-    /// Waits until a signal arrives or a task ends unexpectedly. Then drains and stops the server.
+    /// Waits until a signal arrives or a task ends too early. Then finishes the open requests and
+    /// stops the server. Returns an error if a task ended too early, or if a second signal
+    /// interrupts the delay after SIGTERM.
     async fn until_stopped(
         mut self,
         listening: impl Future<Output = ()> + Send + 'static,
@@ -246,11 +254,13 @@ impl App {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.health.drain();
-                // If this replica leads, it gives up the leadership, so that another replica takes
-                // over at once. This replica is a follower until the process ends.
+                // If this replica was elected as the leader, it releases the Lease, so that another
+                // replica leads at once. This replica then follows the new leader until the process
+                // ends.
                 self.retire.cancel();
-                // The kubelet sends SIGTERM. A person at a terminal sends SIGINT, which stops the
-                // server without the delay.
+                // The kubelet sends SIGTERM. Then the server stops after a delay, because the
+                // Service may still route clients to this replica. A person at a terminal sends
+                // SIGINT. Then the server stops without the delay.
                 if signal == Signal::Terminate && self.may_be_routed_to() {
                     unready(&mut signals).await?;
                 }
@@ -285,15 +295,16 @@ impl App {
         }
     }
 
-    /// Returns true if a Service may route clients to this replica. A Service does so only after
-    /// the replica was ready or has served data. Until then, a shutdown interrupts no client.
+    /// Returns true if a Service may route clients to this replica. The result is false if no
+    /// readiness probe has succeeded and the index has not been complete yet. Then this replica has
+    /// not served any operations, so a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
         self.behind_service && (self.health.was_ready() || self.health.synced())
     }
 }
 
-/// Gives the Service time to route clients to other replicas. A second signal ends the delay with
-/// an error.
+/// Waits for [`UNREADY_PERIOD`], so that the Service routes clients to other replicas. Returns an
+/// error at once if a second signal arrives.
 async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
         "SIGTERM: this server is now unready, and stops in {} s",
@@ -353,7 +364,7 @@ impl SampledState {
     }
 }
 
-/// Returns the resource `operationrulesets` as the source of a feed.
+/// Returns the resource `operationrulesets` as the source of a feed (the watch of one resource).
 fn rule_set_source() -> Source {
     Source {
         target: Arc::new(ifo_api::Gvr {

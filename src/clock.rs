@@ -1,9 +1,11 @@
 //! Reads the clocks of the host: the time of day, the steady (monotonic) clock and the boot clock.
-//! The server reads the time of day only in this module, so that tests can replace it.
+//! The server reads the time of day only in this module, so that tests can replace the time of day.
+//! There is one exception: the verification of client certificates reads the time of day with
+//! rustls.
 //!
 //! The steady clock is tokio's clock. Code with timers reads the steady clock with
 //! `tokio::time::Instant`, and other code reads it with [`steady`]. If a test pauses tokio's clock,
-//! the steady clock stops for both.
+//! both ways of reading return the paused time.
 
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
@@ -68,7 +70,8 @@ pub fn boot() -> BootTime {
     #[cfg(not(test))]
     {
         use rustix::time::{ClockId, clock_gettime};
-        // On other systems, CLOCK_MONOTONIC is the nearest clock.
+        // Systems other than Linux may have no boot clock. There, CLOCK_MONOTONIC is the nearest
+        // clock.
         #[cfg(target_os = "linux")]
         let id = ClockId::Boottime;
         #[cfg(not(target_os = "linux"))]
@@ -104,9 +107,10 @@ impl SteadyTime {
     }
 }
 
-/// The time of day in a test. The test sets the time of day once. Then the time of day advances
-/// with tokio's clock, so a test of several hours takes no real time. Two servers in one test have
-/// the same time of day.
+/// The time of day and the boot clock in a test. The test sets the time of day once. Then the time
+/// of day advances with tokio's clock. If the test pauses tokio's clock, a test of several hours
+/// takes no real time. All simulated hosts on one thread have the same time of day, except for
+/// their offsets ([`Skew`](simulated::Skew)).
 #[cfg(test)]
 pub mod simulated {
     use super::{BootTime, SteadyTime, steady};
@@ -115,11 +119,12 @@ pub mod simulated {
     use std::sync::LazyLock;
     use std::time::{Duration, Instant};
 
-    /// The time at which the simulated boot clock shows [`UPTIME`].
+    /// The time on the steady clock at which the simulated boot clock shows [`UPTIME`].
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// The boot clock's time at [`BEGIN`]. A test can read the boot clock for a time before
-    /// [`BEGIN`], and a boot time cannot be negative. So this value is longer than any test takes.
+    /// The boot clock's time at [`BEGIN`]. A paused steady clock can show a time before [`BEGIN`],
+    /// because [`BEGIN`] is read from the clock of the host. A boot time cannot be negative, so
+    /// this value is longer than any test takes.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
@@ -129,8 +134,8 @@ pub mod simulated {
         static SKEW: Cell<Skew> = const { Cell::new(Skew::NONE) };
     }
 
-    /// The offsets of the clocks of one simulated host. With them, a test gives two hosts different
-    /// times.
+    /// The offsets of the clocks of one simulated host. Two hosts with different offsets have
+    /// different times.
     #[derive(Clone, Copy, Debug)]
     pub struct Skew {
         /// The offset from the simulated time of day.

@@ -1,5 +1,6 @@
 //! Reads flags and environment variables into one checked [`Config`]. A flag overrides the
-//! environment variable of the same setting. No other module reads the environment.
+//! environment variable of the same setting. The only other module that reads environment variables
+//! is [`crate::observe`], to find the kubeconfig and the proxy for its connections to the cluster.
 
 mod flags;
 #[cfg(test)]
@@ -44,10 +45,11 @@ pub struct Common {
     /// The debounce period: the time for which an operation must not be detected before it
     /// completes.
     pub debounce: Duration,
-    /// Maximum time after a start for which requests for operations are refused. When the time is
-    /// over, the server answers with the operations that it has detected so far.
+    /// Maximum time for which a new leader waits for the first lists of all targets. If it has no
+    /// copy of the operations, it refuses requests for operations during this time. When the time
+    /// is over, it answers with the operations that it has detected so far.
     pub sync_timeout: Duration,
-    /// Time limit of one request to the kube-apiserver.
+    /// Time limit of one request to the kube-apiserver. Watches have no time limit.
     pub api_timeout: Duration,
     /// Interval at which rules that read the current time are evaluated again.
     pub resync: Duration,
@@ -61,7 +63,7 @@ pub struct Common {
     /// Maximum number of retained completed operations. If there are more, only the newest ones are
     /// retained.
     pub retain_max: usize,
-    /// Maximum number of records of completed operations. 0 if there are no records.
+    /// Maximum number of records of completed operations. 0 means that the server keeps no records.
     pub history_max: usize,
     /// Limits of concurrent requests, watches and connections.
     pub limits: Limits,
@@ -118,7 +120,7 @@ pub struct ElectionConfig {
     /// File with the token with which this replica authenticates to the other replicas.
     pub peer_token_file: Option<PathBuf>,
     /// UID of the Pod. If the container restarts, the UID shows that the Lease belongs to the same
-    /// Pod, so the new process can take it over at once.
+    /// Pod, so the new process can take over the Lease at once.
     pub pod_uid: Option<String>,
 }
 
@@ -183,7 +185,8 @@ impl Config {
             std::process::exit(2);
         });
         // `std::env::var` returns an error if a value is not UTF-8, and the value would count as
-        // missing. So invalid bytes are replaced here, and the value is reported as invalid.
+        // missing. So this function replaces the invalid bytes. Then the value is checked like any
+        // other value.
         let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         Self::from(cli, env)
     }
@@ -193,7 +196,7 @@ impl Config {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {
                 // In the demo, the default debounce period is 5 s instead of 30 s, because a person
-                // watches the demo.
+                // watches the demo and should not wait for the end of an operation.
                 common: common_settings(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,

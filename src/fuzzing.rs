@@ -1,12 +1,12 @@
-//! The list of fuzz targets. A fuzz target is a function that receives bytes as an external client
-//! could send them. The function panics if the server violates a guarantee. `fuzz/` runs the
-//! targets with random input. A test runs each target with its corpus, which is the folder of
-//! stored inputs.
+//! The list of fuzz targets. A fuzz target is a function that receives bytes as a client or the
+//! author of a rule could send them. The function panics if the tested code violates a guarantee.
+//! The binaries in `fuzz/` run the targets with random input. A test in this file runs each target
+//! with its corpus, which is the folder of stored inputs.
 
 /// A fuzz target, which checks one input.
 pub type FuzzTarget = fn(&[u8]);
 
-/// All fuzz targets, each with its name. The binary in `fuzz/targets` and the folder in
+/// All fuzz targets, each with its name. The binary of a target in `fuzz/targets` and its folder in
 /// `fuzz/corpus` have the same name.
 pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("accept", crate::serve::fuzzing::accept),

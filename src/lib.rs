@@ -10,7 +10,7 @@
 //!                                                               ▼
 //!                                            ifo_engine::detect, with ifo_cel
 //!                                                               ▼
-//!                                        tracking: ifo_engine::track ──▶ index
+//!                                    tracker_task: ifo_engine::track ──▶ index
 //!                                                                         │ Reader, Cursor
 //!                                 persist: custom resources (optional) ◀──┘
 //!
@@ -27,8 +27,8 @@
 //!
 //! The terms in the drawing:
 //!
-//! - A target is a resource that the server watches because a rule set names it. A feed is the
-//!   watch of one target.
+//! - A target is a resource that the ifo server watches because a rule set names it. A feed is the
+//!   watch of one target, in all namespaces or in one.
 //! - A rule book (`RuleBook`) contains all compiled rule sets of one target. Each new rule book of
 //!   a target has a higher generation.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
@@ -36,16 +36,16 @@
 //!   operations, and a [`Cursor`](index::Cursor) delivers changes to a watch.
 //! - The mirror copies the operations of the leader into the index of a follower.
 //!
-//! The code that the server shares with the kubectl plugin is in `crates/`:
+//! The ifo server shares these crates in `crates/` with the kubectl plugin:
 //!
 //! - [`ifo_api`]: wire types.
 //! - [`ifo_cel`]: CEL, the expression language of the rules.
 //! - [`ifo_engine`]: compiled rules, detection and the tracker.
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
-//! The modules are declared in the order in which data passes through them. Last come [`app`],
-//! which connects all modules, and the shared modules. The modules exchange messages and types of
-//! [`ifo_api`].
+//! The modules from [`rules`] to [`serve`] are declared in the order in which data passes through
+//! them. The last modules are [`app`], which connects all modules, and the shared modules. The
+//! modules exchange messages and types of [`ifo_api`].
 
 pub mod rules;
 

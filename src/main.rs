@@ -6,9 +6,9 @@ use ifo_client::error_text::chain;
 use std::num::NonZero;
 use std::process::ExitCode;
 
-/// Maximum number of threads that serve requests. The allocator keeps a separate arena for each
-/// thread, so each thread costs memory. The server uses far less than one processor, so more
-/// threads on a larger node would not help.
+/// Maximum number of threads that run the tasks of the server, such as feeds and requests. The
+/// allocator keeps a separate arena for each thread, so each thread costs memory. The server uses
+/// far less than one processor, so more threads on a larger node would not help.
 const MAX_THREADS: usize = 4;
 
 pub(crate) fn main() -> ExitCode {

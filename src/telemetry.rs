@@ -1,7 +1,8 @@
 //! The metrics of the server, and the set-up of its log.
 //!
-//! Every metric is recorded through a method of this module. So all metric names, which are an
-//! interface for users, are in one place, and the number of label values is limited.
+//! This module and its submodules declare all metrics, because the names of metrics are an
+//! interface for users. Methods of this module set the labels of a series, and limit the number of
+//! values of a label.
 
 mod durations;
 mod log;
@@ -47,8 +48,8 @@ use std::time::Duration;
 /// so a wrong rule set could create any number of series.
 const MAX_VALUES: usize = 1_000;
 
-/// Buckets from 100 µs to 10 s, for the time between an event of an object and the visible change
-/// of its operation.
+/// Buckets from 100 µs to 10 s, for the time between the receipt of an event about a subject and
+/// the publication of the resulting resourceVersion.
 const VISIBLE_BUCKETS: [f64; 12] = [
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 10.0,
 ];
@@ -56,12 +57,13 @@ const VISIBLE_BUCKETS: [f64; 12] = [
 const OPERATION_BUCKETS: [f64; 12] = [
     1.0, 5.0, 15.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0,
 ];
-/// Buckets from 500 µs to one minute, as in kube-apiserver.
+/// Buckets from 500 µs to one minute, for the durations of requests and of renewals of the Lease.
+/// The kube-apiserver has the same largest bucket.
 const REQUEST_BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
 
-/// The labels of one series, in the order in which they are written.
+/// The labels of one series, in the order in which the text for Prometheus contains them.
 type SeriesLabels = Vec<(&'static str, String)>;
 
 type CounterFamily = Family<SeriesLabels, Counter>;
@@ -88,8 +90,9 @@ pub struct OperationSample {
 }
 
 impl OperationSample {
-    /// Reads the operation of this entry at the time `now`. Returns `None` if the object is not an
-    /// operation, or has a state that this release does not know.
+    /// Reads the facts about an operation from its entry in the index. The age is computed for the
+    /// time `now`. Returns `None` if the object is not an operation, or has a phase or a state that
+    /// this release does not know.
     pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
         let (facts, texts) = (entry.facts(), entry.open().texts);
         let started = facts.started?;
@@ -109,8 +112,8 @@ impl OperationSample {
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
-    /// Memory of the ring (the buffer of past changes) in bytes. Entries that the index also
-    /// contains are not counted.
+    /// Memory of the ring (the buffer of past changes) in bytes. Entries that are still in the
+    /// index are not counted.
     pub ring_bytes: usize,
     /// Age of the oldest change in the ring.
     pub ring_age: Duration,
@@ -128,7 +131,8 @@ pub struct IndexSample {
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 
 metrics! {
-    /// The metrics of the pipeline and of requests.
+    /// The metrics of operations, feeds, rule sets, the index, certificates, the election and
+    /// requests.
     struct ServerMetrics {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
         operations: GaugeFamily = "ifo_operations", "Operations by state";
@@ -234,14 +238,15 @@ impl Metrics {
         }
     }
 
-    /// Sets the function that reads the gauges about operations at each scrape.
+    /// Sets the function that returns the current [`IndexSample`]. It is called at each scrape.
     pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
-        // There is only one index, so a second call is a mistake of the caller. The first function
-        // stays.
+        // There is only one index, so a second call is a mistake of the caller. A second call has
+        // no effect.
         let _ = self.read_index.set(Box::new(read));
     }
 
-    /// Returns `value`, or `other` if this label already has [`MAX_VALUES`] values.
+    /// Returns the label with `value`. If `value` is new and the label already has [`MAX_VALUES`]
+    /// values, returns the label with the value `other`.
     fn bounded_label(&self, label: &'static str, value: &str) -> (&'static str, String) {
         let mut label_values = self
             .label_values
@@ -271,7 +276,8 @@ impl Metrics {
         self.server.feed_events.get_or_create(&labels).clone()
     }
 
-    /// Counts a relist: the feed of `target` has begun to list all objects.
+    /// Counts a relist: the feed of `target` (the watch of the target's objects) has begun to list
+    /// all objects.
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
@@ -279,7 +285,8 @@ impl Metrics {
             .inc();
     }
 
-    /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`.
+    /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`. A
+    /// stopped feed has no series.
     pub fn feed_state(&self, target: &str, state: &'static str) {
         let (label, target) = self.bounded_label("target", target);
         let mut states = self
@@ -311,13 +318,14 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 
-    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if a CA issues certificates both for
-    /// clients and for the front proxy. Then each client of this CA can claim any user and group.
+    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if the server's configuration trusts
+    /// some CA both for clients and for the front proxy, and does not restrict the names of the
+    /// front proxy. Then each client with a certificate of this CA can claim any user and group.
     pub fn front_proxy_trust_shared(&self, shared: bool) {
         self.server.trust_shared.set(shared.into());
     }
 
-    /// Sets the gauge `ifo_ca_bundle_current`. It is 1 if the `caBundle` of the `APIService`
+    /// Sets the gauge `ifo_ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`
     /// contains the CA of this server.
     ///
     /// The gauge has no series before the first call of this method. If the certificates come from
@@ -327,17 +335,18 @@ impl Metrics {
         series.set(current.into());
     }
 
-    /// Sets the gauge `ifo_leader`: true if this replica leads.
+    /// Sets the gauge `ifo_leader`: 1 if this replica leads, otherwise 0.
     pub fn leader(&self, leads: bool) {
         self.server.leader.set(leads.into());
     }
 
-    /// Counts in `ifo_failovers_total` that this replica took over the leadership.
+    /// Counts in `ifo_failovers_total` that this replica took over the leadership from another
+    /// replica.
     pub fn failed_over(&self) {
         self.server.failovers.inc();
     }
 
-    /// Records a renewal of the Lease in `ifo_lease_renew_seconds`.
+    /// Records the duration of a successful renewal of the Lease in `ifo_lease_renew_seconds`.
     pub fn lease_renewed(&self, took: Duration) {
         self.server.lease_renew.observe(took.as_secs_f64());
     }
@@ -351,7 +360,7 @@ impl Metrics {
         text
     }
 
-    #[allow(clippy::cast_precision_loss)] // seconds and bytes, far below 2^52
+    #[allow(clippy::cast_precision_loss)] // The seconds until the expiry are far below 2^52.
     fn update_gauges(&self) {
         let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
         self.server.operations.clear();
@@ -363,8 +372,8 @@ impl Metrics {
             if let Some(age) = operation.age {
                 let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
-                // `oldest` holds a lock on all series of this gauge, so it must be dropped before
-                // the next series is looked up.
+                // `oldest` holds a lock on all series of its gauge, so `oldest` must be dropped
+                // before the next lookup in this gauge.
                 drop(oldest);
             }
             labels.push(("state", operation.state.name().to_owned()));

@@ -86,8 +86,8 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// The result of one reader: a list at a version, and the first changes of a watch from this
-/// version.
+/// What the test has read in one round: a list at the version `rv`, and the first changes of a
+/// watch from this version.
 struct ReaderResult {
     scope: ListScope,
     rv: Rv,
@@ -134,7 +134,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // The ring buffer no longer has the next change of this reader. This happens if the
+            // The ring buffer no longer has the next change of this watch. This happens if the
             // operating system runs the writer, but not this thread, for some time.
             Err(_) => overtaken += 1,
         }
@@ -207,7 +207,8 @@ struct Model {
     past: Vec<Past>,
 }
 
-/// A version of the index, the write that created it, and the state of the index at this version.
+/// A write to the index, and the version and the state of the index after this write. The first
+/// element of a model has no write.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -227,8 +228,8 @@ impl Model {
     }
 
     /// Returns the writes for which the index must publish a change. The deletion of an absent
-    /// object never publishes a change. If a write would leave its object the same, it publishes a
-    /// change only if the index copies the index of a leader (`mirror`).
+    /// object never publishes a change. A put that leaves its object the same publishes a change
+    /// only if `mirror` is true. Then the index is a follower's copy of the leader's index.
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -343,8 +344,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // If true, each batch is older than `Bounds::MIN_AGE` when the next batch is committed. The
-        // limit `bytes` applies only to changes that are older than this.
+        // If true, the test trims the ring buffer after each batch as if the batch were as old as
+        // `Bounds::MIN_AGE`. The limit `bytes` applies only to changes of at least this age.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };
@@ -367,7 +368,8 @@ proptest! {
                 prop_assert!(last.0 >= head.0 + count);
             }
             for (i, step) in (1..).zip(changing) {
-                // If the index assigns the versions, a batch has consecutive versions.
+                // If the index assigns the versions, the changes of a batch have consecutive
+                // versions.
                 model.record(if mirror { last } else { Rv(last.0 - count + i) }, step);
             }
             prop_assert!(reader.ring_bytes() <= bounds.peak_bytes());

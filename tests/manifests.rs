@@ -182,8 +182,8 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
             }
         }
         for path in manifests(&folder) {
-            // If a rule set is not installed by default, a user applies its file only. So this file
-            // must also contain the role that lets the server read the target.
+            // If a rule set is not installed by default, a user applies only the file of this rule
+            // set. So this file must also contain the role that lets the server read the target.
             let alone = || {
                 let documents = documents(&path);
                 path.with_file_name("kustomization.yaml").is_file()
@@ -234,7 +234,8 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
 /// If the server is deleted, its APIService must be deleted, too. For this purpose,
 /// `src/app/cluster/api_service_owner.rs` makes the ClusterRole `ifo-apiserver-registration` the
 /// owner of the APIService. When this ClusterRole is deleted, Kubernetes also deletes the
-/// APIService.
+/// APIService. The ClusterRole must name both objects, because the server changes the APIService
+/// and reads the UID of the ClusterRole.
 #[test]
 fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
@@ -333,7 +334,7 @@ fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
 }
 
 /// A rule pack is a folder with rule sets, and with the role that lets the server read their
-/// targets. A target is a resource that a rule set watches.
+/// targets. A target is the resource that the server watches for a rule set.
 #[test]
 fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
     let rules = repository().join("rules");
@@ -456,8 +457,8 @@ fn no_user_role_grants_the_replication_path() {
             }
             for rule in object["rules"].as_array().into_iter().flatten() {
                 let paths = &rule["nonResourceURLs"];
-                // Prometheus needs the right to read `/metrics`. A role for users may contain no
-                // other path.
+                // Prometheus needs the right to read `/metrics`. Apart from the server's own role,
+                // no ClusterRole may contain another path.
                 let is_allowed = paths.is_null() || *paths == json!(["/metrics"]);
                 assert!(is_allowed, "{}: {paths}", path.display());
             }

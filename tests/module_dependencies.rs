@@ -1,5 +1,5 @@
-//! Checks the dependencies between the modules of the workspace. Each module may depend only on
-//! those that `docs/architecture.md` allows. Also checks that no two types have the same name.
+//! Checks two rules of `docs/architecture.md` about dependencies: those of `src/observe`, and those
+//! between the modules of the engine. Also checks that no two types have the same name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,8 @@ fn engine_modules_depend_only_on_modules_earlier_in_the_pipeline() {
     assert!(!lines_with("crates/engine/src/track", &["crate::detect"]).is_empty());
 }
 
-/// Returns true if the attributes contain `#[cfg(test)]` or a similar condition. Then the item is
-/// compiled only for tests.
+/// Returns true if the attributes contain a `cfg` with `test` or `fuzzing`. The item is then
+/// compiled only for tests or for fuzzing.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let condition = attribute

@@ -100,8 +100,9 @@ fn alerts_and_dashboard_use_documented_metrics_only() {
             unknown.is_empty(),
             "docs/metrics.md lacks {unknown:?} of the query {query}"
         );
-        // A kube-apiserver also has metrics with the names `apiserver_…`. So queries of these
-        // metrics must select the job of our server.
+        // Other programs have metrics with the same names: a kube-apiserver has `apiserver_…`, and
+        // many programs have `process_…`. So queries of these metrics must select the job of
+        // `ifo-apiserver`.
         for shared in used.iter().filter(|name| !name.starts_with("ifo_")) {
             let own = format!(r#"{shared}{{job="ifo-apiserver""#);
             let own_bucket = format!(r#"{shared}_bucket{{job="ifo-apiserver""#);

@@ -1,8 +1,8 @@
 //! Tests of the shipped rule sets. A fixture is an object as its controller writes it, together
-//! with the operations that the rules must detect on the object. The tests check three things:
+//! with the operations that the rules must detect on the object. The most important checks are:
 //!
 //! - The rules detect exactly the expected operations on each fixture.
-//! - If an expression of a rule is changed, the test of a fixture fails.
+//! - If an expression of a rule is changed, the test of at least one fixture fails.
 //! - No evaluation of a rule fails because fields are missing in an object.
 
 #[path = "rules/catalogue.rs"]

@@ -1,4 +1,4 @@
-//! Checks the dependencies of the crates in this workspace. They must be those in the table of
+//! Checks the dependencies between the crates of this workspace. They must be those in the table of
 //! `docs/architecture.md`. The server must not link libraries that only the plugin needs. The
 //! plugin must not link libraries that only the server needs.
 
@@ -42,7 +42,7 @@ impl Workspace {
     }
 
     /// Returns the members of the workspace, each with the members that it depends on. Dependencies
-    /// that only tests need are left out.
+    /// that only tests or build scripts need are left out.
     fn members(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let names = self.names();
         let ids = Self::list(&self.0, "workspace_members").iter();

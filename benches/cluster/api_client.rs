@@ -22,7 +22,7 @@ pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 const VIRTUAL_MACHINE: &str = include_str!("../../tests/fixtures/objects/virtualmachine.json");
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
-/// Number of requests that [`for_each`] sends at the same time.
+/// Maximum number of actions that [`for_each`] runs at the same time.
 const AT_ONCE: usize = 32;
 
 /// A client, and the kubeconfig with which it was created.
@@ -42,7 +42,8 @@ impl Api {
         })
     }
 
-    /// Creates the CRDs, the namespace, and the shipped rule set for `VirtualMachine` objects.
+    /// Creates the CRDs of rule sets and `VirtualMachine` objects, the namespace `ifo-system`, and
+    /// the shipped rule set for `VirtualMachine` objects.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.define(
             "operationrulesets.ifo.kubevirt.io",
@@ -67,7 +68,7 @@ impl Api {
         .await
     }
 
-    /// Creates a CRD.
+    /// Creates or updates a CRD.
     pub async fn define(&self, name: &str, yaml: &str) -> anyhow::Result<()> {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         self.apply(&format!("{path}/{name}"), yaml).await
@@ -90,13 +91,13 @@ impl Api {
         .await
     }
 
-    /// Sets the status of all subjects.
+    /// Sets `printableStatus` of the first `count` subjects to `status`.
     pub async fn set_all(&self, count: usize, status: &str) -> anyhow::Result<()> {
         for_each(count, |n| self.set(n, status, 0)).await
     }
 
-    /// Sets the status of one subject. Also sets an annotation to `round`, so that the update is a
-    /// change even if the status stays the same.
+    /// Sets `printableStatus` of one subject to `status`. Also sets an annotation to `round`, so
+    /// that the update is a change even if the status stays the same.
     pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
         let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
             "status": {"printableStatus": status}});
@@ -132,7 +133,8 @@ impl Api {
             .map(drop)
     }
 
-    /// Waits until a GET request for `path` succeeds.
+    /// Waits until a GET request for `path` succeeds. Returns an error after 600 failed requests,
+    /// which take at least a minute.
     pub async fn wait_until_served(&self, path: &str) -> anyhow::Result<()> {
         let mut last = String::new();
         for _ in 0..600 {

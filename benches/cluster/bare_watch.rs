@@ -1,9 +1,9 @@
-//! The bare watch: a process that watches the subjects with the server's own client, and drops
-//! every event.
+//! The bare watch: a process that watches the subjects (the `VirtualMachine` objects) with the
+//! client code of `ifo-apiserver`, and drops every event.
 //!
 //! The processor time of the bare watch is the cost of the watch alone. The difference to the
-//! server's processor time is the cost of rules and operations. Both times depend on the control
-//! plane and on the machine, so both processes are measured at the same time.
+//! processor time of `ifo-apiserver` is the cost of rules and operations. Both times depend on the
+//! control plane and on the machine, so both processes are measured at the same time.
 
 use crate::server::processor_of;
 use anyhow::Context as _;
@@ -35,7 +35,7 @@ impl BareWatch {
         Ok(Self(child))
     }
 
-    /// Returns the user and system time of all threads of the process so far.
+    /// Returns the user and system time that the current threads of the process have used so far.
     pub fn processor_time(&self) -> anyhow::Result<Duration> {
         processor_of(self.0.id())
     }
@@ -49,8 +49,8 @@ impl Drop for BareWatch {
 }
 
 /// If [`BareWatch::start`] started this process, watches until the process is killed. Otherwise
-/// returns at once. The watch uses one thread, because the server also uses one thread for watches
-/// and rules.
+/// returns at once. The watch uses one thread, because `ifo-apiserver` also uses one thread for
+/// watches and rules.
 pub fn run_if_bare_watch() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return Ok(());

@@ -20,8 +20,8 @@ struct Times {
     subjects: HashMap<usize, Duration>,
     /// The time from the latest update until the operation's event, by subject.
     operations: HashMap<usize, Duration>,
-    /// The latencies of earlier updates: of the subject's event, and of the operation's event.
-    /// Updates without both events are left out.
+    /// The latencies of earlier updates: the time until the subject's event, and the time until the
+    /// operation's event. An update is left out if one of its two events was not received.
     complete: Vec<(Duration, Duration)>,
 }
 
@@ -70,7 +70,8 @@ impl Latencies {
     }
 
     /// Records the first event of an operation after the update of its subject. Ignores
-    /// completions, because an operation completes after its debounce period, which is not latency.
+    /// completions: an operation completes only after its debounce period, and this period is not
+    /// latency.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
@@ -146,8 +147,9 @@ pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> 
         .unwrap_or_default()
 }
 
-/// Returns the number of the subject in a line of a watch. The first name `vm-N` in the line is the
-/// name of the subject, or the name of the operation's owner, which is the subject, too.
+/// Returns the number of the subject in a line of a watch. The first name in the line that begins
+/// with `vm-N` is the name of the subject or of the operation. The name of an operation begins with
+/// the name of its subject.
 fn subject_number(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();

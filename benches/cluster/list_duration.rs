@@ -1,4 +1,4 @@
-//! Compares the duration of two lists with the same content: operations from this server, and
+//! Compares the duration of two lists with the same content: operations from `ifo-apiserver`, and
 //! custom resources from the kube-apiserver's cache.
 
 use crate::api_client::{Api, LIVE, definition, for_each};
@@ -14,11 +14,12 @@ const GROUP: &str = "bench.ifo.kubevirt.io";
 const COPIES: &str = "/apis/bench.ifo.kubevirt.io/v1alpha1/namespaces/default/copies";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Number of lists from each of the two servers. The servers are read alternately, and the fastest
-/// list of each server counts.
+/// Number of lists from each of the two servers in each format. The benchmark reads from the two
+/// servers in turn. Only the fastest list of each server counts.
 const TIMES: usize = 8;
 
-/// Creates a custom resource for each operation, and compares the times of both lists.
+/// Creates a custom resource for each operation. Compares the duration of a list of the operations
+/// with the duration of a list of these custom resources, and prints the result.
 pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
     let operations = format!("{LIVE}/inflightoperations");
@@ -46,8 +47,8 @@ pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates a custom resource with the content of each operation. Its CRD has the same table columns
-/// as operations.
+/// Creates a custom resource with the content of each operation. The CRD of these custom resources
+/// has the same table columns as operations.
 async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
     let mut copies = definition(GROUP, "v1alpha1", "Copy", "copies");
     let columns = [

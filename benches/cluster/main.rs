@@ -1,8 +1,9 @@
-//! Benchmarks of the whole server with a real kube-apiserver. The server watches `VirtualMachine`
-//! objects (the subjects), and detects operations on them.
+//! Benchmarks of the whole server `ifo-apiserver` with a real kube-apiserver. `ifo-apiserver`
+//! watches `VirtualMachine` objects (the subjects), and detects operations on them.
 //!
-//! The benchmarks measure the start, the memory, the processor time for each event of a subject,
-//! the latency of operations, lists, many watchers, and several replicas. The benchmarks need a
+//! The benchmarks measure the duration of the start, the memory, the processor time for each event
+//! of a subject, and the latency of operations. They also measure the duration of lists, and the
+//! costs of many watchers, of hostile rule sets, and of several replicas. The benchmarks need a
 //! control plane that nothing else uses:
 //!
 //! ```text
@@ -75,7 +76,7 @@ fn number(name: &str, default: usize) -> anyhow::Result<usize> {
     }
 }
 
-/// Returns true if `IFO_BENCH_PARTS` selects the part.
+/// Returns true if `IFO_BENCH_PARTS` names the part or is not set.
 fn is_selected(part: &str) -> bool {
     std::env::var("IFO_BENCH_PARTS").map_or(true, |parts| parts.split(',').any(|name| name == part))
 }

@@ -22,8 +22,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Largest number of followers.
 const MAX_FOLLOWERS: usize = 2;
 
-/// Measures the processor time and the memory of a leader with zero, one and two followers. Then
-/// measures reads.
+/// Measures the processor time and the memory of the leader and of each follower, with zero, one
+/// and two followers. Then measures reads of one operation.
 pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
     let api = &bench.api;
     let leader = start_replica(api, "leader-0").await?;
@@ -59,7 +59,8 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
 }
 
 /// Measures reads of one operation: at the leader, at a follower that answers from its own copy,
-/// and at a follower that first sends a state query to the leader.
+/// and at a follower that first sends a state query. With a state query, a follower asks the leader
+/// for its newest resourceVersion.
 async fn measure_reads(
     api: &Api,
     leader: &MeasuredServer,
@@ -121,9 +122,9 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = wait_for_holder(api, |_| true).await?;
-        // After the fixed part of this time, the followers have copied the leader's operations. The
-        // random part makes the leader's death fall at a random time between two renewals of the
-        // Lease.
+        // This waiting time has a fixed part, in which the followers copy the operations of the new
+        // leader. Because of the random part, the time of the kill is random between two renewals
+        // of the Lease.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
@@ -160,11 +161,11 @@ async fn wait_for_leader(api: &Api, pod: &str) -> anyhow::Result<()> {
     wait_for_holder(api, |holder| holder == pod).await.map(drop)
 }
 
-/// Waits until the holder of the Lease is a Pod for whose UID `is_wanted` returns true. Returns
-/// this UID.
+/// Waits until the Lease is held by a Pod, and `is_wanted` returns true for the UID of this Pod.
+/// Returns the UID.
 async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     loop {
-        // The Lease may not exist yet.
+        // Before the first election, the Lease does not exist.
         let lease = api.get(LEASE).await.unwrap_or_default();
         let lease: Value = serde_json::from_slice(&lease).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str();

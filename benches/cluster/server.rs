@@ -1,4 +1,4 @@
-//! Starts the server that is measured, and reads its memory and its processor time.
+//! Starts the measured server `ifo-apiserver`, and reads its memory and its processor time.
 
 use crate::api_client::{Api, LIVE};
 use anyhow::{Context as _, bail};
@@ -43,8 +43,8 @@ impl MeasuredServer {
         Self::start_with(api, |_| {}).await
     }
 
-    /// Starts one of several replicas. `pod` is the UID of the Pod in which the replica seems to
-    /// run.
+    /// Starts one of several replicas. The replica gets `pod` as the UID of its Pod, although it
+    /// does not run in a Pod.
     pub async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<Self> {
         let configure = |command: &mut Command| {
             command.arg("--leader-elect");
@@ -67,7 +67,8 @@ impl MeasuredServer {
             .arg("--port-file")
             .arg(&file)
             .env("DEBOUNCE_THRESHOLD", "5s")
-            // One part of the benchmark can open more watches than the default limit of 500.
+            // By default, the part `watchers` opens 1,000 watches. The server's default limit is
+            // 500.
             .env("MAX_WATCHES", "2000")
             .env("RUST_LOG", "off")
             .stdin(Stdio::null())
@@ -96,7 +97,7 @@ impl MeasuredServer {
     }
 
     /// Returns a client that sends requests directly to this server, and not to the kube-apiserver.
-    /// It authenticates as the same user as `api`.
+    /// The client authenticates as the same user as `api`.
     pub async fn direct(&self, api: &Api) -> anyhow::Result<Api> {
         let mut kubeconfig = Kubeconfig::read_from(&api.kubeconfig)?;
         for cluster in &mut kubeconfig.clusters {
@@ -162,7 +163,7 @@ impl MeasuredServer {
         })
     }
 
-    /// Returns the user and system time of all threads of the process so far.
+    /// Returns the user and system time that the current threads of the process have used so far.
     pub fn processor_time(&self) -> anyhow::Result<Duration> {
         processor_of(self.child.id())
     }
@@ -192,7 +193,7 @@ impl Drop for MeasuredServer {
     }
 }
 
-/// Returns the user and system time of all running threads of a process so far.
+/// Returns the user and system time that the current threads of a process have used so far.
 pub fn processor_of(process: u32) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {

@@ -1,5 +1,5 @@
-//! Measures how long the server needs to send one change to many watchers: the time from the first
-//! watcher that receives the change to the last.
+//! Measures how long the server needs to send one change to many watchers. The measured time begins
+//! when the first watcher has received the change, and ends when the last watcher has received it.
 
 use crate::Bench;
 use crate::api_client::LIVE;

@@ -1,6 +1,7 @@
 //! Counts the processor instructions of six paths of data through the server, and compares the
-//! counts with recorded figures. A higher count is a performance regression. The number of
-//! instructions depends less on the load of the machine than time does.
+//! counts with recorded figures. A count that is more than 5 % higher than its figure is a
+//! performance regression. The number of instructions depends less on the load of the machine than
+//! time does.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
@@ -201,8 +202,8 @@ fn percent(figure: u64, counted: u64) -> f64 {
 }
 
 /// Returns the compiler, its target, and whether the processor supports AVX2. Without AVX2, the C
-/// library and some Rust libraries run other code, so the counts differ. An example is `rustc
-/// 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`.
+/// library and some Rust libraries run other code, so the counts differ. An example of the result
+/// is `rustc 1.95.0 (59807616e 2026-04-14) for x86_64-unknown-linux-gnu with AVX2`.
 fn platform() -> anyhow::Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let output = Command::new(&rustc)

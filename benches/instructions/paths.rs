@@ -1,9 +1,9 @@
 //! The six measured paths of data through the server. Each path has a function that creates the
 //! input, processes it in [`counted_section`], checks the result, and returns the number of items.
 //!
-//! The inputs are the same in every run. The tracker turns the results of rules into operations,
-//! and gets fixed times that are several years ago. So a table shows ages in years, and changes
-//! only once a year.
+//! The inputs are the same in every run. The tracker turns the results of rules into operations. It
+//! gets fixed times in the year 2016. So the operations in a Table have an age of several years,
+//! and the text of this age changes only once a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -80,14 +80,15 @@ const OBJECTS: usize = 1_000;
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
 const OPERATIONS_PER_NAMESPACE: usize = 100;
-/// Number of counted lists. The result is their average, so that the costs of the first request
-/// alone have little weight.
+/// Number of counted lists. The result is their average. An earlier list, which is not counted, has
+/// already filled the caches.
 const LISTS: usize = 3;
 /// Duration of one [`Stage`]. It is longer than the debounce period.
 const STAGE: Duration = Duration::from_mins(1);
 
 /// The limits of the index's ring buffer of changes. The size is that of the server. The age is
-/// larger than that of the server, so that the ring buffer drops no change on a slow machine.
+/// larger than that of the server, so that no change becomes too old for the ring buffer on a slow
+/// machine.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
@@ -110,13 +111,13 @@ pub fn counted_section(work: &mut dyn FnMut()) {
 
 fn decode_and_evaluate() -> usize {
     let mut pipeline = Pipeline::new();
-    // Two rules match the first `VirtualMachine`, and one rule matches the second one.
+    // Two rules match `migrating`, and one rule matches `VIRTUAL_MACHINE`.
     let migrating = VIRTUAL_MACHINE
         .replace("\"Running\"", "\"Migrating\"")
         .replacen("\"uid\":\"", "\"uid\":\"other-", 1);
     let texts = [migrating.as_str(), VIRTUAL_MACHINE];
-    // Both objects are evaluated before the counted section. So no operation starts or ends in the
-    // counted section, as for most changes in a cluster.
+    // Both objects are evaluated before the counted section. So in the counted section, no
+    // operation starts or ends. Most changes in a cluster do not start or end an operation either.
     for text in texts {
         pipeline.evaluate(text);
     }
@@ -350,8 +351,9 @@ impl Pipeline {
         messages
     }
 
-    /// Processes the messages as the server's tracker task does, and then lets all timers fire.
-    /// Adds the changes of each commit to `commits`.
+    /// Processes the messages as the server's tracker task does. Then processes all deadlines of
+    /// the tracker, such as the end of a debounce period. Adds the changes of each commit to
+    /// `commits`.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -380,7 +382,8 @@ impl Pipeline {
 }
 
 /// Returns an empty index whose versions do not come from the clock. The versions must be the same
-/// in every run, because the size of compressed JSON depends on the digits of the version.
+/// in every run: the index compresses the JSON of completed operations, and the compressed size
+/// depends on the digits of the version.
 fn empty_index() -> (Writer, IndexReader) {
     index::index_from(RING, START)
 }

@@ -22,7 +22,8 @@ const HEADER: &str = "\
 
 /// The figures in the file.
 pub struct RecordedFigures {
-    /// The compiler, target and processor with which the figures were recorded.
+    /// The platform on which the figures were recorded: the compiler, its target, and whether the
+    /// processor supports AVX2.
     pub platform: String,
     figures: BTreeMap<String, u64>,
 }

@@ -1,6 +1,6 @@
 //! Counts the instructions of each shipped rule. A rule is evaluated on the test objects of its
-//! rule set. The counts are printed, and not compared with recorded figures: to compare two versions
-//! of the code, run this program with each of them.
+//! rule set. The counts are printed, and not compared with recorded figures. To compare two
+//! versions of the code, run this program in both versions.
 
 use crate::paths::counted_section;
 use anyhow::{Context as _, bail};
@@ -27,8 +27,8 @@ pub struct ShippedRule {
     objects: Vec<String>,
 }
 
-/// Evaluates the rule with this index in the result of [`read`] for the file. Returns the number of
-/// counted evaluations.
+/// Evaluates one rule of the file on its test objects. `index` is the position of the rule in the
+/// result of [`read`]. Returns the number of counted evaluations.
 pub fn run(file: &Path, index: usize) -> anyhow::Result<usize> {
     let now = Timestamp::from_second(1_780_000_000)?;
     let rules = read(file)?;
@@ -63,7 +63,8 @@ fn compile_rule(rule: &ShippedRule) -> anyhow::Result<RuleBook> {
     Ok(RuleBook::new(1, target, "Any".into(), true, rule_sets))
 }
 
-/// Returns the files of all shipped rule sets that have test objects, relative to the folder `rules`.
+/// Returns the files of all shipped rule sets that have test objects. The paths are relative to the
+/// folder `rules`.
 pub fn files() -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for component in std::fs::read_dir(root().join("rules"))? {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Largest number of watches. The benchmarks open more watches than the server's default limit of
-/// 500.
+/// Largest number of watches. The benchmark `pipeline` opens 1,000 watches. The server's default
+/// limit is 500.
 const MAX_WATCHES: usize = 2_000;
 /// Bearer token of the administrator.
 const TOKEN: &str = "token";

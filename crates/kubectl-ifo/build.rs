@@ -1,6 +1,6 @@
 //! Build script: embeds the YAML files of the folder `rules/`, which contains the shipped rule
-//! sets. `kubectl ifo support-bundle` hides the names and texts of a cluster. Names and texts of
-//! shipped rule sets are public, so the command keeps them.
+//! sets. `kubectl ifo support-bundle` hides the names and texts of a cluster. The command does not
+//! hide names and texts that the embedded files contain, because these files are public.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

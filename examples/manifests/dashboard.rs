@@ -1,7 +1,7 @@
 //! Creates the ConfigMap with the Grafana dashboard.
 //!
-//! The input is the JSON of the dashboard. The output is a ConfigMap with a label, by which the
-//! dashboard sidecar of Grafana finds it.
+//! The input is the JSON of the dashboard. The output is a ConfigMap with this JSON. The dashboard
+//! sidecar of Grafana finds the ConfigMap by its label.
 
 use std::fmt::Write as _;
 

@@ -9,15 +9,15 @@
 //!
 //! A template is the text of its source file with these changes:
 //!
-//! - `ifo-system` becomes the namespace of the release.
+//! - `ifo-system` becomes the namespace of the Helm release.
 //! - The template has the labels and annotations that the kustomization adds.
 //! - `{{` is escaped, so that Helm prints it unchanged.
-//! - The whole file is rendered only if a condition is true. The condition uses the values of the
-//!   chart.
+//! - If the template has a condition, Helm renders the template only if the condition is true. The
+//!   condition uses the values of the chart.
 //!
 //! The rule sets are in a chart of their own. Before Helm creates the first object of a chart, it
-//! looks up the kinds of all objects. If a chart had rule sets and their CRD, Helm would not find
-//! the kind of the rule sets.
+//! looks up the kinds of all objects. If one chart contained the rule sets and their CRD, Helm
+//! would look up the kind before the CRD is installed, and would not find the kind.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
@@ -40,13 +40,15 @@ const RULES_CHART: &str = "deploy/helm/ifo-rules";
 /// The namespace in the source files.
 const NAMESPACE: &str = "ifo-system";
 
-/// The kustomizations whose files become templates. Each has the condition for its files.
+/// The kustomizations whose files become templates. Each entry has the condition of its templates.
+/// If the condition is empty, Helm always renders the templates.
 const FOLDERS: [(&str, &str); 8] = [
     ("base", ""),
     ("crd", ".Values.crds.enabled"),
-    // The chart creates this CRD even if persistence mode is off. Otherwise, Helm would keep the
-    // CRD when persistence mode is turned off. Then Helm 3 could not roll back to the earlier
-    // release, because the kept object already exists.
+    // The chart creates this CRD even if persistence mode is off. Suppose that the chart contained
+    // this CRD only in persistence mode, and that a user turns persistence mode off. Then the CRD
+    // would leave the Helm release, but stay in the cluster (`crds.keep`). A rollback with Helm 3
+    // would fail, because the CRD already exists.
     ("crd-persistence", ".Values.crds.enabled"),
     ("targets-default", ".Values.targetsDefault.enabled"),
     ("components/persistence", ".Values.persistence.enabled"),
@@ -58,17 +60,17 @@ const FOLDERS: [(&str, &str); 8] = [
     ("components/monitoring", ".Values.monitoring.enabled"),
 ];
 
-/// Kustomize components that only change the Deployment and the Service. They do not become
-/// templates. The hand-written `templates/deployment.yaml` and [`CONDITIONAL`] contain the same
-/// changes.
+/// Kustomize components that only change the Deployment, the Service and the ServiceMonitor. The
+/// components do not become templates. [`CONDITIONAL`] and the hand-written templates
+/// `deployment.yaml` and `servicemonitor.yaml` contain the same changes.
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
 
 /// Files of kustomizations that do not become templates. Helm itself creates the namespace of the
-/// release. The templates for the other two files depend on several values, so they are written by
-/// hand.
+/// Helm release. The templates for the other two files are written by hand, because they depend on
+/// several values.
 const OMITTED: [&str; 3] = ["namespace.yaml", "deployment.yaml", "servicemonitor.yaml"];
 
-/// The conditions of single files.
+/// The conditions of single files. The condition of a file replaces the condition of its folder.
 const FILE_CONDITIONS: [(&str, &str); 1] = [(
     "base/priorityclass.yaml",
     "eq .Values.priorityClassName \"ifo-apiserver\"",
@@ -98,8 +100,8 @@ const CONDITIONAL: [ConditionalAnnotation; 2] = [
     },
 ];
 
-/// Returns the generated files of both charts. `generated` has the other generated files, because
-/// some of them are sources of the charts.
+/// Returns the generated files of both charts, each with its path in the repository and its
+/// content. `generated` has the other generated files. Some of them are sources of the charts.
 ///
 /// # Errors
 ///
@@ -150,7 +152,7 @@ fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
         "type": "application",
         "version": env!("CARGO_PKG_VERSION"),
         "appVersion": concat!("v", env!("CARGO_PKG_VERSION")),
-        // The suffix also allows versions of cloud providers, such as 1.30.4-gke.100.
+        // The suffix `-0` also allows versions of cloud providers, such as 1.30.4-gke.100.
         "kubeVersion": ">=1.30.0-0",
         "home": "https://github.com/kubevirt/ifo",
         "sources": ["https://github.com/kubevirt/ifo"],
@@ -194,8 +196,8 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the path and the text of the template. The text of the source is in `generated`, or
-    /// in the file.
+    /// Returns the path and the text of the template. If `generated` has the source file, the text
+    /// comes from `generated`. Otherwise the text is read from the file.
     fn template(&self, generated: &[(String, String)]) -> anyhow::Result<(String, String)> {
         let path = format!("deploy/{}", self.file);
         let text = match generated.iter().find(|(generated, _)| *generated == path) {
@@ -217,8 +219,8 @@ fn sources(
     let path = deploy.join(folder).join("kustomization.yaml");
     let kustomization: Value = parse(&path, &read(&path)?)?;
     for field in object(&kustomization).keys() {
-        // `images` and `patches` only change files whose templates are written by hand, so they are
-        // ignored.
+        // The fields `images` and `patches` are ignored, because they only change files whose
+        // templates are written by hand.
         let supported = [
             "apiVersion",
             "kind",
@@ -276,12 +278,13 @@ fn template(source: &str, text: &str, condition: &str, added: &Added) -> anyhow:
     })
 }
 
-/// Writes `{{` so that Helm prints it.
+/// Escapes `{{`, so that Helm prints `{{` unchanged.
 fn escape(text: &str) -> String {
     text.replace("{{", "{{ \"{{\" }}")
 }
 
-/// Adds labels and annotations to the metadata of a document.
+/// Adds labels and annotations to the metadata of a document. Also adds the annotations of
+/// [`CONDITIONAL`] for objects of this kind. Returns `None` if the document has no metadata.
 fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
     let (before, rest) = document.split_once("\nmetadata:\n")?;
     // The metadata ends at the first line that is not indented.
@@ -302,7 +305,8 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
             value,
             ..
         } = conditional;
-        // If the kustomization adds annotations, they are already the last field of the metadata.
+        // If the kustomization adds annotations, `annotations` is already the last field of the
+        // metadata. Then this annotation continues the field.
         let field = if added.annotations.is_empty() {
             "  annotations:\n"
         } else {
@@ -321,8 +325,8 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
     )
 }
 
-/// Adds entries to a map in the metadata, such as the labels. If the map does not exist, adds it at
-/// the end.
+/// Adds entries to a map in the metadata, such as `labels`. If the metadata does not have the map,
+/// this function adds the map at the end.
 fn with_entries(metadata: &str, map: &str, entries: &Map<String, Value>) -> String {
     let head = format!("  {map}:");
     let lines = entries.iter().filter_map(|(key, value)| {

@@ -2,8 +2,8 @@
 //! in `deploy`.
 //!
 //! OLM itself creates some objects from the `ClusterServiceVersion`: the ServiceAccount with its
-//! roles, the Deployment, the Service, the APIService, and the serving certificate. All other
-//! objects are files of the bundle.
+//! roles, the Deployment, the Service, the APIService, and the serving certificate. The other
+//! objects that the server needs are files of the bundle, if OLM can install their kind.
 
 use super::{parse, read, repository};
 use anyhow::Context as _;
@@ -11,14 +11,16 @@ use ifo_api::ruleset;
 use serde_json::{Value, json};
 
 /// The namespace of the manifests in `deploy`. The bundle must be installed in this namespace,
-/// because a `ClusterRoleBinding` in the bundle names it, and OLM does not change the name.
+/// because a `ClusterRoleBinding` in the bundle contains this namespace, and OLM does not replace
+/// it.
 const NAMESPACE: &str = "ifo-system";
 
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// The objects that are files of the bundle: path, kind and name. Other objects in `deploy` are
-/// left out, because OLM creates them itself or cannot install their kind.
+/// The objects that are files of the bundle: path, kind and name. Of the other objects in
+/// `deploy/base` and `deploy/rbac`, OLM creates most itself. OLM cannot install the admission
+/// policies. The CA Secret is not necessary, because OLM issues the serving certificate.
 const FILES: [(&str, &str, &str); 7] = [
     (
         "deploy/rbac/server.yaml",
@@ -100,7 +102,8 @@ fn deployment() -> anyhow::Result<Value> {
         .as_array_mut()
         .context("the container has arguments")?;
     args.extend([
-        // OLM names the Service after the Deployment.
+        // OLM creates the Service. Its name is the name of the Deployment and the suffix
+        // `-service`.
         json!("--service-name=ifo-apiserver-service"),
         json!(format!("--tls-cert-file={CERTIFICATES}/apiserver.crt")),
         json!(format!(

@@ -1,7 +1,7 @@
-//! Runs the server for a Kubernetes cluster, inside or outside of it. This module connects to the
-//! kube-apiserver and takes part in the leader election. It also creates the inputs of the leader's
-//! pipeline, which are the tasks that detect operations. The inputs are rule sets, objects, and the
-//! operations of earlier leaders.
+//! Runs the server for a Kubernetes cluster. The server itself runs inside or outside of the
+//! cluster. This module connects to the kube-apiserver and takes part in the leader election. It
+//! also creates the inputs of the leader's pipeline (the tasks that detect operations). The inputs
+//! are rule sets, objects, and the operations of earlier leaders.
 
 mod api_service_owner;
 mod listener_tls;
@@ -49,8 +49,8 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
 
-/// Time limit for reading the CAs with which clients are authenticated. When the time is over, the
-/// start fails.
+/// Time limit for reading the CAs with which clients are authenticated. If the CAs cannot be read
+/// within this time, the start fails.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
@@ -184,8 +184,8 @@ impl App {
     }
 }
 
-/// The values from which this replica starts its tasks when it becomes the leader. They are the
-/// same in every leadership term (every time for which this replica leads).
+/// The values from which this replica starts its tasks when it becomes the leader. The values are
+/// the same in every leadership term (the time for which this replica leads).
 struct LeaderSetup {
     metrics: Arc<Metrics>,
     common: Common,
@@ -194,7 +194,8 @@ struct LeaderSetup {
 }
 
 impl LeaderSetup {
-    /// Starts the tasks that only a leader runs. Returns the sources of its pipeline.
+    /// Starts the tasks of the leader that are not part of the pipeline. Returns the inputs of the
+    /// pipeline.
     fn begin(&self, term: &mut LeaderTerm) -> PipelineInput {
         let Self {
             common,
@@ -253,8 +254,9 @@ impl LeaderSetup {
     }
 }
 
-/// Returns a future that sends the operations of earlier leaders to the tracker. The future also
-/// sends the namespaces that exist at this time to the channel `namespaces`.
+/// Returns a future that sends the operations of earlier leaders to the tracker, which turns
+/// detections into operations. The future then sends the known namespaces to the channel
+/// `namespaces`.
 fn restore_operations(
     term: &LeaderTerm,
     common: &Common,
@@ -262,8 +264,9 @@ fn restore_operations(
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // The list stays correct until the tracker receives it. In this term, only the tracker changes
-    // the index, and it changes nothing before it has received these operations.
+    // The index still has these entries when the tracker receives them. In this term, only the
+    // tracker changes the index, and the tracker changes nothing before it has received the
+    // entries.
     let listed = term
         .operations
         .list(&ListScope::Everything, ReadVersion::Latest);
@@ -278,8 +281,9 @@ fn restore_operations(
     let tracker = term.tracker.clone();
     async move {
         let (state, known) = restore::initial_state(client, sources).await;
-        // Both receivers are closed if the term is ending. The receiver of the namespaces is also
-        // closed if the server keeps no completed operations.
+        // If the term is ending, both receivers are closed, and the messages are not necessary any
+        // more. The receiver of the namespaces is also closed if the server keeps neither completed
+        // operations nor their records.
         let _ = tracker.send(Message::Resume(Box::new(state))).await;
         let _ = namespaces.send(known);
     }
@@ -307,25 +311,27 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // Another process may wait for the file. The port is written to a temporary file, which is then
-    // renamed, so that the other process never reads an incomplete port.
+    // Another process may wait for the file. So the port is written to a temporary file, and then
+    // the temporary file is renamed. The other process never reads an incomplete port.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
         .with_context(|| format!("cannot write the port to {}", file.display()))
 }
 
-/// Reports deleted namespaces to the tracker, which then deletes the retained operations in these
-/// namespaces. Runs until the leadership term ends.
+/// Reports deleted and new namespaces to the tracker. The tracker deletes the retained operations
+/// and the records of a deleted namespace. Runs until the leadership term ends.
 ///
-/// `first` receives the namespaces that existed when the tracker received its initial state.
+/// `first` receives the namespaces that were known when the tracker received the operations of
+/// earlier leaders.
 async fn report_deleted_namespaces(
     client: Client,
     first: oneshot::Receiver<KnownNamespaces>,
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // The sender is dropped without a value only if the term is ending.
+    // The sender is dropped without a value only if the term is ending. Then the default value has
+    // no effect.
     let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

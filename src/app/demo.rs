@@ -152,8 +152,8 @@ impl DemoObjects {
         })
     }
 
-    /// Returns the resources whose objects clients can read from the demo, as from a
-    /// kube-apiserver.
+    /// Returns the resources of the objects that clients can read from the demo, as from a
+    /// kube-apiserver. The demo does not serve the objects in a folder.
     fn kinds(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
@@ -161,8 +161,8 @@ impl DemoObjects {
         }
     }
 
-    /// Returns the inputs of the pipeline, which are the tasks that detect operations. Recorded
-    /// scenes begin to play.
+    /// Returns the inputs of the pipeline (the tasks that detect operations). If the objects come
+    /// from scenes, also starts the task that plays the scenes.
     fn into_pipeline_input(
         self,
         app: &mut App,
@@ -183,7 +183,8 @@ impl DemoObjects {
     }
 }
 
-/// The objects of the scenes as a feed that reports the state of each target in `ifo_feed_state`.
+/// A feed of the objects of the scenes. The feed also sets the metric `ifo_feed_state` of each
+/// target (a resource that a rule set names).
 struct SceneFeed {
     objects: ObjectStore,
     metrics: Arc<Metrics>,
@@ -191,7 +192,7 @@ struct SceneFeed {
 
 impl Feed for SceneFeed {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        // The objects are in memory, so the feed is never in the state `listing`.
+        // The objects are in memory, so the feed is in the state `watching` from the start.
         let target = source.target.to_string();
         self.metrics.feed_state(&target, "watching");
         self.objects.follow(source)
@@ -218,14 +219,15 @@ fn pipeline_input<S: Feed + Resolve>(
     }
 }
 
-/// Returns the rule sets of the folder that a flag names, or else the shipped rule sets.
+/// Returns the rule sets in the folder of the flag `--rules`. Without this flag, returns the
+/// shipped rule sets for the objects of the demo.
 async fn rule_sets_of(
     app: &App,
     config: &Demo,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     match &config.rules {
-        // The recorded scenes contain a fixed list of kinds, but a folder can contain objects of
-        // any kind.
+        // The scenes contain a fixed list of kinds, so only the rule sets for these kinds are
+        // necessary. A folder can contain objects of any kind, so all shipped rule sets are used.
         None => Ok(shipped(|target| {
             config.objects.is_some() || kinds::of_resource(target).is_some()
         })),
@@ -268,7 +270,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
             Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
                 Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
                 Err(error) => {
-                    // The rules of the last valid version of the file stay in force.
+                    // The server keeps the rules of the last valid version of the file.
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
                     None
@@ -291,7 +293,8 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         .boxed())
 }
 
-/// Returns the name of an object without decoding the rest of the object.
+/// Returns the name of an object without decoding the rest of the object. Returns `None` if the
+/// metadata cannot be decoded or has no name.
 fn name(json: &[u8]) -> Option<String> {
     serde_json::from_slice::<kube::core::PartialObjectMeta>(json)
         .ok()

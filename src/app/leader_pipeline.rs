@@ -41,17 +41,19 @@ pub(super) struct PipelineInput {
     /// The rule sets whose operations may be missing in the index. With this value, persistence
     /// mode finds the custom resources whose operation has ended.
     ///
-    /// The value is `None` until every target has been read in this leadership term, or has failed
-    /// to be read. After that, the value contains the rule sets whose targets are not up to date.
-    /// If the index does not contain an operation of any other rule set, the operation has ended.
+    /// In each leadership term, the value is `None` until the server has read every target, or has
+    /// failed to read it. After that, the value contains the rule sets whose targets are not up to
+    /// date. Suppose that a custom resource belongs to a rule set that is not in the value. If the
+    /// index does not contain its operation, the operation has ended.
     pub(super) unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
-/// The values from which detection is started in each leadership term.
+/// The values from which detection is started in each leadership term (the time for which this
+/// replica leads).
 pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
     pub(super) health: Arc<Health>,
-    /// Sends the newest report on which rule sets work.
+    /// Sends the newest report. The report says which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs. Empty while this replica does not lead.
     pub(super) baselines: SharedBaselines,
@@ -90,7 +92,7 @@ impl DetectionSetup {
         Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
     }
 
-    /// Clears the report on rule sets and the durations of earlier runs, because they were valid
+    /// Clears the report on rule sets and the durations of earlier runs, because both were valid
     /// only in the leadership term that has ended. The next leader reads the durations again.
     pub(super) fn clear(&self) {
         self.report.send_replace(Arc::default());
@@ -117,7 +119,7 @@ impl DetectionSetup {
         // restored. A feed starts only for a rule set, so no operation is detected before the
         // restoration is complete.
         let rule_sets = origin.restored.map(move |()| {
-            // The receiver is dropped only if the process is stopping.
+            // The send fails only if the leadership term is ending.
             let _ = restored.send(());
             origin.rule_sets
         });
@@ -146,18 +148,18 @@ impl DetectionSetup {
     }
 }
 
-/// Decides when operations are served for the first time in a leadership term, and keeps
-/// `unread_rule_sets` up to date. Never ends.
+/// Decides when a new leader begins to serve operations, and keeps `unread_rule_sets` up to date.
+/// Never ends. A replica that has copied the operations of an earlier leader serves them already.
 ///
-/// Operations are served when all of these conditions are met:
+/// The leader begins when all of these conditions are met:
 ///
 /// - The operations of earlier leaders are restored.
 /// - Every feed of the first rule sets has reported that its target was read, or that the read
 ///   failed.
 /// - The operations that these feeds detected are in the index.
 ///
-/// If the feeds take longer than `limit` after the restoration, the operations that have been
-/// detected so far are served.
+/// If the last two conditions are not met within the time `limit` after the restoration, the leader
+/// serves the operations that it has detected so far.
 async fn first_sync(
     restored: oneshot::Receiver<()>,
     (mut caught_up, mut unread): (
@@ -169,10 +171,10 @@ async fn first_sync(
     unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
-    // The sender is dropped only if the process is stopping.
+    // The sender is dropped only if the leadership term is ending.
     let _ = restored.await;
     let complete = async {
-        // A closed channel means that the process is stopping.
+        // The channel is closed only if the leadership term is ending.
         let _ = caught_up.wait_for(Option::is_some).await;
         flush(&mut caught_up, &tracker).await;
     };
@@ -186,8 +188,8 @@ async fn first_sync(
     }
     health.set_synced();
     loop {
-        // The value is read before the flush. So after the flush, the index contains all operations
-        // that were detected before this value was sent.
+        // `unread_now` is read before the flush. So after the flush, the index contains all
+        // operations that were detected before `unread_now` was sent.
         let unread_now = unread.borrow_and_update().clone();
         flush(&mut caught_up, &tracker).await;
         if caught_up.borrow().is_some() {
@@ -203,10 +205,10 @@ async fn first_sync(
     }
 }
 
-/// Sends the rule sets whose target has no rule book to the tracker. Returns after the tracker has
-/// processed this message and all earlier messages.
+/// Sends a message to the tracker with the rule sets whose target has no rule book. Returns after
+/// the tracker has processed this message and all earlier messages.
 ///
-/// Does nothing until every feed of the first rule sets has reported that its target was read, or
+/// Does nothing if a feed of the first rule sets has not yet reported that its target was read, or
 /// that the read failed.
 async fn flush(
     caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,

@@ -20,20 +20,21 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the readiness of this replica is checked.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Starts the tasks that only a leader runs, at the beginning of a leadership term. Returns the
-/// inputs of the pipeline.
+/// Is called at the beginning of a leadership term. Starts the tasks of the leader that are not
+/// part of the pipeline. Returns the inputs of the pipeline.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
 /// One leadership term: the time for which this replica leads.
 pub(super) struct LeaderTerm {
     /// Tasks that must not end before the term ends.
     pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that may finish their current work when the term ends.
+    /// Tasks that may finish their current work when the term ends in order.
     pub(super) last: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
-    /// Cancelled when the term ends in order, for example because the process is stopping. The
-    /// tasks in `last` then finish their work.
+    /// Cancelled when the term ends in order, for example because the process is stopping. Then the
+    /// tasks in `last` finish their work. A term does not end in order if another replica has taken
+    /// the Lease or the Lease was not renewed.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
     pub(super) operations: IndexReader,
@@ -132,8 +133,7 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
         if is_in_sync || succession == Succession::Loaded {
-            // The index is a complete copy of the operations of a leader that had read all targets.
-            // A target is a resource that a rule set names.
+            // The index is a complete copy of the index of a leader that already served operations.
             health.set_synced();
         }
         if is_in_sync

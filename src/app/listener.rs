@@ -1,5 +1,5 @@
-//! Binds the listening socket. Without an explicit address, the socket accepts IPv4 and IPv6
-//! clients.
+//! Binds the listening socket. Without an explicit address, the socket accepts IPv4 clients and, if
+//! the host has IPv6, also IPv6 clients.
 
 use anyhow::Context as _;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -13,7 +13,7 @@ const BACKLOG: i32 = 1024;
 
 /// Listens on `address`, or on all addresses of the host if `address` is `None`.
 ///
-/// Also returns the bound address. If `port` is 0, the kernel chooses the port of this address.
+/// Returns the listener and the address with its port. If `port` is 0, the kernel chooses the port.
 pub(super) fn bind(
     address: Option<IpAddr>,
     port: u16,
@@ -35,11 +35,12 @@ fn bind_one<L>(
     open(address).with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Listens on `[::]`, which also accepts IPv4 connections, or on `0.0.0.0` if the host has no IPv6.
+/// Listens on `[::]`, which also accepts IPv4 connections. If this fails, usually because the host
+/// has no IPv6, listens on `0.0.0.0`.
 ///
-/// If another process uses the port of `[::]`, the function returns an error and does not try
-/// `0.0.0.0`. If that process listens on IPv6 only, `0.0.0.0` is free. The server could then start,
-/// but its IPv6 clients would reach the other process.
+/// If another process already listens on this port of `[::]`, the function returns an error and
+/// does not try `0.0.0.0`. If the other process listens on IPv6 only, the port of `0.0.0.0` is
+/// free. Then the server could start, but its IPv6 clients would reach the other process.
 fn bind_all<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
     let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match open(address) {
@@ -63,7 +64,8 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(false)?;
     }
     // After a restart, connections of the previous process can be in the state TIME_WAIT. Without
-    // this option, the port could not be bound until these connections are closed.
+    // this option, the server could not bind the port until the kernel has removed these
+    // connections.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

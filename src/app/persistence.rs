@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// An operation that is no longer detected is `Settling`, and completes when the debounce period is
-/// over. The state `Settling` is written to the custom resource only if the operation is still
-/// `Settling` this time after the debounce period. So usually only the end of the operation is
-/// written.
+/// An operation that is no longer detected is `Settling`, and usually completes when the debounce
+/// period is over. While the watch of its subject is interrupted, the operation stays `Settling`
+/// for longer. The state `Settling` is written to the custom resource only after the operation has
+/// been `Settling` for the debounce period plus this time. So usually only the end of the operation
+/// is written.
 const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {
-    /// Starts the tasks that write operations until the leadership term ends.
+    /// Starts the tasks that write operations as custom resources, until the leadership term ends.
     pub(super) fn persist(
         &mut self,
         common: &Common,

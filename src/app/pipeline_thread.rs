@@ -1,12 +1,12 @@
-//! The thread of the pipeline, which consists of all tasks from the watches of objects to the
-//! index. On the leader, this thread watches the objects, evaluates the rules, runs the tracker,
-//! and writes the index. On a follower, it copies the leader's index. Other threads serve requests.
+//! The thread of the pipeline. On the leader, this thread watches the objects, evaluates the rules,
+//! runs the tracker, and writes the index (the operations in memory). On a follower, this thread
+//! copies the leader's index. Other threads serve requests.
 //!
-//! One thread runs all tasks of the pipeline, because an event passes through several tasks. The
-//! task of the HTTP/2 connection receives the event, the task of the feed evaluates the rules, and
-//! the tracker's task updates the operations. On several threads, each task would have to wake up
-//! the next task's thread. These wake-ups would take more processor time than the evaluation of the
-//! rules.
+//! One thread runs all tasks of the pipeline, because each event of a watch passes through several
+//! tasks. The task of the HTTP/2 connection receives the event, the task of the feed evaluates the
+//! rules, and the tracker's task updates the operations. On several threads, each task would have
+//! to wake up the next task's thread. These wake-ups would take more processor time than the
+//! evaluation of the rules.
 
 use std::io;
 use tokio::runtime::{Builder, Handle};
@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 /// The handle of the running thread. When it is dropped, the thread ends and drops its tasks.
 pub(super) struct PipelineThread {
     handle: Handle,
-    /// Keeps the thread running. The sender never sends a value. The thread ends when the sender is
-    /// dropped.
+    /// Keeps the thread running until this sender is dropped. The sender never sends a value.
     _running: oneshot::Sender<()>,
 }
 
@@ -38,7 +37,7 @@ impl PipelineThread {
                 let _ = runtime.block_on(ended);
                 // `shutdown_background` does not wait for blocked threads, such as a thread that
                 // looks up a host name. If the runtime was dropped instead, this thread would wait
-                // for them.
+                // for the blocked threads.
                 runtime.shutdown_background();
             })?;
         Ok(Self {

@@ -6,8 +6,8 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Capacity of the queue of signals. The first signal starts the shutdown, and the second signal
-/// ends the wait for clients. Further signals have no effect.
+/// Capacity of the queue of signals. The first signal starts the shutdown. The second signal ends
+/// the delay after SIGTERM, or the wait for open requests. Further signals have no effect.
 const QUEUE_CAPACITY: usize = 2;
 
 /// A signal that stops the process.
@@ -37,8 +37,8 @@ impl Signals {
     /// Installs the signal handlers. `main` calls this function before it starts anything else.
     ///
     /// The server is PID 1 in its container. The kernel ignores a signal to PID 1 if the process
-    /// has no handler for this signal. A separate thread waits for the signals. All threads of the
-    /// server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
+    /// has no handler for this signal. A separate thread waits for the signals, because all threads
+    /// of the server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
     ///
     /// # Errors
     ///
@@ -77,9 +77,9 @@ impl Signals {
         }
     }
 
-    /// Runs `step`, which is one step of the server's start. Returns `None` if a signal arrives
-    /// before the step is complete. The step runs in a separate task. So this function can return
-    /// even while the step blocks a thread.
+    /// Runs `step`, which is one step of the server's start, and returns its result. Returns `None`
+    /// if a signal arrives before the step is complete. The step runs in a separate task. So this
+    /// function can return even while the step blocks a thread.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
         step: impl Future<Output = anyhow::Result<T>> + Send + 'static,

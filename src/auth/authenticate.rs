@@ -2,9 +2,10 @@
 //! handshake and the headers of the request. The result is a user in `system:authenticated`, the
 //! user `system:anonymous`, or a refusal.
 //!
-//! The methods and their order are those of Kubernetes' delegated authentication: front proxy,
-//! client certificate, bearer token. The first method that finds a user wins. If the client
-//! certificate is invalid and the request has no token, the request is refused.
+//! The methods and their order are those of Kubernetes' delegated authentication: front proxy (the
+//! kube-apiserver that forwards a request), client certificate, bearer token. The first method that
+//! finds a user decides. If the client certificate is invalid and the request has no token, the
+//! request is refused.
 
 use super::review_cache::{self, ReviewCache, digest};
 use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
@@ -75,8 +76,8 @@ impl ClusterAuthenticator {
             bad_certificate = true;
         }
         match bearer_token(headers) {
-            // The request comes from another replica. Replicas use tokens that are valid only for
-            // this server, not for the kube-apiserver.
+            // Only replicas send this header. Their tokens are valid for the audience
+            // `ifo-apiserver`, not for the kube-apiserver.
             Some(token) if headers.contains_key(TERM_HEADER) => {
                 self.review(token, Some(AUDIENCE)).await.map(Some)
             }
@@ -87,7 +88,8 @@ impl ClusterAuthenticator {
     }
 
     /// Returns the user of a token that is valid for `audience`. If `audience` is `None`, the token
-    /// must be valid for the kube-apiserver.
+    /// must be valid for the kube-apiserver. Returns an error if the token is invalid or cannot be
+    /// reviewed.
     async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
         // The review is sent as JSON, so the token in it must be UTF-8. Every valid token is UTF-8.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
@@ -157,8 +159,8 @@ pub(super) fn anonymous() -> User {
     }
 }
 
-/// Adds the group `system:authenticated` to a user. Does not change the anonymous user, and users
-/// who already have this group or the group `system:unauthenticated`.
+/// Adds the group `system:authenticated` to a user. Does not change the anonymous user. Does not
+/// change users who already have this group or the group `system:unauthenticated`.
 fn with_authenticated_group(mut user: User) -> User {
     let is_present =
         |group: &String| group == AUTHENTICATED_GROUP || group == UNAUTHENTICATED_GROUP;
@@ -180,7 +182,7 @@ pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Returns the user in the answer to a token review. Returns `None` if the token is invalid, or if
 /// the answer confirms none of the requested `audiences`. A kube-apiserver that does not support
-/// audiences confirms none.
+/// audiences confirms no audience.
 fn user_of(answer: TokenReview, audiences: Option<&[String]>) -> Option<User> {
     let status = answer.status?;
     if status.authenticated != Some(true) {

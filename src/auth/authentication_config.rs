@@ -1,7 +1,7 @@
 //! The CAs and header names with which the cluster authenticates clients. This configuration comes
 //! from the `ConfigMap` `kube-system/extension-apiserver-authentication`, which every
 //! kube-apiserver publishes. When the `ConfigMap` changes, the whole [`Trust`] is replaced,
-//! including the cached results for certificates.
+//! including the cached verdicts on certificates.
 //!
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
@@ -56,10 +56,10 @@ pub enum TrustError {
     },
 }
 
-/// If the permission to read the `ConfigMap` is missing, returns a text that names the
-/// `RoleBinding` that grants it. For example, a kustomize overlay sets `namespace:` without the
-/// transformers in `deploy/transformers/namespace`, and moves this `RoleBinding` into another
-/// namespace.
+/// Returns a hint if this server may not read the `ConfigMap`, or else an empty text. The hint
+/// names the `RoleBinding` with this permission. A typical cause is a kustomize overlay that sets
+/// `namespace:` without the transformers in `deploy/transformers/namespace`. Such an overlay moves
+/// the `RoleBinding` into another namespace.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -70,15 +70,18 @@ fn hint(error: &kube::Error) -> &'static str {
     }
 }
 
-/// The CAs and header names at one time.
+/// The CAs and header names from one version of the `ConfigMap`, with cached verdicts on
+/// certificates.
 #[derive(Debug)]
 pub struct Trust {
     /// The data of the `ConfigMap` from which the other fields are parsed.
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
-    /// Names of the client CAs that the front proxy's configuration also accepts. Every holder of a
-    /// certificate of these CAs can name users in headers, as the front proxy does.
+    /// Names of the client CAs whose certificates the server also accepts from the front proxy,
+    /// with any common name. Every holder of a certificate of these CAs can name users in headers,
+    /// as the front proxy does. Empty if the `ConfigMap` limits the common names of the front
+    /// proxy.
     pub(super) shared: Vec<String>,
     verdicts: ExpiringCache<Arc<TrustVerdict>>,
 }
@@ -86,7 +89,8 @@ pub struct Trust {
 #[derive(Debug)]
 struct Proxy {
     authorities: Authorities,
-    /// The common names that a front proxy may have. If the list is empty, every name is allowed.
+    /// The common names that the certificate of a front proxy may have. If the list is empty, every
+    /// name is allowed.
     allowed_names: Vec<String>,
     headers: UserHeaders,
 }
@@ -103,7 +107,8 @@ impl Proxy {
 pub(super) struct TrustVerdict {
     /// True if the certificate belongs to the front proxy.
     pub(super) is_proxy: bool,
-    /// The user whom the certificate names, if a client CA has issued it.
+    /// The user whom the certificate names. `None` if no client CA has issued the certificate, or
+    /// if the certificate names no user.
     pub(super) user: Option<User>,
 }
 
@@ -136,7 +141,7 @@ impl Trust {
     }
 
     /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
-    /// a key only if the corresponding flag is set. The values of all keys must be valid.
+    /// a key only if the corresponding flag is set. The value of each existing key must be valid.
     pub fn parse(data: BTreeMap<String, String>) -> Result<Self, TrustError> {
         let authorities = |key| {
             data.get(key)
@@ -165,7 +170,7 @@ impl Trust {
     }
 
     /// Reads the configuration from the cluster. After a failure, retries with delays of 0.5 s to 5
-    /// s. When the time `within` is over, returns the last error.
+    /// s. If the next attempt would start after the time `within`, returns the last error.
     pub async fn load(client: &Client, within: Duration) -> Result<Self, TrustError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let deadline = tokio::time::Instant::now() + within;
@@ -189,7 +194,7 @@ impl Trust {
     }
 
     /// Replaces `trust` when the `ConfigMap` changes. Never ends. If the new configuration cannot
-    /// be read or is invalid, the last valid one stays.
+    /// be read or is invalid, the last valid configuration stays in use.
     pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -219,9 +224,10 @@ impl Trust {
         }
     }
 
-    /// Logs a warning and sets a metric if every holder of a client certificate of some CA can
-    /// claim any user and group. The server still accepts such requests, as every Kubernetes API
-    /// server does, because the cluster's administrator has chosen this configuration.
+    /// Logs a warning and sets a metric to 1 if every holder of a certificate of some client CA can
+    /// claim any user and group. Otherwise sets the metric to 0. The server accepts the claimed
+    /// users in both cases, as every Kubernetes API server does, because the cluster's
+    /// administrator has chosen this configuration.
     pub fn report(&self, metrics: &Metrics) {
         metrics.front_proxy_trust_shared(!self.shared.is_empty());
         if !self.shared.is_empty() {
@@ -269,7 +275,8 @@ impl Trust {
         verdict
     }
 
-    /// Returns the names of the headers in which the front proxy names users.
+    /// Returns the names of the headers in which the front proxy names users. Returns `None` if the
+    /// `ConfigMap` has no CA of a front proxy.
     pub(super) fn user_headers(&self) -> Option<&UserHeaders> {
         self.proxy.as_ref().map(|proxy| &proxy.headers)
     }

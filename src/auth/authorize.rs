@@ -25,9 +25,10 @@ const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// permission is accepted for at most this time.
 const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached decisions. There is one for each combination of user, verb, namespace
-/// and selector in the last 10 s. A decision takes about 400 bytes, so 4,096 decisions take 1.6 MB.
-/// When the cache is full, the oldest decision is evicted, and is reviewed again at its next use.
+/// Maximum number of cached decisions. The cache has one decision for each combination of user and
+/// attributes (such as verb, namespace and selector) in the last 10 s. A decision takes about 400
+/// bytes, so 4,096 decisions take 1.6 MB. When the cache is full, the oldest decision is evicted,
+/// and is reviewed again at its next use.
 const MAX_DECISIONS: usize = 4096;
 
 /// Maximum length of a reason, in bytes. A longer reason is truncated before it is cached and

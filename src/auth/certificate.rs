@@ -15,11 +15,11 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::oid_registry::Oid;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// Key of the extra attribute of a user that contains the hash of the client certificate. The
+/// Key of an extra attribute of a user. The value is the hash of the client certificate. The
 /// kube-apiserver uses the same key.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// OID of the attribute in the subject that contains the UID of the user. Kubernetes defines this
+/// The UID of the user is in the attribute of the subject with this OID. Kubernetes defines this
 /// OID. The kube-apiserver reads the attribute since 1.33 (feature
 /// `AllowParsingUserUIDFromCertAuth`).
 const UID_OID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
@@ -95,7 +95,7 @@ impl Authorities {
             validity_period,
         } in &self.known
         {
-            // webpki does not check the validity_period period of a trust anchor, but Go does.
+            // webpki does not check the validity period of a trust anchor, but Go does.
             if validity_period.contains(&seconds) {
                 // `add` cannot fail here, because `from_pem` has already added this certificate to
                 // a store.
@@ -111,11 +111,11 @@ impl Authorities {
             })
     }
 
-    /// Returns the names of CAs in `others`. The result contains a CA if a server that trusts the
-    /// CAs in `self` also accepts the certificates of this CA. There are two cases:
+    /// Returns the names of the CAs in `others` whose certificates are also accepted by a server
+    /// that trusts only the CAs in `self`. There are two cases:
     ///
-    /// - A CA in `self` has the same name and key.
-    /// - A CA in `self` has issued the certificate of this CA.
+    /// - A CA in `self` has the same name and key as the CA in `others`.
+    /// - A CA in `self` has issued the certificate of the CA in `others`.
     pub(super) fn covering(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
@@ -134,11 +134,11 @@ impl Authorities {
 }
 
 /// Returns true if a server that trusts `authority` also accepts certificates that the CA `other`
-/// has issued. For example, `authority` may have issued the certificate of `other`. The certificate
-/// of a CA is public, so any client can send the certificate of `other` as an intermediate
-/// certificate.
+/// has issued. This is true if `authority` and `other` have the same name and key, or if
+/// `authority` has issued the certificate of `other`. In the second case, a client sends the
+/// certificate of `other`, which is public, as an intermediate certificate.
 fn covers(authority: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
-    // webpki also compares the bytes of names.
+    // Names are compared byte by byte, as in webpki.
     let is_named = |name: &X509Name<'_>| name.as_raw() == authority.subject().as_raw();
     let key = authority.public_key();
     (is_named(other.subject()) && other.public_key().subject_public_key == key.subject_public_key)
@@ -167,8 +167,8 @@ pub(super) struct CertificateSubject {
 }
 
 impl CertificateSubject {
-    /// Parses `leaf`. Returns `None` if `leaf` is not a certificate, or if a name in it cannot be
-    /// decoded.
+    /// Parses `leaf`. Returns `None` if `leaf` is not a certificate, if a name in it cannot be
+    /// decoded, or if it has an empty UID or several UIDs.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let name = certificate.subject();
@@ -208,14 +208,14 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string of a type that occurs in names. Returns `None` if the string contains
-/// NUL, because some libraries would read only the part before NUL.
+/// Decodes an ASN.1 string. Returns `None` if its type does not occur in names, or if it cannot be
+/// decoded. Also returns `None` if the string contains NUL, because some libraries would read only
+/// the part before NUL.
 fn text(value: &Any<'_>) -> Option<String> {
     let bytes = value.data;
     let text = match value.tag() {
         Tag::Utf8String => String::from_utf8(bytes.to_vec()).ok()?,
-        // As OpenSSL and Go do, the characters of a TeletexString (T.61) are read as those of ISO
-        // 8859-1.
+        // A TeletexString (T.61) is read as ISO 8859-1, as in OpenSSL and Go.
         Tag::NumericString | Tag::PrintableString | Tag::T61String | Tag::Ia5String => {
             bytes.iter().copied().map(char::from).collect()
         }
@@ -227,7 +227,7 @@ fn text(value: &Any<'_>) -> Option<String> {
 }
 
 /// Decodes a string whose characters have a fixed length. Returns `None` if a character is
-/// incomplete or does not exist.
+/// incomplete or does not exist in Unicode.
 fn characters<const LENGTH: usize>(
     bytes: &[u8],
     code_point: impl Fn([u8; LENGTH]) -> u32,

@@ -20,10 +20,10 @@ use std::sync::Arc;
 ///
 /// The verifier sends no list of accepted CAs to the client. Kubernetes' own extension API servers
 /// send this list, so that a client with several certificates can choose one of them. But the list
-/// of this verifier could not change while the server runs. After a change of the CAs, a client
-/// with a certificate of a new CA would send no certificate.
+/// of this verifier could not change while the server runs. After a change of the CAs, the list
+/// would lack a new CA, so a client with a certificate of this CA would send no certificate.
 ///
-/// If the list is empty, Go clients such as kubectl and the kube-apiserver send their certificate.
+/// Without a list, Go clients such as kubectl and the kube-apiserver send their certificate.
 /// `CertificateRequestInfo.SupportsCertificate` in crypto/tls then accepts every certificate, as
 /// RFC 5246, 7.4.4 and RFC 8446, 4.2.4 specify.
 pub fn client_certificate_verifier() -> Arc<dyn ClientCertVerifier> {

@@ -21,8 +21,9 @@ pub struct DemoUser {
     pub namespace: Option<&'static str>,
 }
 
-/// The users of the demo, each with the hash of its token. Hashes are compared instead of tokens,
-/// because the duration of a comparison of hashes reveals nothing about the token.
+/// The users of the demo, each with the hash of its token. The hashes are compared instead of the
+/// tokens. The duration of a comparison of tokens could reveal a part of the token. The duration of
+/// a comparison of hashes reveals nothing about the token.
 #[derive(Clone)]
 pub struct DemoUsers(Vec<([u8; 32], DemoUser)>);
 

@@ -1,6 +1,6 @@
-//! Reads the user whom the front proxy names in the headers of a request. The names of the headers
-//! come from the cluster's configuration. Other modules verify that the sender is the front proxy,
-//! and add the group `system:authenticated`.
+//! Reads the user whom the front proxy (the kube-apiserver that forwards a request) names in the
+//! headers of the request. The names of the headers come from the cluster's configuration. Other
+//! modules verify that the sender is the front proxy, and add the group `system:authenticated`.
 
 use super::{Unauthenticated, User};
 use http::{HeaderMap, HeaderName};
@@ -18,7 +18,8 @@ pub(super) struct UserHeaders {
 }
 
 impl UserHeaders {
-    /// Returns the user in `headers`, or `None` if no header names a user.
+    /// Returns the user in `headers`, or `None` if no header names a user. An error means that the
+    /// request must be refused.
     ///
     /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. A value that
     /// is not UTF-8 is refused. If invalid bytes were replaced, the result could be the name of

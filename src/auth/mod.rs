@@ -2,18 +2,19 @@
 //! attributes of a request. Output: a user and an access decision.
 //!
 //! The HTTP API uses only the traits [`Authenticate`] and [`Authorize`]. In a cluster,
-//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`] implement these traits. They send reviews to
-//! the kube-apiserver, as every aggregated API server does. In the demo, [`DemoUsers`] implements
-//! both traits.
+//! [`ClusterAuthenticator`] and [`ClusterAuthorizer`] implement these traits. They send reviews
+//! (`TokenReview`, `SubjectAccessReview`) to the kube-apiserver, as other aggregated API servers
+//! do. In the demo, [`DemoUsers`] implements both traits.
 //!
 //! Guarantees:
 //!
 //! - The server uses the user in the headers of a request only if the client has the certificate of
-//!   the front proxy.
+//!   the front proxy. The front proxy is the kube-apiserver that forwards the request.
 //! - Client certificates are verified at each request, with the CAs that are configured at this
-//!   time.
-//! - Invalid credentials are refused. A request without credentials has the user
-//!   [`ANONYMOUS_USER`].
+//!   time. The verdict on a certificate is cached for at most 1 minute, and at most until the
+//!   configuration changes.
+//! - A request with an invalid token is refused. A request with an invalid client certificate is
+//!   refused if it has no token. A request without credentials has the user [`ANONYMOUS_USER`].
 
 mod authenticate;
 mod authentication_config;
@@ -42,8 +43,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The certificate chain of a TLS client, leaf first. The chain is empty if the client has
-/// presented no certificate. The client has proved that it has the private key of the leaf, but no
-/// CA has been verified.
+/// presented no certificate. The client has proved that it has the private key of the leaf. The CA
+/// of the chain is not verified yet.
 ///
 /// The listener adds this value to the extensions of each request ([`http::Extensions`]).
 #[derive(Clone, Debug, Default)]
@@ -56,7 +57,7 @@ pub struct User {
     pub name: String,
     /// UID, if known.
     pub uid: Option<String>,
-    /// Groups, including `system:authenticated` or `system:unauthenticated`.
+    /// Groups, such as `system:authenticated` or `system:unauthenticated`.
     pub groups: Vec<String>,
     /// Extra attributes, such as scopes.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -80,8 +81,8 @@ pub trait Authenticate: Send + Sync + 'static {
         headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<User, Unauthenticated>>;
 
-    /// Returns the owner of a client certificate. The result depends only on the currently
-    /// configured CAs, so no request is sent to the cluster.
+    /// Returns the owner of a client certificate. Sends no request to the cluster, because the
+    /// certificate and the configured CAs are enough to find the owner.
     fn certificate_holder(&self, _peer: &PeerCertificates) -> CertificateHolder {
         CertificateHolder::Unknown
     }
@@ -94,7 +95,8 @@ pub enum CertificateHolder {
     FrontProxy,
     /// The user whom the certificate names.
     User(User),
-    /// The client has presented no certificate, or no trusted CA has issued it.
+    /// The client has presented no certificate, no trusted CA has issued the certificate, or the
+    /// certificate names no user.
     Unknown,
 }
 
@@ -147,7 +149,7 @@ pub struct SelectorRequirement {
     pub values: Vec<String>,
 }
 
-/// The decision of an authorizer.
+/// The decision of an authorizer on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessDecision {
     /// Allowed.

@@ -1,8 +1,8 @@
 //! Caches the kube-apiserver's answers to reviews (`TokenReview`, `SubjectAccessReview`). If
 //! several requests need the same review at the same time, this server sends the review only once.
 //!
-//! Answers expire after a fixed time, and the number of entries is limited. A failure is returned
-//! to all requests that wait for the review, and is not cached.
+//! Answers expire after a fixed time, and the number of entries is limited. If a review fails, all
+//! requests that wait for the review get the failure. The failure is not cached.
 
 use crate::telemetry::{Metrics, ReviewKind};
 use futures::FutureExt;
@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// SHA-256 of the content of a review, which is the key in the cache. So the cache contains no
-/// tokens, and all keys have the same size.
+/// The key of a cache entry: the SHA-256 hash of the content of a review, or of a certificate
+/// chain. So the keys contain no tokens, and all keys have the same size.
 pub(super) type Digest = [u8; 32];
 
 /// Returns the digest of `parts`. Two different lists of parts have different digests, even if the
@@ -47,7 +47,7 @@ pub(super) struct ExpiringCache<V> {
 #[derive(Debug)]
 struct CacheEntries<V> {
     values: HashMap<Digest, (InsertionOrder, V)>,
-    /// The insertions, oldest first. There are at most `capacity` of them.
+    /// The insertions, oldest first. After each insertion, there are at most `capacity` of them.
     order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
 }
@@ -97,7 +97,8 @@ impl<V: Clone> ExpiringCache<V> {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheEntries<V>> {
-        // If a thread panics while it holds this lock, the map is still consistent.
+        // If a thread panics while it holds this lock, the content is still consistent. So the lock
+        // stays usable.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -153,8 +154,7 @@ type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 #[derive(Clone, Debug)]
 pub(super) enum CachedReview<T> {
     /// A review in flight. The cache has only a weak reference to the review. When all requests
-    /// that wait for the review have been dropped, the review is cancelled and its content is
-    /// freed.
+    /// that wait for the review have been dropped, the review is cancelled and its memory is freed.
     Asked(WeakShared<BoxFuture<'static, Result<T, NoAnswer>>>),
     /// The answer to a review.
     Answered(T),
@@ -166,7 +166,8 @@ pub(super) type ReviewCache<T> = ExpiringCache<CachedReview<T>>;
 impl<T: Clone + Send + Sync + 'static> ReviewCache<T> {
     /// Returns the answer to the review with the digest `key`. If the cache has neither an answer
     /// nor a review in flight, the function calls `ask`, which sends the review. If the
-    /// kube-apiserver cannot be reached or is overloaded, `ask` is called again after a delay.
+    /// kube-apiserver cannot be reached or answers 429 or 5xx, `ask` is called again after a delay.
+    /// Returns an error if the last attempt fails, or after [`REVIEW_TIMEOUT`].
     pub(super) async fn ask<F>(
         &self,
         key: Digest,
@@ -223,7 +224,8 @@ const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// Sends a review to the kube-apiserver once, and records its status code and duration.
+/// Sends a review to the kube-apiserver once. Records the status code of the answer and the
+/// duration in the metrics.
 pub(super) async fn send<K>(
     api: &Api<K>,
     review: &K,

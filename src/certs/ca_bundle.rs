@@ -1,9 +1,11 @@
 //! Keeps the field `spec.caBundle` of our `APIService` up to date. The kube-apiserver verifies the
-//! certificate of this server with this CA bundle. The field is written only if its value is wrong.
+//! certificate of this server with this CA bundle.
 //!
 //! Each replica updates the field. While the CA is renewed, replicas can have different bundles for
-//! a minute. The replicas must not overwrite each other's bundles. So a replica accepts a bundle
-//! that contains all certificates of its own bundle, even if it contains further certificates.
+//! a minute. The replicas must not overwrite each other's bundles. So a replica accepts a field
+//! that contains all certificates of its own bundle, even if the field contains further
+//! certificates. When the bundle of a replica changes, the replica writes its new bundle if the
+//! field is not equal to this bundle. So the certificate of a removed CA disappears.
 
 use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;
@@ -20,12 +22,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Interval at which the `APIService` is read, even if the watch has reported no change. So the
-/// field is also corrected if the watch has missed a change, or if the server may not watch
-/// `APIService`s.
+/// field is also corrected if the watch has missed a change, or if this server has no permission to
+/// watch `APIService`s.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay after a failed write. The delay limits the rate at which two writers with different
-/// bundles can overwrite each other.
+/// Delay after a failed write. The delay limits the rate of attempts if other clients change the
+/// `APIService` often, because each change causes a check.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
@@ -65,8 +67,8 @@ impl CaBundle {
 
     /// Checks the field every minute, and when the `APIService` or the bundle changes. Never ends.
     ///
-    /// The updater never creates the `APIService`. If it does not exist, the updater waits until it
-    /// is created.
+    /// The updater never creates the `APIService`. If the `APIService` does not exist, the updater
+    /// waits until another client creates it.
     pub async fn keep_up_to_date(mut self) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
@@ -75,7 +77,9 @@ impl CaBundle {
         let mut bundle = self.bundle.clone();
         let mut has_sender = true;
         loop {
-            // After the sender is dropped, the last bundle stays valid and cannot change.
+            // After the sender is dropped, the last bundle stays valid and cannot change. Each call
+            // of `bundle.changed()` would return an error immediately. So the loop no longer calls
+            // this method.
             let changed = async {
                 if has_sender {
                     bundle.changed().await
@@ -144,11 +148,13 @@ impl CaBundle {
         }
     }
 
-    /// Writes the field with a JSON merge patch, for these reasons:
+    /// Does the work of [`Self::check`] without a time limit. Writes the field with a JSON merge
+    /// patch, for these reasons:
     ///
     /// - The patch changes no other field.
-    /// - It fails if the `APIService` was deleted. Server-side apply would create the `APIService`.
-    /// - It needs no `force`, although the manifest was applied by another field manager.
+    /// - The patch fails if the `APIService` was deleted. Server-side apply would create the
+    ///   `APIService`.
+    /// - The patch needs no `force`, although another field manager has applied the manifest.
     /// - A later `kubectl apply` of a manifest without the field does not change the field.
     async fn correct(&mut self, is_current: fn(&Self, &APIService) -> bool) {
         match self.api.get_opt(&self.name).await {
@@ -173,7 +179,8 @@ impl CaBundle {
                 self.metrics.ca_bundle_is_current(true);
                 tracing::info!(name = self.name, "caBundle of the APIService set");
             }
-            // The object was deleted in the meantime. The watch reports when it is created again.
+            // The `APIService` was deleted after the read. If a client creates it again, the watch
+            // reports this.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => {
                 self.metrics.ca_bundle_is_current(false);
@@ -183,8 +190,8 @@ impl CaBundle {
         }
     }
 
-    /// Logs a failure. If the same failure of this verb was already logged and has not ended since,
-    /// nothing is logged.
+    /// Logs a failure, if it differs from the last failure of this verb. After a success of this
+    /// verb, the next failure is logged again.
     fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
         let text = match error {
             kube::Error::Api(status) if status.code == 403 => format!(

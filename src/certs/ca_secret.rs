@@ -19,8 +19,9 @@ use std::collections::BTreeMap;
 pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
 /// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the type
-/// `kubernetes.io/tls`, which cannot be changed. After an upgrade, the CA is copied from that
-/// Secret into the Secret [`SECRET_NAME`]. So clients do not need a new CA.
+/// `kubernetes.io/tls`, and the type of a Secret cannot be changed. So this release uses another
+/// Secret. After an upgrade, the server copies the CA into the Secret [`SECRET_NAME`], so that
+/// clients do not need a new CA.
 pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
 
 const CERTIFICATE: &str = "tls.crt";
@@ -33,15 +34,18 @@ const MAX_ATTEMPTS: usize = 5;
 
 /// Returns the CA in the Secret.
 ///
-/// - If the Secret has no data, the CA of release 0.1.0 or a new CA is stored.
-/// - If the CA is near its expiry, its successor is stored. If that fails, the old CA is used until
-///   it expires.
+/// - If the Secret has no data, the CA of release 0.1.0 is stored. If there is no such CA, a new CA
+///   is stored.
+/// - If the CA is near its expiry, its successor is stored. If the successor cannot be stored, the
+///   old CA is used until it expires.
 /// - If another replica writes at the same time, the CA of that replica is used.
 ///
 /// # Errors
 ///
-/// The Secret does not exist or cannot be read, or its content is not a CA. If its content is not a
-/// CA, the Secret is not overwritten.
+/// - The Secret does not exist or cannot be read.
+/// - The content of the Secret is not a CA. Then the Secret is not overwritten.
+/// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
+/// - Other clients have changed or deleted the Secret during each of five attempts.
 pub async fn load_authority(
     client: &Client,
     namespace: &str,
@@ -123,7 +127,7 @@ async fn former_authority(api: &Api<Secret>) -> Option<Authority> {
     })
 }
 
-/// Returns true if another client has changed (409) or deleted (404) the Secret at the same time.
+/// Returns true if another client has changed (409) or deleted (404) the Secret since the read.
 fn is_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

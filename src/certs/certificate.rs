@@ -1,12 +1,12 @@
 //! Writes certificates (X.509 version 3, RFC 5280) as DER, and signs them.
 //!
-//! The crate `rcgen` also writes certificates. It is not used, because it does not work with every
-//! CA that the previous releases accepted:
+//! The crate `rcgen` also writes certificates. This module does not use `rcgen`, because `rcgen`
+//! does not work with every CA that previous releases of ifo accepted:
 //!
-//! - It encodes the name of the CA again, and loses attributes that occur twice. The name must have
-//!   the same bytes as in the certificate of the CA, because clients compare the bytes.
-//! - It panics if the name has an attribute such as 2.999.1.
-//! - With ring, it reads only keys in PKCS #8.
+//! - `rcgen` encodes the name of the CA again, and loses attributes that occur twice. The name must
+//!   have the same bytes as in the certificate of the CA, because clients compare the bytes.
+//! - `rcgen` panics if the name has an attribute such as 2.999.1.
+//! - With the crate `ring`, `rcgen` reads only keys in PKCS #8.
 
 use super::CertsError;
 use jiff::Timestamp;
@@ -22,7 +22,8 @@ use x509_parser::oid_registry::{
     OID_X509_EXT_SUBJECT_KEY_IDENTIFIER, Oid,
 };
 
-/// The tags of ASN.1. The tags of optional fields are called `CONTEXT` and their number.
+/// The tags of ASN.1. The context-specific tag N is called `CONTEXT_N`. Its name ends with
+/// `_CONSTRUCTED` if the content consists of elements.
 mod tag {
     pub(super) const BOOLEAN: u8 = 0x01;
     pub(super) const INTEGER: u8 = 0x02;
@@ -44,7 +45,7 @@ mod tag {
 /// The OID of the extended key usage of servers: 1.3.6.1.5.5.7.3.1.
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 
-/// The algorithms with which a CA can sign. A key supports exactly one of them.
+/// The algorithms with which a CA can sign. Each type of key supports at most one of them.
 const SIGNATURES: [(SignatureScheme, AlgorithmIdentifier); 4] = [
     (SignatureScheme::ECDSA_NISTP256_SHA256, alg_id::ECDSA_SHA256),
     (SignatureScheme::ECDSA_NISTP384_SHA384, alg_id::ECDSA_SHA384),
@@ -68,8 +69,8 @@ pub(super) struct CertificateFields<'a> {
 }
 
 impl CertificateFields<'_> {
-    /// Returns a certificate with these fields and a random serial number. `key` is the key of the
-    /// CA.
+    /// Returns a certificate with these fields and a random serial number. The certificate is
+    /// signed with `key`, which is the key of the CA.
     pub(super) fn sign(&self, key: &dyn SigningKey) -> Result<CertificateDer<'static>, CertsError> {
         let failed = |why: &dyn ToString| CertsError::Create(why.to_string());
         let signer = key.choose_scheme(&SIGNATURES.map(|(scheme, _)| scheme));
@@ -78,7 +79,8 @@ impl CertificateFields<'_> {
         let (_, algorithm) = algorithm.ok_or_else(|| failed(&"unknown signature algorithm"))?;
         let algorithm = element(tag::SEQUENCE, &[algorithm]);
         // The serial number is random, positive and has 20 octets, which is the maximum (RFC 5280,
-        // 4.1.2.2). The second bit is set, because the first nine bits must not all be zero in DER.
+        // 4.1.2.2). The first bit is 0, so the number is positive. The second bit is 1, because in
+        // DER the first nine bits of a number must not all be 0.
         let mut serial = [0; 20];
         SystemRandom::new()
             .fill(&mut serial)
@@ -152,15 +154,16 @@ impl Extension {
 
     /// The key may sign data, certificates and certificate revocation lists.
     pub(super) fn ca_key_usage() -> Self {
-        // The bits 0 (digitalSignature), 5 (keyCertSign) and 6 (cRLSign), where bit 0 is the
-        // highest. One bit of the octet is unused.
+        // The first octet is the number of unused bits in the second octet: one. The second octet
+        // has the bits 0 (digitalSignature), 5 (keyCertSign) and 6 (cRLSign), where bit 0 is the
+        // highest.
         let value = element(tag::BIT_STRING, &[&[1, 0b1000_0110]]);
         Self::new(&OID_X509_EXT_KEY_USAGE, true, &value)
     }
 
     /// The key may sign data.
     pub(super) fn leaf_key_usage() -> Self {
-        // Bit 0 (digitalSignature). Seven bits of the octet are unused.
+        // Seven bits of the second octet are unused. The other bit is bit 0 (digitalSignature).
         let value = element(tag::BIT_STRING, &[&[7, 0b1000_0000]]);
         Self::new(&OID_X509_EXT_KEY_USAGE, true, &value)
     }
@@ -171,7 +174,7 @@ impl Extension {
         Self::new(&OID_X509_EXT_EXTENDED_KEY_USAGE, false, &value)
     }
 
-    /// The names of the server.
+    /// The DNS names and IP addresses of the server.
     pub(super) fn names(dns_names: &[String], ips: &[IpAddr]) -> Self {
         let dns = dns_names.iter();
         let dns = dns.map(|name| element(tag::CONTEXT_2, &[name.as_bytes()]));
@@ -234,7 +237,7 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
         let length = content.len().to_be_bytes();
         let zeros = length.iter().take_while(|byte| **byte == 0).count();
         let length = &length[zeros..];
-        // The number of octets of the length is at most 8.
+        // A length has at most 8 octets, so the conversion does not fail.
         element.push(0x80 | u8::try_from(length.len()).unwrap_or(8));
         element.extend_from_slice(length);
     }

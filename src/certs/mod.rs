@@ -13,7 +13,7 @@
 //! - The certificate and its key change together, without a restart and without closing
 //!   connections.
 //! - An invalid certificate never replaces a valid one.
-//! - If the content of the Secret is not a valid CA, the server does not overwrite it.
+//! - If the Secret has data that is not a valid CA, the server does not overwrite the Secret.
 
 mod ca_bundle;
 mod ca_secret;
@@ -82,7 +82,8 @@ pub enum CertsError {
     /// The kube-apiserver did not answer in time.
     #[error("the kube-apiserver did not answer within {} s", CYCLE_TIMEOUT.as_secs())]
     Late,
-    /// All attempts to write the Secret failed, because another replica changed it each time.
+    /// All attempts to write the Secret failed, because another client has changed or deleted the
+    /// Secret during each attempt.
     #[error("Secret {secret} changed each time it was read")]
     Contended {
         /// `NAMESPACE/NAME` of the Secret.
@@ -104,11 +105,11 @@ pub enum CertsError {
 /// The field manager that our writes have in `managedFields`.
 const FIELD_MANAGER: &str = "ifo-apiserver";
 
-/// Time limit for one check of an object in the cluster, with all reads and writes of this check. A
-/// check that takes longer is cancelled and repeated later.
+/// Time limit for one check of the `APIService` or of the Secret, with all reads and writes of this
+/// check. A check that takes longer is cancelled and repeated later.
 ///
-/// The value is the default of `K8S_API_TIMEOUT`. The timeout of the client can be longer or
-/// absent. If a check never ended, certificates would not be renewed.
+/// The value is the default of `K8S_API_TIMEOUT`. The timeout of the client is not sufficient,
+/// because it can be longer or absent. If a check never ended, certificates would not be renewed.
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate.
@@ -121,6 +122,7 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
 
 /// Returns the current time in seconds since 1970.
 fn now() -> i64 {
-    // A clock before 1970 is treated as 1970. No certificate is valid then, and none has expired.
+    // If the clock shows a time before 1970, the result is 1970. At this time, no certificate is
+    // valid yet, and no certificate has expired.
     crate::clock::now().as_second().max(0)
 }

@@ -1,6 +1,6 @@
-//! The server's own self-signed CA, which issues serving certificates. Before the CA expires, this
-//! module creates a new CA, its successor. The module does no I/O itself, but ring reads random
-//! numbers.
+//! The server's own self-signed CA, which issues serving certificates. The module also creates the
+//! successor of a CA: the new CA that replaces the old CA before the old CA expires. The module
+//! does no I/O itself, but the crate `ring` reads random numbers.
 
 use super::certificate::{CertificateFields, Extension, common_name};
 use super::{CertsError, now, parse};
@@ -56,7 +56,7 @@ pub struct Authority {
     previous: Vec<CaCertificate>,
 }
 
-/// The certificate of a CA, with the values in it that are needed later.
+/// The certificate of a CA, and the decoded values that the other functions need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CaCertificate {
     der: CertificateDer<'static>,
@@ -124,7 +124,7 @@ impl PrivateKey {
         Ok(key.to_vec())
     }
 
-    /// Returns the key as PEM. Secret.
+    /// Returns the key as PEM. The result must stay secret.
     fn pem(&self) -> Vec<u8> {
         let label = match self.der {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -140,7 +140,7 @@ impl PrivateKey {
 pub struct IssuedCertificate {
     /// The certificate as PEM, without the CA.
     pub chain: Vec<u8>,
-    /// The private key as PEM (PKCS #8). Secret.
+    /// The private key as PEM (PKCS #8). It must stay secret.
     pub key: Vec<u8>,
     /// The time at which the certificate should be renewed, in seconds since 1970. At this time,
     /// two thirds of its lifetime are over.
@@ -184,7 +184,7 @@ impl Authority {
     ///
     /// `certificates` contains the certificate of the CA, followed by the certificates of the
     /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
-    /// The caller checks this with [`Self::is_near_end`].
+    /// The caller checks the expiry with [`Self::is_near_end`].
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         let bad = |why: String| CertsError::BadAuthority(why);
         let mut read = Vec::new();
@@ -221,7 +221,8 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Issues a certificate, and verifies it as clients do. The expiry of the CA is not checked.
+    /// Issues a certificate for a trial, and verifies it as clients do. The expiry of the CA is not
+    /// checked.
     fn verify_trial(&self) -> Result<(), String> {
         let name = "trial.invalid";
         let names = [name.to_owned()];
@@ -283,8 +284,8 @@ impl Authority {
         self.certificate == other.certificate
     }
 
-    /// Returns the private key as PEM. It has the form in which it was read. The key of a CA that
-    /// the server has created is PKCS #8. Secret.
+    /// Returns the private key as PEM. The result must stay secret. A key that was read keeps its
+    /// format. A key that this module has created has the format PKCS #8.
     pub fn key_pem(&self) -> Vec<u8> {
         self.key.pem()
     }
@@ -355,14 +356,15 @@ fn may_issue(certificate: &X509Certificate<'_>) -> bool {
     is_ca && usage.is_none_or(|usage| usage.value.key_cert_sign())
 }
 
-/// Returns true for a certificate of version 1, which has no extensions, if it is its own issuer.
+/// Returns true if the certificate has version 1, and if its issuer is its own subject. A
+/// certificate of version 1 has no extensions, so it cannot say that it belongs to a CA.
 fn is_self_issued_v1(certificate: &X509Certificate<'_>) -> bool {
     certificate.version() == X509Version::V1
         && certificate.issuer().as_raw() == certificate.subject().as_raw()
 }
 
-/// Returns the identifier of a public key: the first 160 bits of its hash. It has the length of a
-/// SHA-1 hash.
+/// Returns the identifier of a public key: the first 160 bits of its SHA-256 hash. So the
+/// identifier has the length of a SHA-1 hash.
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     Sha256::digest(public_key)[..20].to_vec()
 }

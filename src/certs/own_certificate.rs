@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// Interval at which the Secret of the CA and the age of the certificate are checked. A check is
-/// one small request. Certificates are valid for a year, so the interval is short enough.
+/// one small request, so the load is small. Certificates are valid for a year, so the interval is
+/// short enough to renew them in time.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// When the CA is replaced, the server first adds the new CA to the bundle. After this delay, the

@@ -74,7 +74,7 @@ impl ServingCertificate {
     }
 
     /// Presents another certificate in all further handshakes. If the certificate or its key is
-    /// invalid, the current pair stays.
+    /// invalid, returns an error, and the current pair stays in use.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertsError> {
         let (pair, expires) = pair(chain, key)?;
         self.current.store(Arc::new(pair));
@@ -92,8 +92,8 @@ impl ServingCertificate {
         Self::new(&chain, &key, metrics)
     }
 
-    /// Reads the two files after each `period`, and uses their content if it has changed. Never
-    /// ends.
+    /// Reads the two files immediately and then after each `period`. Uses their content if it has
+    /// changed. Never ends.
     ///
     /// The files are read periodically, because watching files does not work on every file system.
     /// Reading also works for a mounted Secret, which the kubelet replaces through symbolic links.

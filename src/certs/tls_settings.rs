@@ -2,8 +2,8 @@
 //!
 //! Versions and suites have the same names as in the flags `--tls-min-version` and
 //! `--tls-cipher-suites` of Kubernetes' components. These names come from Go's package
-//! `crypto/tls`. Only names that rustls supports are available. rustls supports neither versions
-//! before TLS 1.2 nor the suites that Go calls insecure.
+//! `crypto/tls`. Only names of versions and suites that rustls supports are accepted. rustls
+//! supports neither versions before TLS 1.2 nor the suites that Go calls insecure.
 
 use clap::ValueEnum;
 use rustls::crypto::CryptoProvider;

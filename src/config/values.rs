@@ -17,10 +17,10 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 /// Maximum value of any limit, such as the number of concurrent watches. A larger value is invalid.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// Default maximum number of records of completed operations. They take about 10 MB.
+/// Default maximum number of records of completed operations. 10,000 records take about 10 MB.
 const DEFAULT_HISTORY_MAX: usize = 10_000;
 
-/// Default maximum number of retained completed operations. They take about 30 MB.
+/// Default maximum number of retained completed operations. 10,000 operations take about 30 MB.
 const DEFAULT_RETAIN_MAX: usize = 10_000;
 
 const EXPECTED_DURATION: &str =
@@ -38,7 +38,7 @@ const EXPECTED_BOOL: &str = "expected true or false";
 const EXPECTED_NAMESPACE: &str =
     "expected the name of a namespace (lower-case letters, digits and '-')";
 
-/// Reads the settings of the leader election.
+/// Reads the settings of the leader election. Returns `None` without the flag `--leader-elect`.
 pub(super) fn election(
     flags: &ServeFlags,
     env: &impl Fn(&str) -> Option<String>,
@@ -264,7 +264,7 @@ fn at_least(
     }
 }
 
-/// Reads the IP address of the Pod.
+/// Reads the IP address of the Pod from `POD_IP`. Returns `None` if the variable is not set.
 pub(super) fn pod_ip(env: &impl Fn(&str) -> Option<String>) -> Result<Option<IpAddr>, ConfigError> {
     let given = variable(env, "POD_IP");
     let parsed = given.map(|value| {
@@ -279,7 +279,7 @@ fn variable(env: &impl Fn(&str) -> Option<String>, name: &str) -> Option<String>
     env(name).filter(|value| !value.is_empty())
 }
 
-/// Checks that `value` is a valid name of a namespace. `name` is the flag, for error messages.
+/// Returns `value` if it is a valid name of a namespace. `name` is the flag, for error messages.
 pub(super) fn namespace(name: &str, value: String) -> Result<String, ConfigError> {
     // A namespace is a DNS label of at most 63 characters, without dots.
     if ifo_api::labels::is_subdomain(&value) && !value.contains('.') && value.len() <= 63 {

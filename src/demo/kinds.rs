@@ -58,7 +58,8 @@ pub fn of_resource(resource: &Gvr) -> Option<&'static AdvertisedResource> {
     KINDS.iter().find(|kind| gvr(kind) == *resource)
 }
 
-/// Returns the kind that an object names in `apiVersion` and `kind`.
+/// Returns the kind that an object names in `apiVersion` and `kind`, or `None` if the scenes have
+/// no objects of this kind.
 pub fn of_object(api_version: &str, name: &str) -> Option<&'static AdvertisedResource> {
     let named =
         |kind: &&AdvertisedResource| kind.kind == name && gvr(kind).api_version() == api_version;

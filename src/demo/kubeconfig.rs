@@ -1,8 +1,9 @@
 //! Writes the kubeconfig with which kubectl connects to the demo.
 //!
-//! The file contains a credential, so its mode is 0600. It is renamed to its final path when it is
-//! complete. When the demo ends, it removes the file if the file still has the same content. The
-//! content is different if a user has edited the file, or if another demo has replaced it.
+//! The file contains a credential, so its mode is 0600. The demo writes a temporary file, and
+//! renames the complete file to its final path. When the demo ends, it removes the file if the file
+//! still has the same content. The content is different if a user has edited the file, or if
+//! another demo has replaced it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -161,8 +162,8 @@ pub fn write(
             })
         });
     if result.is_err() {
-        // If the file cannot be removed, the first error is reported. The remaining file has mode
-        // 0600.
+        // An error of the removal is ignored, because `result` already has an error. If the file
+        // remains, other users cannot read it, because its mode is 0600.
         let _ = fs::remove_file(&temporary);
     }
     result.map(|()| Written {
@@ -172,8 +173,8 @@ pub fn write(
     })
 }
 
-/// Formats the kubeconfig as YAML. Every value is quoted as in JSON, which is valid YAML. So a
-/// token that consists of digits is not parsed as a number, for example.
+/// Formats the kubeconfig as YAML. The address, the CA and the tokens are quoted as in JSON, which
+/// is valid YAML. So YAML does not parse a token such as `1e5` as a number.
 fn render(server: &str, ca_pem: &str, users: &[KubeconfigUser]) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let of_users =
@@ -264,7 +265,8 @@ mod tests {
     fn the_kubeconfig_is_readable_by_its_owner_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
-        // The existing file is readable by every user. It must be replaced, not overwritten.
+        // Every user can read the existing file. `write` must replace this file, because an
+        // overwritten file would keep its mode.
         fs::write(&path, "old").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let _written = write(&path, SERVER, "authority", &users()).unwrap();
@@ -336,7 +338,7 @@ mod tests {
         drop(new);
         assert!(!path.exists());
 
-        // A user has added another cluster to the file.
+        // A user has edited the file, so the demo does not remove it.
         let edited = written("edited");
         let mut text = fs::read_to_string(&path).unwrap();
         text.push_str("# mine\n");

@@ -1,11 +1,12 @@
-//! The demo: a server with objects that change as they do in a cluster, but without a cluster.
+//! The demo: a server without a cluster, whose objects change as in a cluster.
 //!
 //! The objects come from the [`Scenes`], which are recordings of real controllers and a few
 //! hand-written files. The module provides a [`Feed`](crate::observe::Feed) of these objects for
 //! detection, and a small API server for them ([`ObjectStore`], [`ObjectServer`]). It also writes a
 //! kubeconfig, and returns an introduction with commands to try.
 //!
-//! Operations are detected and served by the same code as in a cluster, which is in other modules.
+//! The code that detects and serves operations is the same as in a cluster. This code is in other
+//! modules.
 
 pub mod kinds;
 pub mod kubeconfig;

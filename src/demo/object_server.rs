@@ -87,7 +87,8 @@ impl ResourceServer {
         let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
         };
-        // As in a kube-apiserver, the namespace of a Namespace object is its own name.
+        // As in a kube-apiserver, a request for the object Namespace `a` is a request in the
+        // namespace `a`.
         let namespace = match self.kind.kind {
             "Namespace" => &path.name,
             _ => &path.namespace,

@@ -2,8 +2,8 @@
 //! delete objects. Detection receives the changes through a [`Feed`], and `kubectl get` reads the
 //! objects.
 //!
-//! A subscriber of the feed receives the whole state and then every change in order. If it is more
-//! than [`BACKLOG`] changes behind, it receives the whole state again.
+//! A subscriber of the feed receives all objects of a resource, and then every change in order. If
+//! the subscriber is more than [`BACKLOG`] changes behind, it receives all objects again.
 
 use super::kinds;
 use super::scene::whole_second;
@@ -129,7 +129,7 @@ impl ObjectStore {
         }
     }
 
-    /// Returns the current state of an object.
+    /// Returns an object, or `None` if it does not exist.
     pub fn get(&self, id: &ObjectId) -> Option<Value> {
         self.lock().by_id.get(id).cloned()
     }
@@ -152,15 +152,16 @@ impl ObjectStore {
     }
 
     /// Sends a change to the subscribers. The caller holds the lock. A new subscriber reads the
-    /// state and subscribes under the same lock, so it neither misses a change nor receives it
-    /// twice.
+    /// objects and subscribes under the same lock. So the subscriber neither misses a change nor
+    /// receives a change twice.
     fn publish(&self, id: &ObjectId, raw: Raw) {
         let id = Arc::new(id.clone());
-        // An error means that there are no subscribers.
+        // `send` returns an error if there are no subscribers.
         let _ = self.0.changes.send(ObjectChange { id, raw });
     }
 
-    /// Returns the whole state of a source as messages, and a receiver of later changes.
+    /// Returns all objects of a source as messages, and a receiver of later changes. A source is a
+    /// resource in one namespace or in all namespaces.
     fn subscribe(&self, source: &Source) -> (VecDeque<Raw>, broadcast::Receiver<ObjectChange>) {
         let objects = self.lock();
         let receiver = self.0.changes.subscribe();
@@ -229,8 +230,9 @@ fn has_group(kind: &AdvertisedResource, gvr: &Gvr) -> bool {
     kind.group == gvr.group
 }
 
-/// Streams the objects of a source. The stream never ends, because it owns the store. If a resource
-/// does not exist in the demo, its stream has no objects.
+/// Streams the objects of a source. The stream never ends, because it holds a clone of the store,
+/// and the store contains the sender of the changes. If a resource does not exist in the demo, its
+/// stream has no objects.
 impl Feed for ObjectStore {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
         let (messages, changes) = self.subscribe(&source);
@@ -311,7 +313,8 @@ mod tests {
         store.patch(&id, &json!({"spec": {"unschedulable": true}}));
         store.delete(&id);
         assert_eq!(next(&mut feed, 2).await, ["applied a@3", "deleted a@4"]);
-        // A missing object can be neither patched nor deleted.
+        // A patch or a deletion of a missing object causes no change, so `b` gets the next
+        // resourceVersion.
         store.patch(&id, &json!({}));
         store.delete(&id);
         put(&store, node("b", &json!({})));

@@ -1,5 +1,6 @@
-//! Stores the rule sets of the demo, and serves them from a separate index. Clients can only read
-//! them. The rule-set controller writes their status.
+//! Stores the rule sets of the demo, and writes them to an index that contains only rule sets. The
+//! demo serves this index to clients, which can only read the rule sets. The rule-set controller
+//! writes their status.
 
 use crate::clock;
 use crate::index::{Key, VersionAssignment, Write, Writer};
@@ -11,8 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use uuid::Uuid;
 
-/// The rule sets of the demo, and the writer of the index that serves them. All clones share the
-/// same rule sets.
+/// The rule sets of the demo, and the writer of their index. All clones share the same rule sets.
 #[derive(Clone)]
 pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 
@@ -25,7 +25,7 @@ struct StoredRuleSets {
 }
 
 impl RuleSetStore {
-    /// Creates a store without rule sets. `writer` writes the index that serves them.
+    /// Creates a store without rule sets. `writer` writes the index of the rule sets.
     pub fn new(writer: Writer) -> Self {
         Self(Arc::new(Mutex::new(StoredRuleSets {
             writer,
@@ -34,8 +34,9 @@ impl RuleSetStore {
         })))
     }
 
-    /// Stores the rule set in an event. Returns the event as a cluster would send it. The rule set
-    /// then has a UID, its current status, and a generation that increases when the spec changes.
+    /// Stores the change that an event reports. Returns the event as a cluster would send it. A
+    /// rule set in the returned event has a UID, its current status, and a generation that
+    /// increases when the spec changes.
     pub fn store_event(&self, event: RuleSetEvent) -> RuleSetEvent {
         let mut stored = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {

@@ -27,8 +27,9 @@ use uuid::fmt::Hyphenated;
 /// The timestamp in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// Time between two rounds of a scene. It is longer than the debounce period of the demo (5 s). So
-/// the operations of one round complete before the next round begins.
+/// Time between two rounds of a scene. An operation completes when no rule has detected it for the
+/// debounce period (5 s in the demo). The pause is longer, so that the operations of one round
+/// complete before the next round begins.
 const PAUSE_BETWEEN_ROUNDS: Duration = Duration::from_secs(20);
 
 /// Lists scenes, each with the compressed text of its file.
@@ -99,7 +100,7 @@ struct SceneLine {
 struct Scene {
     name: &'static str,
     steps: Vec<SceneStep>,
-    /// UIDs of the objects that exist before the scene begins. These UIDs are the same in each
+    /// UIDs of the objects that exist before the first round. These UIDs are the same in each
     /// round.
     lasting: BTreeSet<String>,
 }
@@ -113,8 +114,8 @@ pub struct Scenes {
 impl Scenes {
     /// Reads the scenes.
     ///
-    /// The store contains the initial objects of the scenes. It also contains the Namespace `own`,
-    /// in which operations on cluster-scoped objects are shown.
+    /// The returned value has a store with the initial objects of the scenes. The store also
+    /// contains the Namespace `own`, in which operations on cluster-scoped objects are shown.
     ///
     /// # Errors
     ///
@@ -132,7 +133,8 @@ impl Scenes {
         Ok(Self { scenes, store })
     }
 
-    /// Returns the current objects.
+    /// Returns the store of the objects. While the scenes are played, they change the objects in
+    /// this store.
     pub fn objects(&self) -> ObjectStore {
         self.store.clone()
     }
@@ -204,8 +206,8 @@ impl Scene {
         }
     }
 
-    /// Creates the objects that exist before the scene begins, or resets them to their initial
-    /// state. Returns the adapter for the round.
+    /// Applies the steps at 0 s. These steps create the objects that exist before the first round,
+    /// or reset them to their initial state. Returns the adapter for the other steps of the round.
     fn set_up(&self, store: &ObjectStore, round: u32) -> RoundAdapter<'_> {
         let adapter = RoundAdapter {
             begun: whole_second(clock::now()),

@@ -13,7 +13,7 @@ macro_rules! files {
     };
 }
 
-/// The files that `kubectl apply -k rules` installs.
+/// The files with rule sets that `kubectl apply -k rules` installs.
 const SHIPPED: &[(&str, &[u8])] = files![
     "argocd/applications.yaml"
     "cert-manager/certificates.yaml"
@@ -77,8 +77,8 @@ const SHIPPED: &[(&str, &[u8])] = files![
     "velero/restores.yaml"
 ];
 
-/// Returns the shipped rule sets. Each file contains one rule set. A test checks that all of them
-/// are valid.
+/// Returns the shipped rule sets. Each file contains one rule set. A test checks that each rule set
+/// is valid.
 pub fn shipped() -> Vec<OperationRuleSet> {
     SHIPPED
         .iter()
@@ -92,8 +92,9 @@ pub fn shipped() -> Vec<OperationRuleSet> {
         .collect()
 }
 
-/// Parses a rule set. First the YAML becomes JSON, because a YAML parser for the type of rule sets
-/// would add 300 KB to the binary. A JSON parser for this type is needed anyway.
+/// Parses a rule set. The function first converts the YAML to a JSON value, and then the JSON value
+/// to an [`OperationRuleSet`]. A direct conversion from YAML would add 300 KB to the binary. The
+/// conversion from JSON is needed in any case.
 fn parse(text: &str) -> Result<OperationRuleSet, String> {
     let value: serde_json::Value =
         serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
@@ -107,7 +108,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    /// Returns the files that the kustomization of a folder lists.
+    /// Returns the files and folders that the kustomization of a folder lists.
     fn resources(folder: &Path) -> Vec<String> {
         let text = std::fs::read_to_string(folder.join("kustomization.yaml"))
             .expect("each folder has a kustomization");

@@ -1,9 +1,10 @@
 //! The task of one feed. A feed is the watch of one target (a resource that rule sets name), in all
 //! namespaces or in one.
 //!
-//! The task gives each event of the feed to the detector, which evaluates the rules. It sends the
-//! results to the tracker, the state machine that turns detections into operations. When the watch
-//! is interrupted or works again, the task reports this for the status of the rule sets.
+//! The task gives each event of the feed to the detector, which evaluates the rules. The task sends
+//! the results to the tracker, the state machine that turns detections into operations. When the
+//! watch is interrupted or works again, the task reports this to the rule-set controller, which
+//! writes the status of the rule sets.
 
 use crate::clock;
 use crate::observe::{Feed, GapReason, ObjectNames, Raw};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-/// A feed, its detector, and the receivers of its results.
+/// A feed, its detector, and the channels to the tracker and to the rule-set controller.
 pub(super) struct FeedTask {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) source: Source,
@@ -33,8 +34,8 @@ pub(super) struct FeedTask {
 }
 
 impl FeedTask {
-    /// Runs until the tracker or the receiver of `feedback` has ended. Objects whose rules read
-    /// `now` are evaluated again at the interval `resync`.
+    /// Runs until the tracker or the receiver of `feedback` has ended. Objects whose rules read the
+    /// current time (`now`) are evaluated again at the interval `resync`, but not during a list.
     pub(super) async fn run(mut self, resync: Duration) {
         let mut events = self.start_stream();
         let mut resync = tokio::time::interval(resync);
@@ -60,7 +61,8 @@ impl FeedTask {
         }
     }
 
-    /// Starts a new stream of events. The stream begins with a list of all objects.
+    /// Starts a new stream of events. The stream begins with a list of all objects that match the
+    /// label selector of the rule book. Without a label selector, all objects match.
     fn start_stream(&self) -> BoxStream<'static, Raw> {
         let source = self.source.clone();
         match self.detector.book().selector() {
@@ -75,8 +77,9 @@ impl FeedTask {
     /// has ended.
     async fn process_event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
-        // Sending to the tracker can wait. The task drops each object before that, because only one
-        // large object of all feeds can be in memory at a time.
+        // Sending to the tracker takes time if the queue of the tracker is full. The task drops
+        // each object before it sends. All feeds together may hold only one large object in memory,
+        // so another feed may be waiting until the object is dropped.
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
@@ -132,9 +135,9 @@ impl FeedTask {
 
     /// Processes the end of a list, or the end of an interruption of the watch.
     ///
-    /// If the feed has a label selector, the tracker returns the subjects that are missing in the
-    /// list. Such a subject was deleted, or its labels have changed. So the task asks the cluster
-    /// if the subject still exists.
+    /// A subject is an object that an operation is about. If the feed has a label selector, the
+    /// tracker returns the subjects that are missing in the list. Such a subject was deleted, or
+    /// its labels have changed. So the task asks the cluster if the subject still exists.
     async fn process_synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.send(event).await {
@@ -143,8 +146,8 @@ impl FeedTask {
         let Some(missing) = missing else {
             return true;
         };
-        // After an interruption without a new list, the tracker sends no answer, because no subject
-        // is missing.
+        // After an interruption without a new list, the tracker sends no answer, because subjects
+        // can be missing only in a list.
         for subject in missing.await.unwrap_or_default() {
             if !self.process_missing(subject, true, now).await {
                 return false;
@@ -154,7 +157,7 @@ impl FeedTask {
     }
 
     /// Processes an object that the feed reported as deleted, or that is missing in a list. If
-    /// `may_exist` is true, first asks the cluster if the object still exists.
+    /// `may_exist` is true, this method first asks the cluster if the object still exists.
     async fn process_missing(&self, subject: Subject, may_exist: bool, now: ClockReading) -> bool {
         let names = ObjectNames {
             namespace: subject.namespace.as_deref(),
@@ -185,8 +188,8 @@ impl FeedTask {
     }
 }
 
-/// Returns the reason why a target is not watched, for the status of its rule sets. If the server
-/// lacks a right, the text contains commands that grant the right.
+/// Returns the reason why a target is not watched, for the status of its rule sets. If the ifo
+/// server may not read the target, the text contains commands that grant this right.
 fn failure_text(lost: &GapReason, target: &Gvr) -> String {
     if !matches!(lost, GapReason::Forbidden { .. }) {
         return lost.to_string();
@@ -196,7 +199,8 @@ fn failure_text(lost: &GapReason, target: &Gvr) -> String {
     } else {
         format!("{}.{}", target.resource, target.group)
     };
-    // The resource exists in discovery, so its name has no special characters of a shell.
+    // The resource was found in discovery, so its name contains no characters that are special in a
+    // shell.
     let role = format!("ifo-target-{resource}");
     format!(
         "{lost}; apply the ClusterRole that `kubectl ifo rules roles` prints for this rule set, \

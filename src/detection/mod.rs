@@ -1,13 +1,14 @@
-//! Runs the feeds, and evaluates the rules on their objects. A target is a resource for which rule
-//! sets exist. A feed is the watch of one target.
+//! Runs the feeds, and evaluates the rules on the objects of the feeds. A target is a resource for
+//! which rule sets exist. A feed is the watch of one target, in all namespaces or in one.
 //!
 //! [`Supervisor`] starts and stops feeds when rule books are published. A rule book contains all
 //! compiled rule sets of one target. A target has one feed, or one feed for each namespace if all
 //! of its rule sets name namespaces.
 //!
-//! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine. It
-//! sends the results to the tracker, the state machine that turns detections into operations. The
-//! task also reports failures of the feed, which appear in the status of the rule sets.
+//! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine. The
+//! task sends the detector's results to the tracker, the state machine that turns detections into
+//! operations. The task also reports failures of the feed, which appear in the status of the rule
+//! sets.
 
 mod feed_task;
 
@@ -32,7 +33,7 @@ use tokio::task::JoinHandle;
 
 /// Starts and stops feeds when rule books are published.
 pub struct Supervisor {
-    /// The source of the objects.
+    /// Reads the objects from a cluster, from a folder, or from the demo.
     pub feed: Arc<dyn Feed>,
     /// The queue of messages to the tracker.
     pub tracker: mpsc::Sender<Message>,

@@ -1,5 +1,7 @@
-//! Plays recordings of a cluster through the server's feeds, tracker and index, and through the
-//! engine's [`Replay`]. Both must make the same visible changes of each operation, in every field.
+//! Plays recordings of a cluster in two ways: through the feeds, tracker and index of the ifo
+//! server (here in short the server), and through the [`Replay`] of the engine. The server and the
+//! replay must make the same visible changes of each operation. All fields are compared, except the
+//! resourceVersion.
 
 use super::*;
 use crate::index::{Bounds, ListScope, index};
@@ -53,9 +55,9 @@ struct ClusterRecording {
 
 /// One event with its time.
 ///
-/// Each event has other milliseconds within its second, and none has 0 or 1. A timer fires a whole
-/// number of seconds after an event or after the start. So no timer fires at the time of another
-/// event, and the order of all steps is defined.
+/// Each event has a unique number of milliseconds within its second, and this number is not 0 or 1.
+/// So a timer that fires a whole number of seconds after an event, or after the start of the feeds,
+/// does not fire at the time of another event. The order of these steps is defined.
 #[derive(Clone)]
 struct PlayedEvent {
     after: Duration,
@@ -187,7 +189,8 @@ impl Feed for PlayedFeed {
 struct ChangeRecorder {
     objects: BTreeMap<Key, Value>,
     changes: Vec<VisibleChange>,
-    /// The number of evaluations that skipped a throttled rule set.
+    /// The number of evaluations that skipped a throttled rule set. A rule set is throttled after
+    /// it has exhausted its evaluation budget on several objects.
     throttled: usize,
 }
 
@@ -293,7 +296,7 @@ async fn changes_of_server(
     visible.collect()
 }
 
-/// Replays the recording with the engine. Returns all visible changes.
+/// Replays the recording with the engine. Returns the recorder, which has all visible changes.
 fn replay_recording(
     recording: &ClusterRecording,
     begin: ClockReading,
@@ -326,11 +329,12 @@ fn replay_recording(
 }
 
 /// Plays a recording through the server and through the replay, and compares the visible changes.
-/// `wall` is the time of day at the start.
+/// `wall` is the time of day at the start. Returns the changes of the replay.
 async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> ChangeRecorder {
     let simulated = clock::simulated::begin(wall);
-    // The feeds start 1 ms later than the recording. So no feed evaluates rules again, because of
-    // `now`, at the same time as another timer fires.
+    // The feeds start 1 ms after a whole second of the time of day. Timers that count from a time
+    // in `managedFields` fire at a whole second. So no such timer fires at the time at which a feed
+    // evaluates objects again whose rules read `now`.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begin = clock::reading();
     let recording = Arc::new(recording);
@@ -362,9 +366,9 @@ async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> Ch
     replay
 }
 
-/// Groups the changes by kind and namespace of the subject. If two feeds evaluate objects at the
-/// same time, the order of their changes is not defined. So only the order within a feed is
-/// compared.
+/// Groups the changes by kind and namespace of the subject. All changes of a group come from one
+/// feed, so the order within a group is defined. If two feeds evaluate objects at the same time,
+/// the order of the changes of these feeds is not defined.
 fn by_feed(changes: &[VisibleChange]) -> BTreeMap<(String, String), Vec<&VisibleChange>> {
     let mut kinds: BTreeMap<&Key, String> = BTreeMap::new();
     let mut feeds: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -406,8 +410,8 @@ fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// Returns a recording, with the rule sets for its targets, and the time of day at its start. Sets
-/// the time of the last change in each object.
+/// Returns the recording of `events` with the rule books of its targets, and the time of day at its
+/// start. Sets the time of the last change in each object.
 fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
@@ -436,7 +440,7 @@ fn recording(
     });
     let mut events: Vec<PlayedEvent> = events.collect();
     make_times_unique(&mut events);
-    // No object may be created after its event.
+    // `wall` is late enough that no object has a creation time after the time of its event.
     let created = events.iter().filter_map(|event| {
         let created = event
             .json
@@ -492,8 +496,9 @@ fn gvr(resource: &str) -> Gvr {
 const CUBE: &str =
     "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 
-/// Returns a rule book with two rule sets. Rules of the first rule set read `now`, have an outcome
-/// or fail. The second rule set exhausts its budget on objects with many values.
+/// Returns a rule book with two rule sets. In rule set `a`, one rule reads `now`, one has an
+/// outcome, and one fails on some objects. Rule set `b` exhausts its evaluation budget on objects
+/// with many values. `selection` has the fields that limit which objects the rule sets cover.
 fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     let target = gvr(resource);
     let rules = json!([
@@ -522,14 +527,15 @@ fn random_book(resource: &str, selection: &Value) -> Arc<RuleBook> {
     Arc::new(RuleBook::new(1, target, kind, true, rule_sets.to_vec()))
 }
 
-/// Returns a recording of half an hour in which random objects are created, changed and deleted.
+/// Returns a recording of about 14 minutes in which random objects are created, changed and
+/// deleted.
 fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut events: Vec<PlayedEvent> = Vec::new();
     let mut after = Duration::ZERO;
     let mut objects: BTreeMap<(usize, u8), Value> = BTreeMap::new();
     for number in 0..300 {
-        // The first objects have many values, so that their rule set is throttled.
+        // In the first 60 events, the objects have many values, so that rule set `b` is throttled.
         let has_many = number < 60;
         after += Duration::from_millis(random.u64(0..if has_many { 500 } else { 7_000 }));
         let (resource, name) = (random.usize(0..3), random.u8(0..12));

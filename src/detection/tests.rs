@@ -15,7 +15,7 @@ use std::sync::Mutex;
 const RESYNC: Duration = Duration::from_mins(1);
 
 /// The tests wait for this time, so that all tasks finish their work. Tokio's clock is paused, so
-/// the time passes only while all tasks wait. It is shorter than [`RESYNC`].
+/// the time passes only while all tasks wait. The time is shorter than [`RESYNC`].
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// A feed that was started, and the sender of its events.
@@ -426,8 +426,8 @@ async fn repeated_empty_evaluations_are_not_sent_to_the_tracker() {
             "1: ns/a is gone"
         ]
     );
-    // The new list after an interruption contains all existing objects. An object that it lacks was
-    // deleted.
+    // During a list, empty evaluations are also sent. The tracker needs them, because it considers
+    // an object to be deleted if it receives no evaluation of the object during the list.
     feed.send(applied(&thing("b", true)));
     feed.list(&[thing("b", false)]);
     assert_eq!(
@@ -482,7 +482,8 @@ async fn time_dependent_rules_are_evaluated_again_without_a_change() {
     let timed = book(1, &cars, rule_set(&cars, &[], long_ago));
     fixture.publish(&cars, Some(timed)).await;
     let feed = fixture.running_feed();
-    // The field `works` of `other` is false, so its rule does not read `now`.
+    // The field `works` of `other` is false. So the rule does not read `now` on this object, and
+    // the object is not evaluated again.
     feed.list(&[thing("timed", true), thing("other", false)]);
     fixture.sent_messages().await;
     for _ in 0..3 {
@@ -570,7 +571,8 @@ async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
     );
 }
 
-/// Returns the number of objects with an unknown detection, and true if the rule set is throttled.
+/// Returns the number of objects with an unknown detection, that is, objects on which a rule could
+/// not be evaluated. Also returns whether the rule set is throttled.
 fn unknown(rule_set: &RuleSet) -> (usize, bool) {
     let activity = &rule_set.activity;
     let unknown = activity.unknown_on(rules::ObjectScope::ALL);
@@ -594,7 +596,7 @@ async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted
     ]);
     wait_until_idle().await;
     assert_eq!(unknown(&rules), (3, false));
-    // The second failure is about the same object, so it is not counted again.
+    // The rule fails on object `a` again. The number of objects stays the same.
     feed.send(applied(&thing("a", "other")));
     wait_until_idle().await;
     assert_eq!(unknown(&rules), (3, false));
@@ -624,8 +626,8 @@ async fn stopping_a_feed_removes_its_unknown_detections() {
     fixture.running_feed().list(&[thing("a", "text")]);
     wait_until_idle().await;
     assert_eq!(unknown(&rules), (1, false));
-    // A new generation of the rule book contains the same rule set, because only another rule set
-    // has changed.
+    // The new generation of the rule book contains the same rule set. In a cluster, this happens
+    // when another rule set of the target changes.
     fixture
         .publish(&cars, Some(book(2, &cars, rules.clone())))
         .await;

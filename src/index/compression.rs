@@ -1,7 +1,7 @@
 //! Compresses the JSON of completed operations, which are retained for their history.
 //!
-//! LZ4 is used because each list reads every object, and LZ4 decompresses more than 2 GB per
-//! second.
+//! A list decompresses every completed operation that it returns. The format is LZ4, because LZ4
+//! decompresses more than 2 GB per second.
 
 use lz4_flex::block;
 

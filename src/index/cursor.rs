@@ -13,7 +13,7 @@ mod tests;
 
 /// Maximum number of changes that are delivered at once. If more changes have the same version,
 /// they are still delivered together. A watch keeps the delivered changes in memory until its
-/// client has received them. So this number limits the memory of a thousand slow watches.
+/// client has received them. So this number limits the memory that slow watches take.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.

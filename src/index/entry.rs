@@ -32,7 +32,8 @@ pub struct IndexEntry {
 #[derive(Debug)]
 enum StoredJson {
     Plain(Box<[u8]>),
-    /// The compressed JSON of a completed operation. It is rarely read and never changes.
+    /// The compressed JSON of a completed operation. A completed operation no longer changes, so
+    /// its JSON is compressed only once.
     Packed(Packed),
 }
 
@@ -114,8 +115,8 @@ impl IndexEntry {
         &self.facts
     }
 
-    /// Decompresses the JSON of the entry, if it is compressed. The caller can then read the JSON
-    /// several times.
+    /// Decompresses the JSON of the entry, if it is compressed. The caller can read the JSON in the
+    /// result several times without another decompression.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,
@@ -153,7 +154,7 @@ impl IndexEntry {
     }
 }
 
-/// An entry whose JSON is not compressed.
+/// An entry, and its JSON without compression.
 #[derive(Debug)]
 pub struct OpenEntry<'a> {
     /// The entry.
@@ -173,7 +174,8 @@ impl OpenEntry<'_> {
         self.append_range(to_usize_range(&self.entry.metadata), rv, out);
     }
 
-    /// Appends a range of the JSON that contains the resourceVersion.
+    /// Appends `range` of the JSON to `out`, with the resourceVersion `rv`. The range must contain
+    /// the resourceVersion of the entry.
     fn append_range(&self, range: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
         let json = &self.texts.json;
         if rv == self.entry.rv {

@@ -13,8 +13,8 @@ pub enum ListScope {
     Records,
     /// All operations and all records. A follower copies both, and a new leader takes over both.
     Everything,
-    /// The operations or the records of one namespace. For records, this is the namespace of
-    /// [`Key::of_record`].
+    /// The operations or the records of one namespace. For records, the value is the namespace in
+    /// the key that [`Key::of_record`] returns.
     Namespace(Arc<str>),
     /// One object.
     Object(Key),

@@ -1,7 +1,7 @@
 //! The index: the operations in memory, as encoded objects. Each change has a resourceVersion, in
-//! short a version. One writer commits batches of changes. A list is exactly the state at its
-//! version. A cursor is the position of one watch, and delivers exactly the changes after a
-//! version.
+//! short a version. One writer commits batches of changes. A list contains exactly the objects that
+//! existed at the version of the list. A cursor is the position of one watch, and delivers exactly
+//! the changes after a version.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -89,7 +89,7 @@ pub enum VersionAssignment {
 ///
 /// If both are `None`, the change is a marker: a version without a changed object. A leader commits
 /// a marker when its leadership term begins, so that clients can start a watch at the first version
-/// of the term.
+/// of the term. A follower copies the markers of the leader.
 #[derive(Clone, Debug)]
 pub struct IndexChange {
     /// Version of the change.
@@ -117,9 +117,10 @@ pub enum ReadVersion {
     Exact(Rv),
 }
 
-/// The error for a version that cannot be read. There are three reasons:
+/// The error for a version that cannot be read. There are four reasons:
 ///
-/// - The ring buffer has dropped the changes after this version.
+/// - The ring buffer has dropped some of the changes after this version.
+/// - Another state has replaced the state of the index ([`Writer::replace`]).
 /// - No change had this version.
 /// - The version is above the newest version. The caller can wait for such a version with
 ///   [`IndexReader::wait_until_reached`].
@@ -175,20 +176,22 @@ pub struct Bounds {
     /// its own slots. While the oldest change is younger than [`Bounds::MIN_AGE`], the limit is
     /// [`Bounds::peak_bytes`].
     pub bytes: usize,
-    /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age.
+    /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age, but
+    /// within the limit of [`Bounds::bytes`].
     pub age: Duration,
 }
 
 impl Bounds {
-    /// Time for which a change stays even if the ring buffer has more than [`Bounds::bytes`]. So a
-    /// client that reads promptly misses no change. For example, when 10,000 operations end, their
-    /// events have 36 MB. A client that reads 4 MB/s needs 9 s for these events.
+    /// Time for which a change stays even if the ring buffer has more than [`Bounds::bytes`], up to
+    /// [`Bounds::peak_bytes`]. So a client that reads promptly misses no change. For example, when
+    /// 10,000 operations end, their events have 36 MB. A client that reads 4 MB/s needs 9 s for
+    /// these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
-    /// Number of the newest changes that stay at any age. In a quiet cluster, an object may not
-    /// change for hours. Because its last change stays, a client can start a watch at the object's
-    /// resourceVersion. The value is the minimum capacity of the kube-apiserver's watch cache
-    /// (`defaultLowerBoundCapacity`).
+    /// Number of the newest changes that stay at any age. In a quiet cluster, an object can stay
+    /// unchanged for hours. If its last change is among the newest changes, a client can still
+    /// start a watch at the object's resourceVersion. The value is the minimum capacity of the
+    /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
     /// Factor by which the ring buffer may exceed [`Bounds::bytes`] while its changes are younger
@@ -212,14 +215,15 @@ impl Bounds {
     }
 }
 
-/// Creates an empty index. Its first version is the current time, which is above the versions of an
-/// earlier server.
+/// Creates an empty index. Its first version is the current time. If the clock was not set back,
+/// this version is above the versions that an earlier process has issued.
 pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     index_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Creates an empty index whose newest version is `start`. A follower starts with a version below
-/// all versions of the leader, and then copies the leader's index.
+/// Creates an empty index whose newest version is `start`. In a cluster, a replica starts with
+/// version 0, which is below all versions of a leader. If the replica becomes a follower, it then
+/// copies the leader's index.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     writer::writer_and_reader(bounds, start)
 }

@@ -14,10 +14,10 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without a lock. If the writer fills the ring buffer
-/// during the scan, the ring buffer drops changes that the list must undo, and the attempt fails.
-/// Two failures in a row are rare. After the last attempt, the list takes a lock for which the
-/// writer must wait.
+/// Number of attempts to list the newest state without the lock of the ring buffer. If the writer
+/// fills the ring buffer during the scan, the ring buffer drops changes that the list must undo,
+/// and the attempt fails. Two failures in a row are rare. After the last attempt, the list holds
+/// the lock during the scan, and the writer must wait.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
@@ -127,7 +127,7 @@ impl IndexState {
 
 /// Turns `found`, the result of a scan, into the state at `rv`. `old` is the result of
 /// [`Ring::old`] after the scan. `old` usually has few objects, so a binary search in `found` for
-/// each of them is faster than a merge of both.
+/// each of these objects is faster than a merge of the two lists.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,
@@ -192,8 +192,9 @@ impl IndexReader {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    // When the state is replaced, `current` changes first, and then the channel of
-                    // the old state's head is closed. So `current` is checked first.
+                    // When the state is replaced, `current` changes first. The channel of the old
+                    // state's head is closed later. So `current` is checked first. Otherwise, the
+                    // closed channel would be mistaken for a dropped writer.
                     biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;

@@ -3,9 +3,9 @@
 //! after a version. It also returns the replaced and deleted objects with which a list restores an
 //! earlier version of the map.
 //!
-//! **Accounting.** When an object leaves the map, exactly one change in the ring has this object as
-//! its `before`. So the sum of the sizes of all `before` objects is the memory that only the ring
-//! holds.
+//! **Accounting.** When a write replaces or deletes an object in the map, exactly one change in the
+//! ring has the old object as its `before`. So the memory that only the ring holds is the size of
+//! its slots and of all `before` objects.
 //!
 //! **Limits.** The ring drops its oldest change in two cases:
 //!
@@ -96,8 +96,8 @@ impl Ring {
             if !must_drop || oldest.change.rv > head {
                 break;
             }
-            // Several changes can have the same version. Those that remain are not read, because
-            // readers only read changes after `floor`.
+            // Several changes can have the same version. If the ring has dropped one of them, the
+            // readers do not read the others, because they only read changes after `floor`.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();

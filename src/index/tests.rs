@@ -57,7 +57,8 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
     let worker = std::thread::spawn({
         let done = done.clone();
         move || {
-            // At a published version, the objects of a pair always have the same number.
+            // A pair is two objects of the same name, in the namespaces `a` and `z`. At a published
+            // version, the objects of a pair always have the same number.
             for n in 0_u64.. {
                 if done.load(Ordering::Relaxed) {
                     return;
@@ -224,7 +225,7 @@ const SERVER_BOUNDS: Bounds = Bounds {
 /// The number of operations for which the limits of the server are chosen.
 const OPERATIONS: usize = 10_000;
 
-/// Returns a write of the operation number `n`, whose JSON has an average length.
+/// Returns a write of the operation number `n`. The JSON has the length of an average operation.
 fn operation(n: usize, is_completed: bool) -> Write {
     let text = "x".repeat(1_600);
     let status = if is_completed {
@@ -238,8 +239,9 @@ fn operation(n: usize, is_completed: bool) -> Write {
     }
 }
 
-/// Commits all operations. Then commits one batch that completes and deletes each operation, as if
-/// their rule was renamed. Returns the version before this batch.
+/// Commits all operations. Then commits one batch that completes and deletes each operation. The
+/// ifo server commits such a batch when the rule of the operations is renamed. Returns the version
+/// before this batch.
 fn end_all(writer: &mut Writer) -> Rv {
     let begin: Vec<Write> = (0..OPERATIONS).map(|n| operation(n, false)).collect();
     let before = writer.commit(begin, VersionAssignment::Mint).unwrap();
@@ -271,7 +273,7 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
         (changes.len(), deletions.count()),
         (2 * OPERATIONS, OPERATIONS)
     );
-    // A client that began a list in pages before the batch can also read its next page.
+    // A client that has read the first page of a list before the batch can also read the next page.
     let (_, then) = reader
         .list(&ListScope::All, ReadVersion::Exact(before))
         .unwrap();
@@ -288,7 +290,7 @@ async fn young_changes_expire_without_a_further_commit() {
     assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
     assert!(reader.follow(before, ListScope::All).is_err());
     assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
-    // The changes of a second batch must expire, too.
+    // The trim timer has ended. A further batch must start it again.
     let before = end_all(&mut writer);
     assert!(reader.follow(before, ListScope::All).is_ok());
     tokio::time::sleep(2 * Bounds::MIN_AGE).await;
@@ -469,7 +471,7 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
         writer.commit(two, VersionAssignment::Mint).unwrap(),
         Rv(6_001)
     );
-    // There are more changes than microseconds, so the version is the previous version plus one.
+    // No time has passed since the last commit, so the version is the previous version plus one.
     let next = writer
         .commit(vec![delete("a", "x")], VersionAssignment::Mint)
         .unwrap();
@@ -480,7 +482,8 @@ async fn versions_follow_the_monotonic_clock_from_the_start_of_the_term() {
         assert!(matches!(writer.begin(asked), Err(Error::NotAbove { .. })));
     }
 
-    // The versions of the previous leader are ahead of this server's clock.
+    // The versions of the previous leader are ahead of the clock of this leader. So each version is
+    // the previous version plus one.
     writer.begin(Rv(1_000_000)).unwrap();
     writer.reserve(Rv(2_000_000));
     let ahead = vec![put("a", "z", 1), put("a", "z", 2)];

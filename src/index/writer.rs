@@ -27,8 +27,8 @@ pub struct Writer {
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
     /// The version for the time of day at which the term began. If the previous leader's clock was
-    /// ahead, the first version of the term is above this value. Then each version is the previous
-    /// version plus one, until the clock has reached the versions.
+    /// ahead, the first version of the term is above this value. In this case, each version is the
+    /// previous version plus one, until the clock has reached the versions.
     clock: Rv,
     /// The steady time at which the term began. Versions follow the steady clock, because the time
     /// of day may be set back.
@@ -67,19 +67,20 @@ pub(super) fn writer_and_reader(bounds: Bounds, start: Rv) -> (Writer, IndexRead
 }
 
 impl Writer {
-    /// Begins a leadership term, the time for which one leader holds the Lease. Commits a marker
-    /// with the version `start`. A marker is a version without a changed object. All later versions
-    /// of the term are above `start`. No version can be issued before [`Writer::reserve`] is
-    /// called.
+    /// Begins a leadership term, the time for which one leader holds the Lease. The version of the
+    /// index becomes `start`. If the index has published a version before, this method commits a
+    /// marker, which is a version without a changed object. All later versions of the term are
+    /// above `start`. No later version can be issued before [`Writer::reserve`] is called.
     ///
     /// # Errors
     ///
-    /// `start` is not above the newest version, or there are no more versions. The index is
-    /// unchanged then.
+    /// `start` is not above the newest version, or there are no more versions. In both cases, the
+    /// index is unchanged.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // An index at version 0 has never published a version, so no client can continue from
-            // an earlier version, and no marker is needed.
+            // An index at version 0 has never published a version, so it is empty. An empty state
+            // that begins at `start` replaces it. A watch can start at the first version of a
+            // state, so no marker is needed.
             check_above(start, Rv(0))?;
             self.replace(self.replacement(start));
         } else {
@@ -92,8 +93,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Allows versions up to `until`, which the leader has reserved in the Lease. Zero forbids
-    /// further versions.
+    /// Allows versions up to `until`. The leader has reserved these versions in the Lease. If
+    /// `until` is 0, no further version is allowed.
     pub fn reserve(&mut self, until: Rv) {
         self.numbering.reserved = until;
     }
@@ -141,8 +142,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The JSON is malformed, the version is not above the newest version, or there are no more
-    /// versions. The index is unchanged then.
+    /// The JSON is malformed, the version is not above the newest version, the next version is not
+    /// reserved, or there are no more versions. In each case, the index is unchanged.
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,
@@ -190,8 +191,9 @@ impl Writer {
     }
 
     /// Trims the ring buffer. After a large commit, the ring buffer may exceed its usual limit for
-    /// a short time. Then a timer trims the ring buffer again when its changes are old enough.
-    /// Without a tokio runtime there is no timer, and the next commit trims the ring buffer.
+    /// a short time. In this case, a timer trims the ring buffer again when its changes are old
+    /// enough. Without a tokio runtime there is no timer, and the next commit trims the ring
+    /// buffer.
     fn trim_or_start_timer(&self, now: Instant) {
         let mut ring = self.shared.ring_mut();
         let more = ring.trim(now, self.head());

@@ -1,6 +1,6 @@
-//! Computes the delay before the next attempt to reach the server (exponential backoff). When an
-//! API server restarts, all feeds lose their connection at the same moment. Because of jitter, they
-//! do not reconnect at the same moment.
+//! Computes the delay before the next attempt to reach an API server (exponential backoff). When an
+//! API server restarts, all feeds lose their connection at the same moment. The delay has a random
+//! part (jitter), so that the feeds do not reconnect at the same moment.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -8,8 +8,9 @@ use tokio::time::Instant;
 /// The first delay. Each further delay is twice as long.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt that lasts at least this long counts as a success. A shorter attempt counts as a
-/// failure, even if it ended without an error. Otherwise a feed could retry without any delay.
+/// An attempt that lasts at least this long resets the number of failures. A shorter attempt counts
+/// as a failure, even if it ended without an error. Otherwise a feed could retry without any delay
+/// when an API server ends each watch at once.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts consecutive failed attempts.
@@ -26,18 +27,19 @@ impl Backoff {
         }
     }
 
-    /// Returns the delay before the next attempt. It is a random time between half of a step and
-    /// the whole step. The step doubles with each failure, up to `cap`.
+    /// Counts a failure, and returns the delay before the next attempt. The delay is a random time
+    /// between half of a step and the whole step. The step doubles with each failure, up to `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
-        // The exponent is limited, so that the product cannot overflow. 250 ms · 2^16 is 4.5 h,
-        // which is longer than any cap.
+        // The exponent is limited, so that the product cannot overflow. The largest step is
+        // 250 ms · 2^16, which is 4.5 h.
         let step = (FIRST_DELAY * 2_u32.pow(self.failures.min(16))).min(cap);
         self.failures = self.failures.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Returns the delay after an attempt that ended without an error. The delay is zero if no
-    /// failure has been counted. Otherwise it is the delay of [`Backoff::next`].
+    /// Returns the delay after an attempt that ended without an error, and counts a failure. The
+    /// delay is zero if no failure was counted before. Otherwise it is the delay of
+    /// [`Backoff::next`].
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;

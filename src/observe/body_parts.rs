@@ -6,7 +6,7 @@
 //!
 //! A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. When a
 //! part has more than [`SMALL_OBJECT`] bytes and is incomplete, the reader waits for a permit of
-//! the [`ReadBudget`]. While the reader waits, it reads nothing, so the server cannot send.
+//! the [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must wait, too.
 
 use super::shared_limits::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -15,8 +15,8 @@ use ifo_client::error_text::chain;
 use tokio::time::{Instant, timeout_at};
 
 /// Maximum size of an object in bytes. etcd refuses requests above 1.5 MiB by default, and the
-/// kube-apiserver refuses requests above 3 MiB. As JSON, an object can be about three times as
-/// large.
+/// kube-apiserver refuses requests above 3 MiB. The JSON of an object can be about three times as
+/// large as the form in which etcd stores the object.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
 /// If a part has more than `UNTERMINATED` times the maximum size of a part, reading ends with an
@@ -44,7 +44,8 @@ pub(super) enum BodyEnd {
     Closed,
     /// No data arrived within the allowed time.
     Idle,
-    /// The connection broke, or a part had no end.
+    /// The connection broke, a part had no end, or the rest of a large object did not arrive in
+    /// time.
     Broken(String),
 }
 
@@ -60,7 +61,7 @@ pub(super) struct BodyReader<S> {
     /// If the current part is too long, the number of its bytes that have arrived.
     skipped: Option<u64>,
     budget: ReadBudget,
-    /// The permit of the budget, which is held while the current part is large.
+    /// The permit of the budget. The reader holds it while the current part is large.
     permit: Option<LargeObjectPermit>,
 }
 
@@ -88,8 +89,8 @@ where
     }
 
     /// Reads the next frame. The caller must have used the whole current frame. `until` is the time
-    /// limit. If the reader waits for a permit, the server cannot send in that time, so `until` is
-    /// extended by that time. Cancel-safe.
+    /// limit. While the reader waits for a permit, the API server cannot send. So this method adds
+    /// the waiting time to `until`. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > UNTERMINATED * self.max as u64

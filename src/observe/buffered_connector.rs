@@ -2,7 +2,8 @@
 //! this buffer.
 //!
 //! rustls reads at most 4 KiB from the socket at a time. A watch event is often larger, so it would
-//! need several system calls. With the buffer, one system call reads all data that has arrived.
+//! need several system calls. With the buffer, one system call reads up to 18 KiB of the data that
+//! has arrived.
 
 use futures::TryFutureExt as _;
 use futures::future::BoxFuture;
@@ -19,7 +20,7 @@ use tower::Service;
 /// Size of the buffer in bytes. The largest TLS record (16 KiB and a header) fits into it.
 const READ_AHEAD: usize = 18 << 10;
 
-/// Wraps a connector, so that the connections that it opens read ahead.
+/// Wraps a connector. The connections of the wrapped connector read ahead.
 #[derive(Clone, Debug)]
 pub(super) struct BufferedConnector<C>(pub(super) C);
 

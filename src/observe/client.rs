@@ -45,8 +45,8 @@ use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 /// connection. The other 20 streams are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;
 
-/// HTTP/2 window of one stream in bytes. This is the amount of data that the server may send before
-/// the reader has read it. With a round trip of 1 ms, the window allows 64 MB/s.
+/// HTTP/2 window of one stream in bytes. This is the amount of data that the API server may send
+/// before the reader has read it. With a round trip of 1 ms, the window allows 64 MB/s.
 const STREAM_WINDOW: u32 = 64 << 10;
 
 /// HTTP/2 window of a connection in bytes. It covers the windows of all watches, so that one slow
@@ -57,8 +57,8 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 /// HTTP/1.1.
 const HTTP1_BUFFER: usize = 64 << 10;
 
-/// Interval of HTTP/2 pings on a silent connection. If the server disappears without closing the
-/// connection, the client notices this after [`PING_INTERVAL`] plus [`PING_TIMEOUT`].
+/// Interval of HTTP/2 pings on a silent connection. If the API server disappears without closing
+/// the connection, the client notices this after [`PING_INTERVAL`] plus [`PING_TIMEOUT`].
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -108,9 +108,9 @@ pub struct Connection {
     /// has a connection of its own. [`ConnectOptions::api_timeout`] limits each request that is not
     /// a watch.
     pub client: Client,
-    /// The address of the kube-apiserver, and the credentials. The mirror uses the credentials for
-    /// the leader, because the leader accepts the same ones. `None` if the connection was created
-    /// by [`Connection::through`].
+    /// The address of the kube-apiserver, and the credentials. A follower can use the same
+    /// credentials for its requests to the leader. `None` if the connection was created by
+    /// [`Connection::through`].
     pub config: Option<Config>,
     watch_clients: Arc<WatchClients>,
 }
@@ -137,8 +137,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Creates a connection that uses `client` for all requests. The demo and the tests use it,
-    /// because no kubeconfig describes their servers.
+    /// Creates a connection that uses `client` for all requests. The tests call this function,
+    /// because there is no kubeconfig for the API servers that they simulate.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -156,7 +156,7 @@ impl Connection {
     }
 
     /// Returns a client with a separate connection and without retries, for callers that retry
-    /// themselves. [`ConnectOptions::api_timeout`] limits each request.
+    /// themselves. [`ConnectOptions::api_timeout`] limits each request that is not a watch.
     pub fn without_retries(&self) -> Client {
         (self.watch_clients.make)()
     }
@@ -185,12 +185,14 @@ impl Connection {
     }
 }
 
-/// Reads the configuration and creates the clients. This sends no request, so the server starts
-/// even if the cluster cannot be reached. The caller must run in a tokio runtime.
+/// Reads the configuration and creates the clients. This function sends no request to the cluster,
+/// so the ifo server starts even if the cluster cannot be reached. The caller must run in a tokio
+/// runtime.
 ///
 /// # Errors
 ///
-/// There is no kubeconfig, or it cannot be used.
+/// There is neither a kubeconfig nor a service account of a Pod, or the configuration cannot be
+/// used.
 pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectError> {
     let path = options.kubeconfig.as_ref().map_or_else(
         || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
@@ -246,7 +248,8 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
     }
 }
 
-/// Returns the proxy for `server` with its credentials. Fails if the proxy cannot be used.
+/// Returns the proxy for `server` with the proxy's credentials, or `None` if `server` must be
+/// reached directly. Fails if the proxy cannot be used.
 fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
     let proxy_url = || {
         let current = kubeconfig.current_context.as_deref()?;
@@ -325,8 +328,9 @@ impl ClientLayers {
         }
     }
 
-    /// Creates a client with a separate connection pool. If `retry` is true, the client retries
-    /// answers with 429, 503 or 504 within the time limit. Feeds retry by themselves.
+    /// Creates a client with a separate connection pool. If `retry` is true, the client repeats a
+    /// request after an answer with 429, 503 or 504, within the time limit. The users of the other
+    /// clients retry by themselves.
     fn client<C>(&self, connector: C, retry: bool) -> Client
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,

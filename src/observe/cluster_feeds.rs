@@ -1,5 +1,6 @@
 //! The feeds of a cluster. Each feed lists and watches one source: a resource, in all namespaces or
-//! in one. All feeds share one connection, and one budget for lists and large objects.
+//! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits concurrent
+//! lists and large objects in memory.
 
 use super::requests_and_failures::{self, Refusal};
 use super::{
@@ -23,8 +24,10 @@ pub struct ClusterFeed {
 }
 
 impl ClusterFeed {
-    /// Creates a feed that uses `connection`. `retry_interval` (`REQUEUE_INTERVAL`) is the longest
-    /// delay before a refused request is retried.
+    /// Creates a `ClusterFeed` that sends its requests through `connection`. `retry_interval`
+    /// (`REQUEUE_INTERVAL`) is the longest delay before a feed retries a refused request. If the
+    /// kube-apiserver requests a longer delay (`Retry-After`), the feed waits longer, but at most
+    /// one minute.
     pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
         Self {
             connection,
@@ -49,8 +52,9 @@ impl Feed for ClusterFeed {
             match requests_and_failures::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
-                // If the request fails, the object counts as existing. Its operations then complete
-                // after the debounce period, as if only the labels no longer matched the selection.
+                // After any other failure, it is unknown whether the object exists. Then the object
+                // counts as existing with labels that no longer match. So its operations complete
+                // only after the debounce period, in which a rule can detect them again.
                 Err(_) => true,
             }
         }

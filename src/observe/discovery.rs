@@ -2,8 +2,9 @@
 //! have changed.
 //!
 //! When a resource is no longer served, its operations end. So a wrong answer "not served" would
-//! end operations. A resource counts as not served only if the kube-apiserver is ready and its
-//! answer is unambiguous.
+//! end operations. A resource counts as not served only if the kube-apiserver gives this answer
+//! twice. If `/readyz` shows between the two answers that the kube-apiserver is not ready, the
+//! result is unknown.
 
 use super::{
     Connection, GapReason, Resolve,
@@ -42,8 +43,8 @@ const MAX_DISCOVERY: usize = 4 << 20;
 /// dozens of CRDs.
 const COALESCE_PERIOD: Duration = Duration::from_millis(300);
 
-/// Delay after which each change is reported a second time. The kube-apiserver updates discovery
-/// some time after the change of a CRD.
+/// Delay after which a report is repeated, if no further change has arrived. The kube-apiserver
+/// updates discovery some time after the change of a CRD.
 const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 
 /// Looks up resources in the discovery of a cluster.
@@ -77,7 +78,7 @@ struct DiscoveredResource {
     verbs: Option<Vec<String>>,
 }
 
-/// Returns a hint if `name` is the kind or the singular of one of `resources`, and not its plural.
+/// Returns a hint with the plural if `name` is the kind or the singular of one of `resources`.
 /// Otherwise the hint is empty.
 fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
     let is_meant = |it: &&DiscoveredResource| {
@@ -90,13 +91,13 @@ fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
 }
 
 impl Discovery {
-    /// Creates a discovery that uses `connection`. If this server lacks the right to watch CRDs or
-    /// `APIService`s, [`Resolve::changes`] yields a value every `retry_interval`.
+    /// Creates a `Discovery` that uses `connection`. While CRDs or `APIService`s cannot be watched,
+    /// [`Resolve::changes`] yields a value every `retry_interval`.
     pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
         Self {
             client: connection.client.clone(),
-            // The clients for watches do not retry. So if the kube-apiserver cannot be reached, the
-            // lookup fails at once.
+            // The clients for watches do not retry requests. So if the kube-apiserver answers with
+            // 429, 503 or 504, the lookup fails at once.
             permit: connection.watch_client(),
             retry_interval,
         }
@@ -117,7 +118,8 @@ impl Discovery {
             return first;
         }
         // A starting kube-apiserver answers before it has read all CRDs. So the answer "not served"
-        // counts only if the server is ready and then gives the same answer again.
+        // counts only if the kube-apiserver is ready and then gives the same answer again. If
+        // `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
         match self.fetch("/readyz").await {
             Err(Refusal::Lost(GapReason::Refused { code, .. }, _)) => Resolution::Unknown {
                 message: format!("the API server is not ready (/readyz: {code})"),
@@ -215,7 +217,7 @@ impl Discovery {
     }
 }
 
-/// Returns the result for a request without an unambiguous answer.
+/// Returns [`Resolution::Unknown`] with the reason why the request failed.
 fn unknown(refusal: Refusal) -> Resolution {
     let message = match refusal {
         Refusal::Lost(lost, _) => lost.to_string(),
@@ -258,7 +260,8 @@ where
         (events, None::<Instant>),
         move |(mut events, mut next_poll)| async move {
             loop {
-                // While changes cannot be watched, this waits until the next poll at most.
+                // `next_poll` is set while changes cannot be watched. Then wait until this time at
+                // most.
                 let next = match next_poll {
                     Some(until) => match timeout_at(until, events.next()).await {
                         Ok(next) => next,
@@ -268,9 +271,9 @@ where
                 };
                 match next {
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    // After an interruption of the watch, the watcher lists all objects again. The
-                    // end of this list counts as a change, because objects may have changed during
-                    // the interruption.
+                    // The end of each list counts as a change. After an interruption of the watch,
+                    // the watcher lists all objects again, and objects may have changed during the
+                    // interruption.
                     Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
                         return Some(((), (events, None)));
                     }
@@ -286,8 +289,8 @@ where
     )
 }
 
-/// Merges changes that arrive within [`COALESCE_PERIOD`] into one report. Sends a second report
-/// after [`SECOND_REPORT_DELAY`].
+/// Merges changes that arrive within [`COALESCE_PERIOD`] into one report. Repeats the report after
+/// [`SECOND_REPORT_DELAY`], if no further change arrives in this time.
 fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Item = ()> + Send {
     stream::unfold(
         (changes.boxed(), None::<Instant>),

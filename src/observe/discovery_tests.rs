@@ -15,8 +15,8 @@ const LIST: &str = r#"{"kind":"APIResourceList","resources":[
     {"name":"barns","kind":"Barn","namespaced":false,"verbs":["list","watch"]},
     {"name":"milkings","kind":"Milking","namespaced":true,"verbs":["create"]}]}"#;
 
-/// Creates a discovery. The server answers depending on the path and on the number of earlier
-/// requests. Also returns the requested paths.
+/// Creates a `Discovery` with a scripted API server. `answer` returns the answer to a request,
+/// depending on its path and on the number of earlier requests. Also returns the requested paths.
 fn discovery(
     answer: impl Fn(&str, usize) -> (u16, &'static str) + Send + Sync + 'static,
 ) -> (Discovery, Arc<Mutex<Vec<String>>>) {
@@ -142,7 +142,8 @@ async fn discovery_of_a_server_that_is_not_ready_is_inconclusive() {
         starting.resolve(&gvr("cows")).await,
         Resolution::Unknown { .. }
     ));
-    // The resource becomes available between the first request and the second one.
+    // The kube-apiserver serves the resource after the first request, so only the first answer is
+    // "not served". The second answer counts.
     let (ready, _) = discovery(|path, n| {
         if n == 0 {
             (404, "")

@@ -1,4 +1,5 @@
-//! The feed of a folder of manifests. It replaces the watches of a cluster.
+//! The feed of a folder of manifests. If the demo reads its objects from a folder
+//! (`demo --objects`), the demo uses this feed in place of a cluster.
 //!
 //! The files contain the objects. A new or changed object is reported as [`Raw::Applied`]. An
 //! object that was removed from all files is reported as [`Raw::Deleted`].
@@ -37,8 +38,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// container mounts send no notifications. A scan costs one stat for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A folder of manifests. A task follows its changes until the last clone and the last stream are
-/// dropped. Clones are cheap.
+/// A folder of manifests. A task follows the changes of the folder until all clones of this value
+/// and all its streams are dropped. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Folder {
     inner: Arc<FolderState>,
@@ -55,7 +56,7 @@ struct FolderState {
 /// The reason why a folder cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The folder cannot be read or has too many files.
+    /// The folder cannot be read, has too many files, or its files are too large in total.
     #[error("{0}")]
     Unreadable(String),
 }
@@ -66,7 +67,7 @@ impl Folder {
     ///
     /// # Errors
     ///
-    /// The folder cannot be read or has too many files.
+    /// The folder cannot be read, has too many files, or its files are too large in total.
     pub async fn open(dir: &Path, metrics: Arc<Metrics>) -> Result<Self, FolderError> {
         let dirty = Arc::new(Notify::new());
         // The notifications start before the first scan, so that no change is missed.
@@ -89,12 +90,12 @@ impl Folder {
     }
 }
 
-/// Notifies `dirty` of changes in `dir`. Returns `None` if the system does not support
-/// notifications.
+/// Starts to notify `dirty` of changes in `dir`. The notifications end when the returned watcher is
+/// dropped. Returns `None` if the operating system cannot report the changes.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
     let send_changes = move |event: notify::Result<notify::Event>| {
-        // The operating system also reports that a file was read. A scan reads files, so each scan
-        // would cause the next one.
+        // The operating system also reports that a file was read. Such reports are ignored.
+        // Otherwise each scan would cause the next scan, because a scan reads files.
         let relevant = event.map_or(true, |event| match event.kind {
             EventKind::Access(access) => access == AccessKind::Close(AccessMode::Write),
             _ => true,
@@ -115,7 +116,8 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
         .ok()
 }
 
-/// Scans the folder on a thread for blocking work.
+/// Scans the folder on a thread for blocking work. Returns the scanner for the next scan, and the
+/// result of [`Scanner::scan`].
 async fn scan(mut scanner: Scanner) -> (Scanner, Result<Option<Content>, String>) {
     tokio::task::spawn_blocking(move || {
         let result = scanner.scan();
@@ -161,7 +163,7 @@ impl Feed for Folder {
     }
 }
 
-/// Sends all objects of the folder and then all changes. Never ends.
+/// Sends all objects of `source` in the folder, and then their changes. Never ends.
 async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Sender<Raw>) {
     let target = source.target.to_string();
     let mut content = inner.content.clone();
@@ -202,8 +204,8 @@ impl Resolve for Folder {
             },
             None => Resolution::NotServed {
                 message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
-                // Without an object of a resource, the folder does not show whether the resource
-                // exists.
+                // The folder does not show whether a cluster would serve the API group. With
+                // `false`, the resource counts as not installed, and not as misspelt.
                 group_served: false,
             },
         };

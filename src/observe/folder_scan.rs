@@ -2,7 +2,8 @@
 //!
 //! A file is read again when its modification time or its size changes. While an editor saves a
 //! file, the file can be incomplete. If a file cannot be decoded, the scanner logs the error once
-//! and keeps the previous objects of the file. So no operation ends while a file is being saved.
+//! for each change of the file, and keeps the previous objects of the file. So an incomplete file
+//! that cannot be decoded ends no operation.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -19,8 +20,8 @@ use std::{
 use tracing::warn;
 use uuid::Uuid;
 
-/// Maximum number of files. A folder of manifests has fewer. If a user passes `/` by mistake, the
-/// limit stops the scan.
+/// Maximum number of manifest files. A folder of manifests usually has far fewer files. If a user
+/// passes `/` by mistake, the limit stops the scan.
 const MAX_FILES: usize = 10_000;
 
 /// Maximum depth of nested folders.
@@ -29,7 +30,8 @@ const MAX_DEPTH: usize = 16;
 /// Maximum size of one file in bytes. It is enough for about ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Maximum size of all files in bytes. Their objects are kept in memory.
+/// Maximum total size of all files in bytes. It is limited because all objects of the files are
+/// kept in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
 /// The identity of an object.
@@ -131,7 +133,7 @@ fn as_served(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     let mut uid = String::new();
     if let Some(metadata) = json.get_mut("metadata").and_then(Value::as_object_mut) {
         if namespaced && namespace.is_none() {
-            // kubectl uses the same default.
+            // kubectl also uses the namespace `default` if the kubeconfig names no other namespace.
             namespace = Some("default".into());
             metadata.insert("namespace".into(), "default".into());
         }
@@ -174,7 +176,8 @@ fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
 #[derive(Debug)]
 pub(super) struct Scanner {
     dir: PathBuf,
-    /// The files, sorted by path, so that their order is stable.
+    /// The files, sorted by path. If two files contain the same object, each scan uses the file
+    /// with the later path.
     files: BTreeMap<PathBuf, File>,
 }
 
@@ -194,12 +197,13 @@ impl Scanner {
         }
     }
 
-    /// Returns the current content of the folder, or `None` if it has not changed since the last
+    /// Returns the current content of the folder, or `None` if no file has changed since the last
     /// call.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read or has too many files. The previous content stays valid.
+    /// The folder cannot be read, has too many files, or its files are too large in total. The
+    /// previous content stays valid.
     pub(super) fn scan(&mut self) -> Result<Option<Content>, String> {
         let mut found = BTreeMap::new();
         walk(&self.dir, 0, &mut found).map_err(|e| format!("{}: {e}", self.dir.display()))?;
@@ -251,8 +255,8 @@ impl Scanner {
 fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // Hidden files are skipped, such as the folder `..data` of a mounted ConfigMap. The visible
-        // files of the ConfigMap are links into this folder.
+        // Hidden files and folders are skipped, such as the folder `..data` of a mounted ConfigMap.
+        // The visible files of the ConfigMap are links into `..data`.
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }

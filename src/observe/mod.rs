@@ -1,12 +1,13 @@
 //! Reads objects from a cluster, or from a folder of manifests.
 //!
 //! A feed is a stream of [`Raw`] events for one [`Source`]: a resource, in all namespaces or in one
-//! namespace. The events are objects as JSON, deletions, the end of a list, and interruptions of
-//! the watch with their reason. A feed does not decode objects. It reads only their resourceVersion
-//! and, if an object is too large, its identity.
+//! namespace. The events are objects as JSON, deletions, the beginning and the end of a list, and
+//! interruptions of the watch with their reason. The feed of a cluster does not decode objects. It
+//! reads only the resourceVersion of an object, and the identity of an object that is too large.
 //!
 //! - A feed never ends by itself.
-//! - A feed reports each interruption in which changes can be missed ([`Raw::Lost`]).
+//! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
+//!   may have missed changes, it sends all objects again ([`Raw::Reset`]).
 //! - A feed does not panic on any input.
 //! - The memory of a feed is limited, because the feed reads no further while its consumer has not
 //!   taken the previous event. All feeds of a cluster share a budget for large objects.
@@ -58,22 +59,22 @@ use std::fmt;
 ///
 /// If the feed cannot read all objects, it sends `Lost` or another `Reset` instead of `Synced`. The
 /// events since the previous `Reset` are then incomplete, and a new `Reset` always follows. During
-/// an interruption, the feed can send `Lost` several times, because each attempt to continue can
-/// fail with another reason.
+/// an interruption, the feed can send `Lost` several times, because it reports each failed attempt
+/// to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
     /// All objects follow, up to [`Raw::Synced`]. An object that the feed sent earlier, and that is
     /// missing among them, was deleted.
     Reset,
     /// The JSON of an object that was listed, added or modified. The JSON may lack `apiVersion` and
-    /// `kind`. The feed does not check the fields of the object, so a broken server can send any
-    /// JSON.
+    /// `kind`. The feed does not check the object. If the kube-apiserver is broken, the bytes can
+    /// be anything.
     Applied(Bytes),
     /// An object that was listed, added or modified, and is too large to be read.
     TooLarge {
         /// JSON that contains only the identity of the object.
         object: Bytes,
-        /// Size of the object in bytes.
+        /// Size in bytes of the object, or of the watch event that contains the object.
         length: u64,
     },
     /// The last known JSON of a deleted object, or JSON that contains only its identity.
@@ -90,47 +91,50 @@ pub enum Raw {
 /// The reason of a gap, that is, of an interruption of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
-    /// 401: the server does not accept the credentials.
+    /// 401: the kube-apiserver does not accept the credentials.
     Unauthorized {
-        /// The server's message.
+        /// The message of the kube-apiserver.
         message: String,
     },
     /// 403: the user may not list or watch the resource.
     Forbidden {
-        /// The server's message, which names the user, verb and resource.
+        /// The message of the kube-apiserver, which names the user, verb and resource.
         message: String,
     },
     /// 404: the resource is not served.
     NotFound {
-        /// The server's message.
+        /// The message of the kube-apiserver.
         message: String,
     },
-    /// 429, 5xx or another temporary failure.
+    /// 429, 5xx or any other status of a failure.
     Refused {
         /// The HTTP status, or the code of the Status object in an ERROR event.
         code: u16,
-        /// The server's message.
+        /// The message of the kube-apiserver. If the message may quote an object, this is only the
+        /// reason or the standard text of the code.
         message: String,
     },
-    /// There was no answer, or the connection broke.
+    /// There was no answer, the connection broke, or the watch ended too early.
     Unreachable(String),
     /// The feed must list all objects again, but the maximum number of lists is already running.
     Queued,
-    /// The server has repeatedly sent data that is no watch event, list or object.
+    /// The kube-apiserver has sent a list that cannot be decoded, or many lines of a watch that
+    /// cannot be decoded.
     Garbled(InvalidData),
 }
 
-/// The error in data that a server has sent. It does not contain the data, because it is shown in
-/// the status of a rule set. A user who may read the status need not have access to the data.
+/// The error in data that the kube-apiserver has sent. The error does not contain the data, because
+/// the status of a rule set shows the error. Some users may read the status, but not the data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidData {
     /// The data is not JSON of the expected form.
     #[error(transparent)]
     Json(JsonFault),
-    /// A line of a watch is too long to be read. The value is its length in bytes.
+    /// A line of a watch is too long to be read, and its beginning does not identify the object.
+    /// The value is the length of the line in bytes.
     #[error("a line of {0} bytes")]
     Line(u64),
-    /// A watch event has no object.
+    /// The field `object` of a watch event is not a JSON object.
     #[error("an event whose object is not an object")]
     NoObject,
     /// A watch event has an unknown type.
@@ -142,7 +146,8 @@ pub enum InvalidData {
     /// A page of a list does not have the expected form.
     #[error("a list: {0}")]
     List(&'static str),
-    /// A list repeats a page forever, or has no resourceVersion.
+    /// A page of a list has the same continue token as the previous page, or the list has no
+    /// resourceVersion.
     #[error("a list without an end or without a resourceVersion")]
     Endless,
 }
@@ -181,9 +186,12 @@ pub trait Feed: Send + Sync + 'static {
         self.follow(source)
     }
 
-    /// Returns true if an object still exists. [`Feed::follow_selected`] also reports a deletion
-    /// when the labels of an object no longer match. With this method, the caller finds out whether
-    /// the object was really deleted.
+    /// Returns true if an object still exists, or if its existence cannot be checked.
+    /// [`Feed::follow_selected`] also reports a deletion when the labels of an object no longer
+    /// match. With this method, the caller finds out whether the object was really deleted.
+    ///
+    /// The default implementation returns false, because a feed without support for selectors
+    /// reports only real deletions.
     fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
@@ -207,8 +215,8 @@ pub trait Resolve: Send + Sync + 'static {
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
 
     /// Returns a stream that yields a value when an earlier result of [`Resolve::resolve`] may have
-    /// changed. Changes that are close together yield one value. The stream never ends. It makes
-    /// progress only while it is polled.
+    /// changed. Changes that are close together can yield a single value. The stream never ends. It
+    /// makes progress only while it is polled.
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
@@ -217,8 +225,8 @@ pub trait Resolve: Send + Sync + 'static {
 fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
-    // A channel with capacity 0 has one slot for its sender. So only one event waits here, and the
-    // sender waits before it reads the next event.
+    // A channel with capacity 0 has one slot for its sender. So only one event waits here. The
+    // sender reads the next event after the consumer has taken this event.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()

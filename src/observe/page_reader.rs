@@ -77,7 +77,7 @@ enum PagePosition {
     Done,
 }
 
-/// The field of the list whose value follows.
+/// The field whose value the reader reads now or next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageField {
     Metadata,
@@ -100,7 +100,8 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames`. `max` is the maximum size of an object in bytes.
+    /// Creates a reader of `frames`, the chunks of the body as they arrive. `max` is the maximum
+    /// size of an object in bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             input: BodyReader::new(frames, max, budget),
@@ -146,7 +147,7 @@ where
     }
 
     /// Reads one token or one value. If the value does not end in the current frame, reads the rest
-    /// of the frame.
+    /// of the frame. Returns a part if this step has completed it.
     fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
             PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
@@ -163,7 +164,7 @@ where
         }
     }
 
-    /// Reads the next byte between two values.
+    /// Processes the next byte outside of keys and values.
     fn token(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(&byte) = self.input.frame().first() else {
             return Ok(None);
@@ -172,8 +173,8 @@ where
             self.input.skip(1);
             return Ok(None);
         }
-        // The first byte of a key or value is not consumed here, because the scanner needs it. All
-        // other bytes are consumed.
+        // The first byte of a key or value is not consumed here, because the scanner needs this
+        // byte. All other bytes are consumed, also the bracket before the first item.
         let (at, consume) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)
@@ -184,7 +185,7 @@ where
             (PagePosition::Value, b'[') if self.field == PageField::Items => {
                 (PagePosition::Item, true)
             }
-            // Go writes a nil list as null.
+            // Go writes a nil slice as null, so `null` is an empty list of items.
             (PagePosition::Value, b'n') if self.field == PageField::Items => {
                 (PagePosition::InOther, false)
             }

@@ -19,7 +19,8 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Maximum number of bytes that are read from the body of an error. A Status is far smaller.
+/// Maximum number of bytes that are read from the body of an error. A `Status` object is far
+/// smaller.
 const MAX_ERROR: usize = 64 << 10;
 
 /// Maximum number of bytes that are read from an object's metadata. Annotations may have 256 KiB.
@@ -28,7 +29,7 @@ const MAX_METADATA: usize = 1 << 20;
 /// Maximum number of characters of an error message that are kept for conditions and logs.
 const MAX_MESSAGE: usize = 512;
 
-/// Maximum delay that is accepted from `Retry-After`.
+/// Maximum delay after an answer with `Retry-After`. A longer `Retry-After` counts as this delay.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 
 /// A request for the objects of a source.
@@ -42,19 +43,19 @@ pub(super) enum WatchOrPage<'a> {
     Watch { version: &'a str, seconds: u64 },
 }
 
-/// The reason why the server has not returned the requested data.
+/// The reason why a request has not returned the requested data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 400 or 422: the server does not understand the request.
+    /// 400 or 422: the kube-apiserver does not understand the request.
     Invalid(String),
-    /// Any other failure, with the delay that the server requests.
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`).
     Lost(GapReason, Option<Duration>),
 }
 
 /// Returns the path of a group-version: `/apis/group/version`, or `/api/version` for the core
-/// group.
+/// group. Fails with a message if the group or the version cannot be part of a path.
 pub(super) fn group_version_path(gvr: &Gvr) -> Result<String, String> {
     let version = segment(&gvr.version)?;
     Ok(if gvr.group.is_empty() {
@@ -195,11 +196,12 @@ pub(super) async fn send(
 
 /// Interprets an HTTP status code, or the Status in an ERROR event.
 ///
-/// A message may quote an object. Examples are a message of a conversion webhook, or a message
-/// about a key in etcd that cannot be decrypted. The result is shown to users who may not read the
-/// object. So the result contains the message only for 401, 403, 404, 429, 503 and 504, which the
-/// server decides before it reads an object. For all other codes, the result contains the reason,
-/// and the message is logged at the debug level.
+/// A message may quote an object. Examples are the message of a conversion webhook, and the message
+/// about a value in etcd that cannot be decrypted. The result is shown to users who may not read
+/// the object. So the result contains the message only for 401, 403, 404, 429, 503 and 504. The
+/// kube-apiserver answers with these codes before it reads an object. For all other codes, and if
+/// the message is empty, the result contains the reason in the Status, or the standard text of the
+/// code. The message is then logged at the debug level.
 pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();

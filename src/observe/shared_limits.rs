@@ -1,13 +1,14 @@
 //! The limits that all feeds of a cluster share: the number of concurrent lists, and the number of
 //! large objects in memory.
 //!
-//! - At most [`MAX_LISTS`] lists run at the same time. Other feeds wait in order.
+//! - At most [`MAX_LISTS`] lists run at the same time. Lists that already run for a minute are not
+//!   counted. Other feeds wait in order.
 //! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, the
-//!   feed needs the only permit for large objects. It holds the permit until the rules have been
+//!   feed needs the only permit for large objects. The permit is released when the rules have been
 //!   evaluated on the object. Other feeds wait in order.
 //!
-//! A feed needs only one permit, even for the largest object. So a feed with the permit waits for
-//! no other feed, and a deadlock is impossible.
+//! One permit is enough even for the largest object. A feed with this permit needs no further
+//! permit to finish its object, so a deadlock is impossible.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -41,7 +42,8 @@ const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// cheap.
 #[derive(Clone, Debug)]
 pub(super) struct ReadBudget {
-    // tokio's semaphores are fair. A dropped waiter leaves the queue.
+    // tokio's semaphores give permits to the waiters in order. A waiter that is dropped leaves the
+    // queue.
     lists: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
@@ -140,7 +142,8 @@ mod tests {
             assert!(list_permit.now_or_never().is_none());
         }
         drop(waiting.remove(1));
-        // The aborted task releases its permit when the runtime polls it.
+        // Dropping a `ListPermit` aborts a task. The task releases its permit of the semaphore when
+        // the runtime polls the task.
         running.pop();
         yield_now().await;
         let first = (&mut waiting[0])

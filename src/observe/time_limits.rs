@@ -1,9 +1,9 @@
 //! Limits the time for opening a connection ([`ConnectWithin`]) and for each request
 //! ([`TimeLimited`]).
 //!
-//! If the answer to a request is not complete within the limit, the request fails, for example
-//! because the server hangs. A watch has no limit here, because a watch lasts for minutes. The code
-//! that reads a watch has its own timeout for a silent server.
+//! If the answer to a request is not complete within the limit, the request fails. This happens,
+//! for example, if the kube-apiserver hangs. A watch has no limit here, because a watch lasts for
+//! minutes. The code that reads a watch has its own timeout for a silent watch.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -114,7 +114,7 @@ fn is_watch(uri: &Uri) -> bool {
     })
 }
 
-/// A body that fails if it is not complete before a deadline.
+/// A body that fails if it is not complete before a deadline. The body of a watch has no deadline.
 #[derive(Debug)]
 pub(super) struct BodyWithDeadline<B> {
     body: B,

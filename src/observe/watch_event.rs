@@ -1,5 +1,5 @@
 //! Splits a line of a watch response into the type of the event and the JSON of the object. The
-//! object is not decoded.
+//! object is decoded only in BOOKMARK and ERROR events.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. In
 //! such a line, the object begins after a known text and ends before the last brace. For any other
@@ -14,7 +14,8 @@ use serde::{
 use serde_json::{Map, Value, value::RawValue};
 use std::{collections::HashMap, fmt};
 
-/// The annotation of the bookmark that ends the initial state of a `WatchList` (KEP-3157).
+/// The annotation of the bookmark that follows the last existing object in a `WatchList`
+/// (KEP-3157).
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// A decoded line of a watch.
@@ -35,14 +36,14 @@ pub(super) enum WatchLine {
     Bookmark {
         /// The resourceVersion from which the watch can continue.
         version: String,
-        /// True if the bookmark is the end of the initial state.
+        /// True if the bookmark follows the last existing object in a `WatchList`.
         initial_end: bool,
     },
     /// An ERROR event. The watch cannot continue.
     Error(WatchStatus),
 }
 
-/// The fields of `meta/v1.Status` that the server uses when a watch fails.
+/// The fields of `meta/v1.Status` that feeds and discovery use when a request or a watch fails.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(super) struct WatchStatus {
@@ -124,7 +125,8 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
 }
 
 /// Decodes the beginning of a line that is too long to be kept. `length` is the length of the whole
-/// line in bytes. Returns `None` if the beginning does not contain the object's identity.
+/// line in bytes. Returns `None` if the beginning does not contain the type of the event, or the
+/// name and the UID of the object.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     let (event_type, object) = parse_beginning(head, ParserPosition::Line);
     let object = object?;
@@ -142,12 +144,12 @@ pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
 }
 
 /// Reads the beginning of an event or of an object. Returns the type of the event, and JSON with
-/// the identity of the object. The type is `None` if `text` does not contain it before the object.
+/// the identity of the object. A value is `None` if `text` does not contain it.
 fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
     let mut event_type = None;
     let mut metadata = Map::new();
-    // The text is incomplete, so the parser always ends with an error. The fields that it has read
-    // before are used.
+    // The text is usually incomplete, so the parser ends with an error. The fields that the parser
+    // has read before the error are used.
     let _ = IdentityReader {
         within,
         event_type: &mut event_type,
@@ -224,8 +226,9 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
     }
 }
 
-/// Returns `metadata.resourceVersion` of an object. The parser stops at this field. A Kubernetes
-/// API server writes it near the beginning.
+/// Returns `metadata.resourceVersion` of an object, or `None` if the field is missing. The parser
+/// stops after this field. A kube-apiserver writes the field near the beginning, so the parser
+/// reads only a small part of the object.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     let mut found = None;
     // The parser stops early with an error. `found` has the result.

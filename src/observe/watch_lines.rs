@@ -1,8 +1,8 @@
 //! Splits the body of a watch into lines.
 //!
 //! A line has at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes, and only the beginning
-//! of a longer line is kept. If a line has no end, reading fails after some time. So a hostile or
-//! broken server cannot use more memory.
+//! of a longer line is kept. If a line is more than four times as long as this limit, reading
+//! fails. So a hostile or broken API server cannot make the feed use more memory.
 
 use super::{
     body_parts::{BodyEnd, BodyPart, BodyReader},
@@ -22,13 +22,15 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames`. Lines have at most `max` bytes.
+    /// Creates a reader of `frames`, the chunks of the body as they arrive. A line of more than
+    /// `max` bytes becomes [`BodyPart::TooLong`].
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self(BodyReader::new(frames, max, budget))
     }
 
     /// Returns the next line without its line break. Fails if there is no further line. Skips empty
-    /// lines. Waits at most `idle` for the whole line. Cancel-safe.
+    /// lines. Waits at most `idle` for the whole line, not counting the time for which it waits for
+    /// a permit. Cancel-safe.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
         let mut until = Instant::now() + idle;
         loop {
@@ -44,8 +46,8 @@ where
         }
     }
 
-    /// Takes the next line from the current frame. If the frame has no line break, keeps the whole
-    /// frame.
+    /// Takes the next line from the current frame. If the rest of the frame has no line break,
+    /// keeps this rest as the beginning of a line, and returns `None`.
     fn split(&mut self) -> Option<BodyPart> {
         while !self.0.frame().is_empty() {
             let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {
@@ -56,7 +58,7 @@ where
             self.0.skip(1);
             match line {
                 BodyPart::Whole(line) => {
-                    // The server sends empty lines to keep the connection alive.
+                    // Some servers send empty lines to keep the connection alive.
                     let trimmed = line.trim_ascii();
                     if !trimmed.is_empty() {
                         return Some(BodyPart::Whole(line.slice_ref(trimmed)));

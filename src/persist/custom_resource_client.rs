@@ -46,7 +46,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 const JSON: &str = "application/json";
 
-/// The media type of an answer that contains only the metadata of an object. After a write, the
+/// The media type of an answer that contains only the metadata of an object. After a write, this
 /// server needs only the uid and the resourceVersion.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -67,7 +67,8 @@ pub struct Revision {
 
 impl Revision {
     /// Returns the revision in the metadata of an object. Returns None if the uid or the
-    /// resourceVersion is missing, which does not occur in answers of a kube-apiserver.
+    /// resourceVersion is missing, or if the uid is invalid. This does not occur in answers of a
+    /// kube-apiserver.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             uid: Uuid::parse_str(metadata.uid.as_deref()?).ok()?,
@@ -91,12 +92,13 @@ pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 /// Sends requests for custom resources. [`ClusterStore`] sends them to a kube-apiserver. Tests use
 /// a fake cluster.
 pub trait Store: Send + Sync + 'static {
-    /// Creates a custom resource. Fails with [`StoreFailure::Conflict`] if the name exists.
+    /// Creates a custom resource, and returns its revision. Fails with [`StoreFailure::Conflict`]
+    /// if the name exists.
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
-    /// Applies a JSON merge patch. The patch must contain the uid and the resourceVersion of the
-    /// state that it changes. Fails with [`StoreFailure::Conflict`] or [`StoreFailure::Gone`] if
-    /// the object does not have this state.
+    /// Applies a JSON merge patch, and returns the new revision. The patch must contain the uid and
+    /// the resourceVersion of the state that it changes. Fails with [`StoreFailure::Conflict`] or
+    /// [`StoreFailure::Gone`] if the object does not have this state.
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
     /// Deletes the custom resource if it has the state `revision`. Fails with
@@ -107,8 +109,9 @@ pub trait Store: Send + Sync + 'static {
     /// Reads a custom resource. Returns None if it does not exist.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists one page of the custom resources that match a field selector. If a custom resource
-    /// cannot be decoded, another client has created it, and it is left out.
+    /// Lists one page of the custom resources that match a field selector. A custom resource that
+    /// cannot be decoded is left out, because another client has created it. `token` is the
+    /// continue token of the page, or None for the first page.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
     /// Returns the names and creation times of all namespaces.
@@ -166,7 +169,7 @@ impl ClusterStore {
         }
     }
 
-    /// Sends a creation or a change, and returns the new state of the object.
+    /// Sends a creation or a change, and returns the revision of the object after this write.
     async fn write(
         &self,
         method: Method,

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The optional fields of a custom resource: the path of an object, and the names of the optional
-/// fields in this object. A merge patch keeps each field that it does not mention. So
-/// [`merge_patch`] sets the absent fields to null, which removes them.
+/// fields in this object. A merge patch keeps each field that it does not mention. So if the new
+/// state lacks one of these fields, [`merge_patch`] sets the field to null, which removes it.
 const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ("/spec", &["item", "work"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
@@ -47,7 +47,9 @@ const UID_CHARACTERS: usize = 8;
 /// of the operation's uid.
 ///
 /// The live name ends with 32 bits of a hash, and the first 8 digits of the uid are 32 bits of
-/// another hash. So the name distinguishes 2^64 operations.
+/// another hash. So two operations get the same name only if these 64 bits are equal. A live name
+/// of more than 244 characters is shortened, which can remove its hash. Then only the 32 bits of
+/// the uid count.
 fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
@@ -60,8 +62,8 @@ fn cr_name(live_name: &str, live_uid: &str) -> String {
         .chars()
         .take(MAX_NAME - UID_CHARACTERS - 1)
         .collect();
-    // The shortened name can end with a dot. A dash after a dot is not valid in a name. It can also
-    // end with a dash, which would give two dashes.
+    // The shortened name can end with a dot, and a dash after a dot is not valid in a name. The
+    // shortened name can also end with a dash. Then the name would contain two dashes in sequence.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }
@@ -111,12 +113,12 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
 }
 
 /// Returns the live operation for which a custom resource was written. Returns None if another
-/// client created the custom resource. This is the case if one of these conditions is true:
+/// client created the custom resource. Each of these conditions shows this:
 ///
-/// - The custom resource has no status.
-/// - The annotation with the name of the live operation is missing.
-/// - The custom resource has another name than the server would give it. For example, it is a copy
-///   under another name.
+/// - The custom resource has no status, or the status does not contain the uid of a live operation.
+/// - The annotation with the namespace and the name of the live operation is missing or invalid.
+/// - The custom resource has another name than this server would choose. For example, the custom
+///   resource is a copy under another name.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
@@ -157,8 +159,8 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
 /// the patch if the custom resource does not have the state `revision`.
 ///
 /// The patch removes the labels in `obsolete`, and keeps the labels of other clients. The patch
-/// does not contain owner references. They never change, and the patch would replace the whole
-/// list.
+/// does not contain owner references, because this server never changes them. If the patch
+/// contained owner references, it would also replace those of other clients.
 pub(super) fn merge_patch(
     cr: &persisted::InFlightOperation,
     revision: &Revision,
@@ -198,9 +200,9 @@ pub(super) fn obsolete_labels(
     obsolete.into_keys().collect()
 }
 
-/// Returns the labels that this server has set, according to managedFields. If this server has not
-/// created the object, returns all labels. This is the case if another client has restored the
-/// object from a backup.
+/// Returns the labels that this server has set, according to managedFields. Returns all labels if
+/// managedFields does not show that this server has set the annotation with the live name. This is
+/// the case, for example, if another client has restored the object from a backup.
 pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
     let mut own = cr.metadata.labels.clone()?;
     if managed_keys(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
@@ -226,9 +228,12 @@ fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet
     keys.filter_map(|key| key.strip_prefix("f:")).collect()
 }
 
-/// Returns the last time at which the subject of an operation is known to have existed: the end of
-/// a completed operation; the last detection of an active operation, or its start if the start is
-/// later. The subject's namespace existed then, too.
+/// Returns the last time at which the subject of an operation is known to have existed. The
+/// namespace of the subject existed at this time, too.
+///
+/// - If the operation is completed, this is the time of its end.
+/// - If the operation is active, this is the time of its last detection, or of its start if the
+///   start is later.
 pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
@@ -241,8 +246,9 @@ pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<T
     }
 }
 
-/// Returns the completed custom resource of an operation that ended while no server was running.
-/// `now` is the time at which the leader notices the end.
+/// Returns the completed custom resource of an operation that ended while no leader was detecting
+/// operations. `now` is the time at which the new leader notices the end. Returns None if another
+/// client created the custom resource.
 pub(super) fn completed_cr(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
@@ -273,8 +279,8 @@ pub(super) fn completed_cr(
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // If the server observes the end of an operation, the condition `Detected` has no message.
-        // So it has no message here either.
+        // When a leader observes the end of an operation, the condition `Detected` gets no message.
+        // So the condition has no message here either.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -442,8 +448,8 @@ mod tests {
         assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
         wanted.metadata.labels.as_mut().unwrap().remove("a");
         assert_eq!(obsolete_labels(&cr, &wanted), ["a"]);
-        // Another client has changed one of this server's labels, so this server does not manage it
-        // any more.
+        // Another client has changed the label `a`, so managedFields no longer shows that this
+        // server has set this label.
         let operation = entry("ifo-persistence", "Apply", &operation);
         cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
         assert_ne!(own_labels(&cr), before);

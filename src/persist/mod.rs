@@ -15,15 +15,16 @@
 //! and passes them to the queue. The index keeps only the latest changes. If the cursor is so slow
 //! that it misses changes, the queue receives all operations of the index again.
 //!
-//! Requests of API clients never wait for persistence. While the kube-apiserver is slow or
-//! unavailable, the queue holds one small entry for each operation.
+//! Requests of API clients never wait for persistence. The queue has one small entry for each
+//! operation, so it does not grow while the kube-apiserver is slow or unavailable.
 //!
-//! Each write is conditional on the resourceVersion that the leader last read or wrote. So a late
-//! write of a previous leader fails and changes nothing.
+//! Each change or deletion is conditional on the resourceVersion that the leader last read or
+//! wrote. A creation fails if the name exists. So a late write of a previous leader cannot
+//! overwrite a newer state.
 //!
 //! The leader compares all custom resources with the index at least at these times:
 //!
-//! - when it has listed all targets (the resources that rule sets name)
+//! - when it has listed all targets (the resources that rule sets name), or has failed to list them
 //! - 65 s later
 //! - every ten minutes
 
@@ -97,8 +98,8 @@ pub struct Persist {
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
-/// The result of a request to the kube-apiserver: either of a job or of a list. A job writes or
-/// reads one custom resource.
+/// The result of a job, or of a list of the custom resources. A job writes or reads one custom
+/// resource.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
     Written(Arc<str>, Result<JobResult, StoreFailure>),
@@ -110,8 +111,8 @@ enum WriteAnswer {
 type PendingRequests = FuturesUnordered<BoxFuture<'static, WriteAnswer>>;
 
 impl Persist {
-    /// Writes operations until the task is stopped. Then finishes the writes that [`AtStop`]
-    /// selects, within its time limit.
+    /// Writes operations until the task is stopped. Then continues for a limited time with the
+    /// writes that [`AtStop`] selects.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
         // If the unread rule sets are already known when this task starts, they must count as a
@@ -132,7 +133,9 @@ impl Persist {
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
                 // The branches are polled in this order. The branch for changes of the index comes
-                // last, so that a constant stream of changes does not block the other branches.
+                // late, so that a constant stream of changes does not block the branches before it.
+                // It may block the timer after it, because each iteration of the loop starts the
+                // due work.
                 biased;
                 _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -144,7 +147,7 @@ impl Persist {
                 Some(answer) = requests.next() => self.process_answer(answer, &mut queue, &mut monitor),
                 unread = next_unread_rule_sets(&mut self.unread_rule_sets) => queue.set_unread_rule_sets(unread, Instant::now()),
                 () = self.stop.cancelled(), if stop_deadline.is_none() => {
-                    // Queue the changes that were committed before the stop.
+                    // Pass the changes that are already in the index to the queue.
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
                         queue_changes(&mut queue, &changes);
                     }
@@ -158,8 +161,8 @@ impl Persist {
                     // not read. So pass all operations to the queue again, and create a new cursor.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
-                // `wake` is the time at which the next job or list may start. If `wake` is None,
-                // there is nothing to start, and the loop checks again after one second.
+                // `wake` is the time at which the next job or list may start, or the deadline of
+                // the stop. If `wake` is None, the loop continues after one second.
                 () = tokio::time::sleep_until(wake.unwrap_or(now + METRICS_INTERVAL)) => {}
             }
             has_changed = true;
@@ -168,11 +171,12 @@ impl Persist {
         if left > 0 && self.at_stop == AtStop::WriteAll {
             tracing::warn!(left, "not every operation could be written before the end");
         }
-        // This process sends no more writes, so its metrics must not show a backlog.
+        // This task sends no more writes, so the metrics must not show a backlog.
         self.metrics.backlog(0, None);
     }
 
-    /// Passes all operations in the index to the queue. Returns a cursor to the changes after them.
+    /// Passes all operations in the index to the queue. Returns a cursor that delivers the later
+    /// changes of the index.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
             let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
@@ -191,7 +195,8 @@ impl Persist {
         }
     }
 
-    /// Starts all jobs and lists that are due. Returns the due time of the next job or list.
+    /// Starts all jobs and lists that are due. Returns the time at which the next job or list may
+    /// start. Returns None if the next step must wait until the queue changes.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -238,7 +243,7 @@ impl Persist {
                     }
                     Err(failure) => {
                         // `Invalid` is a failure of this object only, so the log needs the name of
-                        // the object. The monitor logs all other failures.
+                        // the object. The messages of the monitor do not contain the name.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -272,7 +277,9 @@ fn queue_changes(queue: &mut Queue, changes: &[IndexChange]) {
     }
 }
 
-/// Performs one job: sends the requests that bring a custom resource to its wanted state.
+/// Performs one job: sends the requests that bring a custom resource to its wanted state. If the
+/// stored state is unknown, the job can end after reading the custom resource. Then a later job
+/// writes it.
 async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
@@ -350,9 +357,10 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // A namespace is older than the operations of its subjects, and the namespaces are listed after
-    // the custom resources. So if the namespace of a subject is missing in this list, the namespace
-    // was deleted.
+    // A namespace is older than the operations on objects in the namespace, and the namespaces are
+    // listed after the custom resources. So if the namespace of a subject is missing in the list of
+    // namespaces, this namespace was deleted. If the listed namespace was created after the subject
+    // was last seen, the old namespace was deleted.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -371,7 +379,7 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
 }
 
 /// Returns the fields that the comparison needs. Returns None if another client created the custom
-/// resource, because the server never changes the custom resources of other clients.
+/// resource, because this server never changes the custom resources of other clients.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = custom_resource_conversion::from_cr(cr)?;
     let seen = custom_resource_conversion::subject_last_seen(&live);

@@ -1,5 +1,5 @@
-//! Describes failed requests without the confidential texts that an answer of the kube-apiserver
-//! quotes: names and values of objects.
+//! Describes failed requests for custom resources. An answer of the kube-apiserver can quote
+//! confidential texts: names and values of objects. The descriptions contain none of these texts.
 
 use http::StatusCode;
 use ifo_cel::JsonFault;
@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 /// The largest number of fields that one description names. Further fields are left out.
 const MAX_FIELDS: usize = 5;
 
-/// A description of a failure. It contains only fixed texts, and names of fields.
+/// A description of a failure without names and values of objects. It can contain a status code,
+/// names of fields and an error of the connection.
 ///
 /// The kube-apiserver's own message quotes names and values of the custom resource. This
-/// description must not contain them, because it appears in the log and in a condition that every
-/// user can read.
+/// description must not contain them, because it appears in the log and in a condition of the
+/// `APIService`. A user who can read the condition may have no right to read the custom resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RedactedFailure(String);
@@ -33,8 +34,8 @@ impl RedactedFailure {
         Self(format!("the answer cannot be decoded: {fault}"))
     }
 
-    /// Describes an error of the connection. The kube-apiserver has not answered, so the error
-    /// quotes no object.
+    /// Describes an error of the connection. The kube-apiserver has not sent a complete answer, so
+    /// the error quotes no object.
     pub(super) fn of_connection(error: &dyn std::error::Error) -> Self {
         Self(error.to_string())
     }
@@ -47,12 +48,12 @@ impl From<&'static str> for RedactedFailure {
     }
 }
 
-/// Returns the path of a field of our custom resource. `field` is the field of one cause in a
-/// Status of the kube-apiserver.
+/// Returns the path of a field of our custom resource. `field` is the value of
+/// `details.causes[].field` in a `Status` object that the kube-apiserver has sent.
 ///
 /// The path is cut at the first bracket. Brackets contain the key of a map, and the key can be a
-/// confidential text of the subject. Returns None if `field` is not a path, for example if a
-/// webhook has written a sentence.
+/// confidential text of the subject. Returns None if the text before the bracket is not a path
+/// below `metadata`, `spec` or `status`. For example, a webhook can write a sentence into `field`.
 fn crd_field_path(field: &str) -> Option<&str> {
     let path = field.split('[').next().unwrap_or_default();
     let root = path.split('.').next().unwrap_or_default();

@@ -8,8 +8,8 @@ use kube::client::Body;
 use kube::core::Status;
 use std::time::Duration;
 
-/// The time to wait after an answer 429 that has no header `Retry-After`. client-go also waits for
-/// one second.
+/// The time to wait after an answer 429 without a usable header `Retry-After`. client-go waits for
+/// the same time after a network error.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The reason why a request failed.
@@ -36,8 +36,9 @@ pub enum StoreFailure {
     /// again after this time.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
-    /// The kube-apiserver did not answer, or answered with an unexpected code, such as 500. The
-    /// request may have had an effect. The duration is the value of the header `Retry-After`.
+    /// The kube-apiserver sent no complete answer, or answered with an unexpected code, such as
+    /// 500. The request may have had an effect. The duration is the value of the header
+    /// `Retry-After`, if the answer has this header.
     #[error("{0}")]
     Unreachable(RedactedFailure, Option<Duration>),
 }
@@ -60,17 +61,17 @@ impl StoreFailure {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_))
     }
 
-    /// Returns the failure of a request that was not answered.
+    /// Returns the failure of a request without a complete answer.
     pub(super) fn unanswered(error: &dyn std::error::Error) -> Self {
         Self::Unreachable(RedactedFailure::of_connection(error), None)
     }
 
     /// Classifies an answer that is not a success. The message of the answer quotes the object, so
-    /// only the level debug logs it.
+    /// it is logged only at the level debug.
     pub(super) async fn of(answer: Response<Body>) -> Self {
         let code = answer.status();
-        // The header contains a number of seconds. HTTP also allows a date, but a kube-apiserver
-        // never sends a date.
+        // The header `Retry-After` contains a number of seconds. HTTP also allows a date, but a
+        // kube-apiserver never sends a date.
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);

@@ -156,7 +156,8 @@ async fn a_restart_writes_only_the_changes_that_happened_without_a_server() {
     }
     fixture.sleep(1).await;
     previous.task.abort();
-    // No server is running while these operations end and start.
+    // No leader is running while these operations end and start. So the next leader needs three
+    // writes: two deletions and one creation.
     fixture.commit([delete("vm-0"), delete("vm-1"), operation("vm-5", "Active")]);
     let before = fixture.changes();
     let _next = fixture.start_leader();
@@ -194,7 +195,7 @@ async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_
         .fake
         .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
     // The test does not wait between these commits. So the cursor falls behind, and the ring buffer
-    // drops changes that the cursor has not read.
+    // (the latest changes, which the index keeps) drops changes that the cursor has not read.
     for number in 0..500 {
         fixture.commit([operation(&format!("vm-{number:03}"), "Active")]);
         if number < 490 {
@@ -374,8 +375,8 @@ fn with_status(write: &Write, members: &serde_json::Value) -> Write {
     })
 }
 
-/// Returns an operation on the subject `a` that started at this time. It is another operation than
-/// `operation("a", ..)`.
+/// Returns an operation on the subject `a` that started at the time `second`. Its name and uid
+/// differ from those of `operation("a", ..)`.
 fn started_at(second: &str) -> Write {
     let Write::Put { json, .. } = operation("a", "Active") else {
         panic!("the write must be a put");
@@ -613,7 +614,7 @@ async fn a_late_completion_by_the_previous_leader_is_not_overwritten() {
     let _next = fixture.start_leader();
     fixture.sleep(3).await;
     // The late write of the previous leader arrives after the next leader has read the custom
-    // resource, and before its patch arrives.
+    // resource, and before the patch of the next leader arrives.
     fixture.set_latency(0.7);
     fixture.sleep(60).await;
     assert_eq!(fixture.verbs(), ["create", "patch", "get", "patch", "get"]);
@@ -694,8 +695,10 @@ async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_lab
     let before = fixture.verbs().len();
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
-    // The next leader does not know which of the labels the previous leader has set. So it reads
-    // the custom resource, and patches it once.
+    // Another client created the custom resource, so the next leader counts all labels in it as its
+    // own. Because of the label `restored`, the summary of the custom resource differs from the
+    // wanted summary. So the next leader reads the custom resource and patches it once. The patch
+    // changes nothing.
     assert_eq!(fixture.verbs()[before..], ["get", "patch"]);
     assert_eq!(fixture.fake.only(), cr);
 }

@@ -2,18 +2,19 @@
 //! next, and when.
 //!
 //! The queue has one small entry for each operation in the index (the operations in memory). A
-//! queue entry contains the wanted state and the stored state of the custom resource. If they
-//! differ, a write is due. If an operation changes several times before its write, only its newest
-//! state is written.
+//! queue entry contains the wanted state and the stored state of the custom resource. If these
+//! states differ, a write is due, now or later. `QueueEntry::plan` has the exceptions. If an
+//! operation changes several times before its write, only its newest state is written.
 //!
-//! If a write fails, its queue entry backs off: each failure doubles the time until the next
-//! attempt. Queue entries without failures are written first, so failing queue entries do not delay
-//! them.
+//! If a write fails, its queue entry backs off: the time until the next attempt grows with each
+//! failure, up to a limit. Queue entries without failures are written first, so they do not wait
+//! for the attempts of failing queue entries.
 //!
-//! An orphan is a custom resource whose operation is not in the index. In a comparison, the queue
-//! compares a list of all custom resources with its entries. The comparison decides for each orphan
-//! whether it is kept, completed or deleted. An orphan that is kept has no queue entry. Any other
-//! orphan has a queue entry until it is written.
+//! An orphan is a custom resource whose operation is not in the index. A comparison compares a list
+//! of all custom resources with the queue entries. It decides for each orphan whether the custom
+//! resource is kept, completed or deleted. If an operation may still be detected, a later
+//! comparison decides about its orphan. Only an orphan that must be completed or deleted has a
+//! queue entry, until this write has succeeded.
 
 use super::custom_resource_client::Revision;
 use super::request_failure::StoreFailure;
@@ -37,28 +38,31 @@ pub(super) use compare_listed::ListedResource;
 use queue_entry::QueueEntry;
 pub(super) use queue_entry::{StoredState, WantedState};
 
-/// The largest number of jobs that run at the same time. If a write takes 20 ms, one job at a time
-/// reaches the limit of 50 writes per second. Four jobs reach this limit even if a write takes
-/// 80 ms.
+/// The largest number of jobs that run at the same time. A [`Job`] sends the requests for one
+/// custom resource. If a write takes 20 ms, one job at a time reaches the limit of 50 writes per
+/// second. Four jobs reach this limit even if a write takes 80 ms.
 const CONCURRENCY: usize = 4;
 
-/// The time between two comparisons of the custom resources with the index. A comparison finds
-/// custom resources that other clients have deleted or changed.
+/// The time between two regular comparisons of the custom resources with the index. Some events,
+/// such as a missing CRD, cause an earlier comparison. A comparison finds custom resources that
+/// other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The age from which a completed operation counts as old. After a failover, the new leader creates
-/// its queue, and a completed operation may have no custom resource:
+/// The age from which a completed operation counts as old. The age is measured when the queue is
+/// created. After a failover, the new leader creates its queue, and a completed operation may have
+/// no custom resource:
 ///
 /// - If the operation is not old, the previous leader may have had no time to write it. So the
 ///   queue creates the custom resource.
 /// - If the operation is old, a user has probably deleted the custom resource. So the queue does
 ///   not create it again.
 ///
-/// The time is longer than a kube-apiserver usually needs to restart.
+/// While the kube-apiserver restarts, the previous leader cannot write. So this time is longer than
+/// a restart of the kube-apiserver usually takes.
 const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
 
-/// The names of the rule sets whose targets (the resources that they name) have not been listed
-/// yet, or whose watch is interrupted.
+/// The names of the rule sets whose target (the resource that the rule set names) is unread. A
+/// target is unread if it has not been listed yet, or if its watch is interrupted.
 pub type UnreadRuleSets = BTreeSet<String>;
 
 /// The settings that decide which operations are written, and when.
@@ -68,12 +72,12 @@ pub struct PersistSettings {
     pub resync: Duration,
     /// The time for which an operation must be settling before its custom resource shows this
     /// state. A settling operation is no longer detected, but its debounce period is not over.
-    /// Usually it ends within this time, so its custom resource needs only the write of the end.
+    /// Usually a settling operation ends within this time, so only its end is written.
     pub settling: Duration,
-    /// The time until the next attempt if the CRD is missing. Also the longest time between two
-    /// attempts for the same object.
+    /// The time until the next attempt if the CRD is missing. Also the longest back-off after
+    /// failures of a single object.
     pub requeue: Duration,
-    /// True if completed operations are kept.
+    /// True if the custom resources of completed operations are kept.
     pub retain: bool,
     /// The time for which completed operations are kept after their end.
     pub retain_for: Duration,
@@ -82,7 +86,8 @@ pub struct PersistSettings {
     pub retain_max: usize,
 }
 
-/// What happens to waiting writes when this replica stops or loses the leadership.
+/// What happens to waiting writes when this replica stops or releases the Lease. If this replica
+/// loses the Lease, the task that sends the writes is aborted instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
     /// The queue sends all waiting writes, for at most 10 s. This is the case for a server without
@@ -100,14 +105,16 @@ impl AtStop {
             // The other steps of the shutdown take 5 s. The sum of 15 s is less than the grace
             // period of the Pod, which is 30 s.
             Self::WriteAll => Duration::from_secs(10),
-            // No replica writes during this time, so it delays the failover.
+            // This replica releases the Lease only after the queue has stopped, so a longer limit
+            // would delay the failover.
             Self::HandOver => Duration::from_millis(500),
         }
     }
 }
 
-/// The requests that bring one custom resource from its stored state to its wanted state. A job
-/// sends one request or two.
+/// The requests that bring one custom resource from its stored state to its wanted state. Some jobs
+/// only read the custom resource, because its stored state is unknown. A job sends one request or
+/// two.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The name of the custom resource.
@@ -138,7 +145,8 @@ pub(super) enum Next {
     Wait(Option<Instant>),
 }
 
-/// The queue entries of all operations. Decides which custom resource is written next.
+/// The queue entries of all operations in the index, and of the orphans that must be written.
+/// Decides which custom resource is written next.
 #[derive(Debug)]
 pub(super) struct Queue {
     settings: PersistSettings,
@@ -150,23 +158,23 @@ pub(super) struct Queue {
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
-    /// The time of the next comparison. None until all targets have been listed, and while a
-    /// comparison runs.
+    /// The time of the next comparison. None until each target has been listed or its list has
+    /// failed, and while a comparison runs.
     compare_at: Option<Instant>,
-    /// None until all targets have been listed. Then it contains the time at which this was
-    /// reported, and the rule sets whose targets are unread now. Operations of these rule sets can
-    /// be missing in the index.
+    /// None until each target has been listed or its list has failed. Then it contains the time at
+    /// which this was reported, and the rule sets whose targets are unread now. Operations of these
+    /// rule sets can be missing in the index.
     unread_rule_sets: Option<(Instant, Arc<UnreadRuleSets>)>,
-    /// True if the last comparison skipped orphans. It skips an orphan whose operation may still be
-    /// detected by an unread rule set.
+    /// True if the last comparison skipped orphans. A comparison skips an orphan whose operation
+    /// may still be detected by an unread rule set.
     has_undecided_orphans: bool,
     created: Timestamp,
     stopping: Option<AtStop>,
 }
 
 impl Queue {
-    /// Creates an empty queue. The first write is sent after all targets have been listed and a
-    /// comparison has succeeded.
+    /// Creates an empty queue. The first write is sent after the first call of
+    /// [`Queue::set_unread_rule_sets`] and a successful comparison.
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
             settings,
@@ -190,8 +198,8 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // If this queue has seen the operation in flight, there is a queue entry. Then the
-        // operation does not count as old.
+        // Only an operation that was already completed when the queue first saw it can count as
+        // old. If this queue has seen the operation in flight, there is a queue entry.
         let oldest = self
             .created
             .checked_sub(LONG_COMPLETED)
@@ -206,8 +214,8 @@ impl Queue {
         self.change(name, now, |queued| {
             queued.is_old |= is_old;
             if queued.live_phase().is_none() {
-                // Until now, the queue entry was an orphan, whose write is delayed. Now a rule
-                // detects the operation, so the delay ends.
+                // If this queue entry is of an orphan, its write is delayed. Now the operation is
+                // in the index, so the delay ends.
                 queued.not_before = None;
             }
             let since = match &queued.wanted {
@@ -225,7 +233,8 @@ impl Queue {
         }
     }
 
-    /// Replaces all operations, because the queue has missed changes of the index.
+    /// Replaces all operations by `all`, the operations in the index. The caller does this at the
+    /// start, and when the queue has missed changes of the index.
     pub fn reset(&mut self, all: Vec<(Arc<str>, Arc<IndexEntry>, WrittenSummary)>, now: Instant) {
         let current: HashSet<Arc<str>> = all.iter().map(|(name, ..)| name.clone()).collect();
         for name in self.names(|name, _| !current.contains(name)) {
@@ -237,7 +246,7 @@ impl Queue {
     }
 
     /// Records that all targets have been listed, except the targets of the rule sets in `unread`.
-    /// From now on, an orphan of any other rule set counts as an operation that has ended.
+    /// From now on, the operation of an orphan counts as ended if none of its rule sets is unread.
     pub fn set_unread_rule_sets(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.unread_rule_sets.is_none();
         let since = self.unread_rule_sets.take().map_or(now, |(since, _)| since);
@@ -251,14 +260,14 @@ impl Queue {
     }
 
     /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes become due now, also
-    /// writes that back off after failures.
+    /// writes that back off after failures. Orphans are not completed any more.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |queued| queued.not_before = None);
     }
 
-    /// Returns true if the server may stop. No job may be running, and with [`AtStop::WriteAll`] no
-    /// write may be waiting.
+    /// Returns true if the task that owns the queue may end. This is the case after [`Queue::stop`]
+    /// if no job is running. With [`AtStop::WriteAll`], no write may be waiting either.
     pub fn is_drained(&self) -> bool {
         let is_empty = match self.stopping {
             None => false,
@@ -268,12 +277,12 @@ impl Queue {
         is_empty && self.running == 0
     }
 
-    /// Returns true if the kube-apiserver has refused the last attempt of any waiting write.
+    /// Returns true if the last failure of any waiting write was a refusal by the kube-apiserver.
     pub fn is_refused(&self) -> bool {
         self.entries.values().any(|queued| queued.is_refused)
     }
 
-    /// Returns true if the last attempt of any waiting write has failed.
+    /// Returns true if any waiting write has failed and has not succeeded since then.
     pub fn is_failing(&self) -> bool {
         self.entries.values().any(|queued| queued.failures > 0)
     }
@@ -294,8 +303,8 @@ impl Queue {
             self.compare_at = None;
             return Next::Compare;
         }
-        // While the kube-apiserver is unreachable, only one job runs at a time. This job shows if
-        // the kube-apiserver answers again.
+        // After a failure that concerns all objects, such as an unreachable kube-apiserver, only
+        // one job runs at a time. This job shows whether requests succeed again.
         let is_probing = self.pace.is_failing() && self.running > 0;
         if is_probing || self.running >= CONCURRENCY {
             return Next::Wait(None);
@@ -356,8 +365,9 @@ impl Queue {
     fn process_general_failure(&mut self, failure: &StoreFailure, now: Instant) {
         match failure {
             StoreFailure::CrdMissing => {
-                // If the CRD was deleted, all custom resources were deleted with it. After the
-                // pause, the next step is a comparison.
+                // If the CRD was deleted, all custom resources were deleted with it. So the queue
+                // must create all of them again, also those of old operations. After the pause, the
+                // next step is a comparison.
                 for queued in self.entries.values_mut() {
                     if matches!(queued.stored, StoredState::Present(..)) {
                         (queued.stored, queued.is_old) = (StoredState::Absent, false);
@@ -402,7 +412,8 @@ impl Queue {
     }
 
     /// Changes a queue entry with `change`, and plans its next job. Creates the queue entry if it
-    /// does not exist.
+    /// does not exist. Removes the queue entry if it needs no job and its operation is not in the
+    /// index.
     fn change(&mut self, name: &Arc<str>, now: Instant, change: impl FnOnce(&mut QueueEntry)) {
         let queued = self.entries.entry(name.clone()).or_default();
         if let Some((index, at)) = queued.queue_position() {
@@ -431,8 +442,9 @@ impl Queue {
             self.entries.remove(name);
         }
         if has_failed {
-            // This queue entry has failed and needs no write any more, so there is no further
-            // attempt. Only a comparison can show if requests succeed again.
+            // A job of this queue entry has failed, and now the queue entry needs no write. So no
+            // further attempt of this queue entry can show whether requests succeed again. A
+            // comparison shows this instead.
             self.compare_by(now + self.settings.requeue);
         }
     }

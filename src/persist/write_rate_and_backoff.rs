@@ -1,5 +1,5 @@
-//! Limits how many writes of custom resources the leader sends per second, and pauses them after
-//! failures.
+//! Limits how many writes of custom resources the leader sends per second. Pauses all requests for
+//! custom resources after failures that concern all objects.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -13,14 +13,14 @@ const WRITES_PER_SECOND: u32 = 50;
 /// The time between two writes at the steady rate: 20 ms.
 const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND as u64);
 
-/// The number of writes that are sent without delay after an idle period of 2 s or more.
+/// The largest number of writes that may be sent without delay after an idle period of 2 s or more.
 const BURST: u32 = 100;
 
 /// The longest delay after the first failure. Each further failure doubles the longest delay.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// A write that the kube-apiserver refuses counts as this number of writes. So if all writes are
-/// refused, the leader sends at most 5 writes per second (50 / 10).
+/// refused, the leader sends at most 5 writes per second (50 / 10) after the first burst.
 const REFUSED_WRITE_COST: u32 = 10;
 
 /// The longest back-off while the kube-apiserver is unreachable.
@@ -75,7 +75,8 @@ impl WritePace {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Returns true if the last answer was a failure that concerns all objects.
+    /// Returns true after a failure that concerns all objects, until a request succeeds or is
+    /// refused.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
@@ -103,8 +104,8 @@ impl WritePace {
             self.next_steady_write.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
-    /// Starts a pause, because the kube-apiserver is unavailable. `pause` is the time that the
-    /// answer requests, for example in the header `Retry-After`.
+    /// Starts a pause, because requests for all objects fail. `pause` is the shortest length of the
+    /// pause, for example from the header `Retry-After`.
     pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
             // Several requests are in flight at the same time. If they fail together, this counts

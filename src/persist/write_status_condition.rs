@@ -1,6 +1,6 @@
-//! Reports whether operations are written as custom resources: maintains the condition
-//! `OperationsPersisted` in the status of this server's `APIService`, and logs each change of its
-//! status or reason.
+//! Reports whether operations are written as custom resources. Maintains the condition
+//! `OperationsPersisted` in the status of this server's `APIService`. Logs each change of the
+//! status or reason of this condition.
 
 use super::request_failure::StoreFailure;
 use crate::clock;
@@ -18,7 +18,7 @@ pub const CONDITION: &str = "OperationsPersisted";
 
 /// The time for which requests must fail before the condition becomes `False`. A kube-apiserver
 /// that has just started refuses all requests for some seconds, until it has read the RBAC objects.
-/// Such short failures are not reported.
+/// Such short failures are not reported. A missing CRD is reported at once.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
 /// The result of the recent requests: whether operations are written as custom resources.
@@ -42,7 +42,8 @@ pub enum PersistVerdict {
 #[derive(Debug)]
 pub(super) struct WriteMonitor {
     published: watch::Sender<PersistVerdict>,
-    /// The time of the first failure since all requests succeeded. None while all requests succeed.
+    /// The time of the first failure since the requests for all objects last succeeded. None if no
+    /// request has failed since then.
     failing_since: Option<Instant>,
 }
 
@@ -54,8 +55,8 @@ impl WriteMonitor {
         }
     }
 
-    /// Processes a success. `all_succeed` returns true if the last request for every other object
-    /// has succeeded, too.
+    /// Processes a success. `all_succeed` returns true if the caller knows no other object whose
+    /// requests still fail.
     pub fn record_success(&mut self, all_succeed: impl FnOnce() -> bool) {
         let is_published =
             self.failing_since.is_none() && *self.published.borrow() == PersistVerdict::Works;
@@ -66,10 +67,11 @@ impl WriteMonitor {
     }
 
     /// Processes a failure. Publishes the failure if requests have failed for [`FAILING_PERIOD`].
+    /// Publishes a missing CRD at once.
     pub fn record_failure(&mut self, failure: &StoreFailure, now: Instant) {
         let (reason, needed) = match failure {
             // Another client has changed or deleted the object. The next attempt reads the object
-            // first, so this is not a failure of persistence.
+            // first and can then succeed, so this is not a failure of persistence.
             StoreFailure::Gone | StoreFailure::Conflict(_) => return,
             StoreFailure::CrdMissing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
@@ -277,8 +279,8 @@ mod tests {
         assert_eq!(message, want);
     }
 
-    /// Returns a client whose kube-apiserver accepts patches of the `APIService`, and the condition
-    /// in each patch.
+    /// Returns a client of a simulated kube-apiserver that accepts patches of the `APIService`.
+    /// Also returns the list to which the simulation adds the condition of each patch.
     fn recording_client() -> (Client, Arc<Mutex<Vec<Value>>>) {
         let conditions_sent: Arc<Mutex<Vec<Value>>> = Arc::default();
         let log = conditions_sent.clone();

@@ -1,6 +1,6 @@
-//! Summarizes the fields of an operation that are written to its custom resource. A custom resource
-//! is written if its summary differs from the summary of the operation in the index (the operations
-//! in memory). A summary is small, because it consists of hashes.
+//! Summarizes the fields of an operation whose changes cause a write of the custom resource. A
+//! custom resource is written if its summary differs from the summary of the operation in the index
+//! (the operations in memory). A summary is small, because it consists mostly of hashes.
 
 use super::custom_resource_conversion;
 use super::request_failure::StoreFailure;
@@ -29,8 +29,9 @@ impl WrittenSummary {
     ///
     /// These fields are not compared, so their changes cause no write:
     ///
-    /// - `lastDetected`, `subjectGeneration` and the conditions. If the watch of a target is
-    ///   interrupted, they change for all operations of the target at once.
+    /// - `lastDetected` and the conditions. If the watch of a target is interrupted and then
+    ///   continues, these fields change for all operations of the target at once.
+    /// - `subjectGeneration`, because it changes with each change of the subject's spec
     /// - `startTimeSource`, because a restart of the server changes it
     /// - labels and annotations of other clients, because this server does not write them
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {

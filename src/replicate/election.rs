@@ -9,8 +9,9 @@
 //!
 //! - **The leader's container has restarted.** The Lease still names this Pod as the holder, and
 //!   the last renewal is less than one lease duration (8 s by default) old. The restarted replica
-//!   acquires the Lease at once. There is one exception: if its index is empty and another replica
-//!   has a copy of the operations, the other replica leads when the Lease expires.
+//!   acquires the Lease at once. There is one exception: the index of the restarted replica is
+//!   empty, and another replica has a copy of the operations. Then the other replica leads when the
+//!   Lease expires.
 //! - **The leader has released the Lease**, because it shuts down. It has also written its final
 //!   version into the Lease: the last resourceVersion that it issued. A follower whose index has
 //!   reached the final version acquires the Lease at once. Every other follower first waits for the
@@ -23,8 +24,8 @@
 //!   replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. The additional time is 10 s if a follower copied the last leader's index.
-//! Otherwise, it is three retry periods.
+//! Lease first. The additional time is 10 s if a follower copied the last leader's index when that
+//! leader last renewed the Lease. Otherwise, it is three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
@@ -33,15 +34,16 @@
 //! the next write. The next leader starts above the reserved resourceVersions. So even a leader
 //! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
-//! Two replicas may write the Lease at the same time. Each write is a PUT with the Lease's own
-//! resourceVersion from the last answer. So the kube-apiserver accepts one PUT, and refuses the
-//! other as a conflict.
+//! Two replicas may write the Lease at the same time. Each write of an existing Lease is a PUT with
+//! the Lease's own resourceVersion from the last answer. So the kube-apiserver accepts one PUT, and
+//! refuses the other as a conflict.
 //!
 //! # Clocks
 //!
-//! All decisions compare times of the boot clock, which also runs while a virtual machine is
-//! paused. Timers use tokio's clock, which stands still during such a pause. So a timer can fire
-//! late, but the decision after the timer uses the right time.
+//! The election measures elapsed time with the boot clock, which also runs while a virtual machine
+//! is paused. There is one exception: after a restart, the age of the last renewal comes from the
+//! wall clock. Timers use tokio's clock, which stands still while a virtual machine is paused. So a
+//! timer can fire late, but the decision after the timer uses the right time.
 
 mod decision;
 mod lease_requests;
@@ -94,7 +96,7 @@ pub struct Replica {
     /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
     /// uses this when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,
-    /// The election records here when the kube-apiserver answered its requests.
+    /// The election records here when the kube-apiserver answered the requests for the Lease.
     pub answers: watch::Sender<ClusterContact>,
 }
 
@@ -105,7 +107,8 @@ pub struct Election<S> {
     replica: Replica,
     metrics: Arc<Metrics>,
     random: fastrand::Rng,
-    /// The first part of the names of this replica's terms: the UID of its Pod and `_`.
+    /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
+    /// Pod, a random number replaces the UID.
     prefix: String,
     /// The Lease as it was last read or written. None if the Lease does not exist.
     seen: Option<SeenLease>,
@@ -113,22 +116,22 @@ pub struct Election<S> {
     has_read: bool,
     /// The last known leader.
     last: Option<Leader>,
-    /// The highest reserved resourceVersion that this process has read in the Lease, and the time
-    /// at which it sent this request.
+    /// The highest reserved resourceVersion that this process has found in the Lease, and the time
+    /// at which it sent the request for this Lease.
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
     /// True if this Pod may still be the last holder of the Lease. False after this process has
-    /// read another holder.
+    /// read another holder, until this process acquires the Lease.
     ///
     /// If a later read shows this Pod as the holder again, an administrator has restored the Lease
     /// from a backup. The other holder may still lead, so this replica must not acquire the Lease
     /// at once.
     may_be_ours: bool,
-    /// The last resourceVersion that this replica issued. It is set when this replica must release
-    /// the Lease. From then on, this replica never leads again.
+    /// The last resourceVersion that this replica issued. It is None until this replica must
+    /// release the Lease. From then on, this replica never leads again.
     final_version_at_stop: Option<Rv>,
     /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
@@ -242,7 +245,8 @@ impl<S: LeaseStore> Election<S> {
         left.min(self.timing.retry_period)
     }
 
-    /// Does the work of [`Self::turn`]. An error is a text for the log.
+    /// Does the work of [`Self::turn`], and returns the time until the next turn. An error is a
+    /// text for the log.
     async fn attempt(&mut self) -> Result<Duration, String> {
         let begun = clock::boot();
         // The leader knows the Lease from its last write. So its first attempt writes without a
@@ -273,7 +277,8 @@ impl<S: LeaseStore> Election<S> {
                     return Err(format!("cannot write the Lease: {error}"));
                 }
                 // The Lease is read again in two cases:
-                // - The write failed, because another client has changed the Lease.
+                // - The write failed, because another client has changed, created or deleted the
+                //   Lease.
                 // - The write succeeded, but this replica does not lead. For example, it has
                 //   released the Lease.
                 _ => {}
@@ -282,8 +287,9 @@ impl<S: LeaseStore> Election<S> {
         Ok(self.timing.retry_period)
     }
 
-    /// Returns the time until a replica that does not lead reads the Lease again. `until` is the
-    /// time at which this replica may acquire the Lease. It is None if this time is unknown.
+    /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
+    /// the time at which this replica may acquire the Lease. `until` is None if this time is
+    /// unknown.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.logged_wait.replace(reason) != Some(reason) {
             // While another replica holds the Lease, waiting is the normal state, so the level is
@@ -391,10 +397,11 @@ impl<S: LeaseStore> Election<S> {
             .max(head)
             .max(clock_version());
         if seen.record.reserved.is_none() {
-            // If the Lease is new or a user has edited it, it contains no reservation. But the last
-            // leader may have reserved resourceVersions that no replica knows any more. They are at
-            // most `RESERVED_AHEAD` ahead of the last leader's clock. So if the clocks of the
-            // replicas agree, the new term starts above them.
+            // If the Lease is new or a user has edited it, it can lack a reservation. But the last
+            // leader may have reserved resourceVersions that no replica knows any more. Usually,
+            // these resourceVersions are at most `RESERVED_AHEAD` ahead of the last leader's clock.
+            // So if the clocks of the replicas agree, the new term starts above these
+            // resourceVersions.
             highest = highest.max(Rv(clock_version().0.saturating_add(micros(RESERVED_AHEAD))));
         }
         let acquired = Acquired {
@@ -404,7 +411,8 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // The write can succeed although its answer is lost. So this flag is set before the write.
+        // If the write succeeds but its answer is lost, this Pod holds the Lease. So this flag is
+        // set before the write.
         self.may_be_ours = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;

@@ -1,16 +1,18 @@
 //! Reports which rule sets may miss operations, so that lists of operations get a warning.
 //!
 //! The leader (the replica that detects operations) uses its own report. A follower (a replica that
-//! copies the leader's operations) uses the report from the leader's last answer to a state query.
+//! copies the leader's operations) regularly sends a state query to the leader. The follower uses
+//! the report in the last answer.
 
 use super::ReplicaStatus;
 use crate::rules::{IncompleteRuleSets, Reporter};
 use ifo_api::completeness::{Completeness, Gaps};
 
-/// Reports on any replica which rule sets may miss operations.
+/// Reports, on the leader and on followers, which rule sets may miss operations.
 ///
-/// If this replica is the leader and has read the rule sets, the report is its own. Otherwise, it
-/// is the last report that this replica received from a leader.
+/// If this replica is the leader and has read the rule sets, the report is its own. Otherwise, the
+/// report is the last one that this replica received from a leader. If it has received none, the
+/// report is its own, which says that the rule sets have not been read.
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,

@@ -5,9 +5,11 @@
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
 //! The follower authenticates with a token for our own audience, or with a client certificate. It
-//! does not send its token for the kube-apiserver. The leader's address comes from the Lease, and a
-//! user who can edit the Lease can write another address. A server at this address would receive
-//! the token.
+//! does not send its token for the kube-apiserver, because the leader's address comes from the
+//! Lease. A user who can edit the Lease can write another address. If a server at this address also
+//! had a certificate for our Service, the server would receive this token. There is one exception:
+//! a server of release 0.1.0 accepts only the credentials for the kube-apiserver, and its address
+//! does not come from the Lease.
 
 use super::Leader;
 use super::leader_link_interface::{
@@ -36,14 +38,14 @@ use std::time::Duration;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-/// The time limit for opening a connection.
+/// The time limit for opening a connection, and for each read of a readiness report.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
 
 /// The largest accepted size of a page. A page of a leader of this release has at most 500
-/// operations of 64 KiB, which is half of this limit.
+/// operations of 64 KiB, which is about half of this limit.
 const MAX_PAGE_BYTES: usize = 64 << 20;
 
 /// If a page has more than [`MAX_PAGE_BYTES`], the follower requests this page and all later pages
@@ -51,7 +53,7 @@ const MAX_PAGE_BYTES: usize = 64 << 20;
 const SMALL_PAGE_OBJECTS: usize = 50;
 
 /// The largest accepted size of the answer to a state query: 4 MiB. The answer lists rule sets and
-/// namespaces, and a cluster can have any number of them.
+/// namespaces. A cluster can have any number of them, so the answer can be large.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// The largest accepted size of one watch event: 1 MiB.
@@ -61,7 +63,7 @@ const MAX_EVENT: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub enum PeerCredentials {
     /// A file with a token for the audience [`leader_link_interface::AUDIENCE`]. The kubelet renews
-    /// the token, so the client reads the file again and again.
+    /// the token, so the client reads the file again at least once per minute.
     TokenFile(PathBuf),
     /// The client certificate of the kubeconfig.
     ClientCertificate(Box<AuthInfo>),

@@ -1,12 +1,15 @@
 //! The interface of the link from a follower to the leader: the requests that a follower sends, and
-//! the answers. The requests are state queries, lists and watches. A follower is a replica that
-//! copies the leader's index (the operations in memory).
+//! the answers. A follower is a replica that copies the leader's index (the operations in memory).
+//!
+//! The requests are lists, watches and state queries. A state query asks for the values in
+//! [`PeerAnswer`], such as the leader's newest resourceVersion.
 //!
 //! `leader_link_https.rs` implements the interface. The simulation in the tests also implements it.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
-//! request contains the name of this term. A replica answers only requests for its own term, so a
-//! follower never mixes the changes of two leaders.
+//! request names this term. A replica refuses requests for every term except the last term in which
+//! it led. So a follower never mixes the changes of two leaders. There is one exception: requests
+//! for the takeover from release 0.1.0, which has no Lease, name no term.
 
 use super::{Leader, Term};
 use crate::index::{Key, Rv};
@@ -15,7 +18,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-/// The request header with the leadership term of the receiving leader.
+/// The request header that names the leadership term of the leader.
 pub const TERM_HEADER: &str = "ifo-term";
 
 /// The audience of the tokens with which replicas authenticate to each other. The kube-apiserver
@@ -23,8 +26,8 @@ pub const TERM_HEADER: &str = "ifo-term";
 /// token at the kube-apiserver.
 pub const AUDIENCE: &str = "ifo-apiserver";
 
-/// The path of the state query. The server treats a client as a follower replica only if the
-/// client's user may `get` this path.
+/// The path of the state query. A replica accepts a request with the header [`TERM_HEADER`] only if
+/// the client's user may `get` this path.
 pub const PEER_PATH: &str = "/peer";
 
 /// The answer to a state query.
@@ -38,8 +41,7 @@ pub struct PeerAnswer {
     /// The newest resourceVersion of the answering replica's index.
     #[serde(with = "decimal")]
     pub head: Rv,
-    /// The oldest resourceVersion in the answering replica's ring buffer of changes. A follower can
-    /// start a watch from this resourceVersion or from a newer one.
+    /// The oldest resourceVersion at which the answering replica can serve lists and watches.
     #[serde(with = "decimal")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
@@ -50,8 +52,8 @@ pub struct PeerAnswer {
     pub coverage: IncompleteRuleSets,
 }
 
-/// Serializes resourceVersions as JSON strings, as Kubernetes does, because some clients cannot
-/// represent 64-bit numbers.
+/// Represents resourceVersions as JSON strings, as Kubernetes does. Some JSON parsers cannot
+/// represent all 64-bit numbers.
 mod decimal {
     use crate::index::Rv;
     use serde::{Deserialize, Deserializer, Serializer, de};
@@ -73,7 +75,8 @@ mod decimal {
 /// The reason why a request to the leader failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// The leader does not have the requested resourceVersion any more.
+    /// The leader does not have the requested resourceVersion. The leader has dropped this
+    /// resourceVersion, or never had it.
     #[error("the leader no longer has the version")]
     Gone,
     /// The other replica does not serve the requested leadership term.
@@ -86,7 +89,8 @@ pub enum LinkError {
     /// the leader cannot be verified.
     #[error("the APIService is not registered, or has no caBundle")]
     NotRegistered,
-    /// The leader did not answer, or its answer is malformed.
+    /// The request failed for another reason. For example, the leader did not answer, or its answer
+    /// is malformed.
     #[error("{0}")]
     Failed(String),
 }
@@ -98,7 +102,8 @@ pub enum PageStart {
     Exact(Rv),
     /// The first page of the newest state.
     Latest,
-    /// The page that follows the page with this continue token.
+    /// The page for this continue token, which comes from [`ObjectPage::next`] of the previous
+    /// page.
     Continue(String),
 }
 
@@ -109,7 +114,7 @@ pub struct ObjectPage {
     pub rv: Rv,
     /// The key, the resourceVersion and the JSON of each object.
     pub objects: Vec<(Key, Rv, Vec<u8>)>,
-    /// The continue token of the next page. None on the last page.
+    /// The continue token with which the follower requests the next page. None on the last page.
     pub next: Option<String>,
 }
 
@@ -154,8 +159,8 @@ pub trait Link: Send + Sync {
 
 /// Creates links to leaders.
 pub trait LinkFactory: Send + Sync + 'static {
-    /// Returns a link to `leader`. The leader may be unreachable, because an implementation need
-    /// not send a request here.
+    /// Returns a link to `leader`. An implementation need not send a request to the leader here. So
+    /// the leader of a returned link may be unreachable.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }

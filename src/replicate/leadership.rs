@@ -11,7 +11,9 @@ use tokio::sync::watch;
 /// The name of one leadership term: the time for which one leader holds the Lease.
 ///
 /// The name is the `holderIdentity` in the Lease. It consists of the UID of the leader's Pod, `_`,
-/// and a part that is random for each acquisition. So no two terms have the same name.
+/// and a random number. Outside a Pod, another random number replaces the UID. A replica chooses
+/// the number after `_` again for each acquisition of the Lease, so no two terms have the same
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term(Arc<str>);
 
@@ -48,7 +50,7 @@ pub struct Leader {
 pub enum ReplicaRole {
     /// The Lease has not been read yet.
     Unknown,
-    /// No replica leads.
+    /// As far as this replica knows, no replica leads.
     Vacant {
         /// The last known leader. None if no leader is known.
         last: Option<Leader>,
@@ -80,14 +82,16 @@ impl PartialEq for Leadership {
     }
 }
 
-/// The rights of the leader. The last successful renewal of the Lease granted these rights.
+/// The rights of the leader, as granted by its last successful write of the Lease: the acquisition
+/// or a renewal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeadershipGrant {
     /// The highest resourceVersion that the leader may issue.
     pub reserved: Rv,
     /// The time at which the leadership ends if the Lease is not renewed again.
     pub until: BootTime,
-    /// True if the leadership has ended before `until`.
+    /// True if the election has ended the leadership, for example because the Lease has another
+    /// holder. The leadership is then over even if `until` is in the future.
     pub lost: bool,
 }
 
@@ -123,9 +127,9 @@ impl Leadership {
     /// No other leader issues a resourceVersion from [`Leadership::start`] up to the returned one,
     /// even if this process is paused after the call.
     ///
-    /// A leader usually takes resourceVersions from the clock. If the clock is ahead of the
-    /// returned resourceVersion, the leader adds 1 to the last issued resourceVersion instead, up
-    /// to the returned one.
+    /// The index takes each resourceVersion from the clock. If the clock is behind the last issued
+    /// resourceVersion, the index adds 1 to the last issued one instead. If the result is above the
+    /// returned resourceVersion, the leader waits until a renewal of the Lease has reserved more.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
         // Without an election, `until` is never reached, so the clock is not read.
@@ -148,8 +152,8 @@ impl Leadership {
             if self.reserved() > rv {
                 return true;
             }
-            // If the election has ended, its sender is dropped, and the Lease is never renewed
-            // again.
+            // The election drops the sender when the election itself or this leadership ends. Then
+            // no further renewal follows.
             if grant.changed().await.is_err() {
                 return false;
             }

@@ -1,5 +1,6 @@
-//! The contents of the Lease with which the replicas elect their leader: converts between the
-//! Kubernetes object and a [`LeaseRecord`]. Most values are in annotations of the Lease.
+//! The contents of the Lease with which the replicas elect their leader. This module converts
+//! between the Kubernetes object and a [`LeaseRecord`]. The values for which a Lease has no field
+//! are in annotations.
 
 use super::{Leader, Term};
 use crate::clock;
@@ -10,35 +11,37 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Annotation with the `HOST:PORT` of the holder. It stays after the holder has released the Lease,
-/// because followers may still copy the holder's last changes.
+/// Annotation with the `HOST:PORT` of the holder. The annotation stays after the holder has
+/// released the Lease, because followers may still copy the holder's last changes.
 const ADDRESS: &str = "ifo.kubevirt.io/leader-address";
 /// Annotation with the highest resourceVersion that the holder may issue.
 const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
-/// Annotation with the last resourceVersion that the last holder issued. The last holder writes it
-/// when it releases the Lease.
+/// Annotation with the last resourceVersion that the last holder issued. The holder writes this
+/// annotation when it releases the Lease.
 const FINAL: &str = "ifo.kubevirt.io/final-version";
 /// Annotation with the previous holder, while the Lease has no holder.
 const LAST: &str = "ifo.kubevirt.io/last-holder";
 
-/// Annotation that is `true` if another replica copies the holder's index.
+/// Annotation that is `true` if another replica copies the holder's index (the operations in
+/// memory).
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
-/// The shortest and the longest accepted lease duration. A user may write a wrong duration, such as
-/// one year. If the leader then crashed, no replica would lead for a year. So a duration outside
-/// this range is replaced by the nearest end of the range.
+/// The shortest and the longest accepted lease duration. A user may write a wrong duration into the
+/// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So a
+/// duration outside this range is replaced by the nearest end of the range.
 pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
 /// The values of the Lease that the election uses. Each renewal changes the record. If the record
-/// does not change for one lease duration, the Lease has expired. Labels and other fields are not
-/// in the record, so an edit of these fields is no renewal.
+/// does not change for one lease duration, the Lease has expired. Labels and other fields that the
+/// election does not use are not in the record. So an edit of these fields does not count as a
+/// renewal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
     /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
     /// read and never written.
     pub uid: Option<String>,
-    /// The time of the last renewal. [`LeaseRecord::write`] does not write this value, but the
+    /// The time of the last renewal. [`LeaseRecord::write`] ignores this value, and writes the
     /// current time.
     pub renewed: Option<Timestamp>,
     /// The holder of the Lease, or its last holder if there is no holder now.
@@ -51,20 +54,21 @@ pub(super) struct LeaseRecord {
     pub duration: Duration,
     /// The number of times that the Lease was acquired.
     pub transitions: i32,
-    /// The highest resourceVersion that the holder may issue.
+    /// The highest reserved resourceVersion. The holder issues no higher one, and the next leader
+    /// starts above it.
     pub reserved: Option<Rv>,
     /// The last resourceVersion that the last holder issued before it released the Lease. None
     /// while the Lease has a holder.
     pub final_version: Option<Rv>,
-    /// True if another replica copied the index of the last leader at the time of that leader's
-    /// last renewal.
+    /// True if another replica was copying the index of the leader `last` when that leader last
+    /// wrote the Lease.
     pub is_index_copied: bool,
     /// The names of annotations with invalid values. These values are ignored.
     pub unusable: Vec<&'static str>,
 }
 
 impl LeaseRecord {
-    /// Reads a Lease. Checks each value, because users may have edited the Lease.
+    /// Reads a Lease. Ignores or replaces invalid values, because users may have edited the Lease.
     pub fn read(lease: &Lease) -> Self {
         let empty = (LeaseSpec::default(), BTreeMap::new());
         let spec = lease.spec.as_ref().unwrap_or(&empty.0);

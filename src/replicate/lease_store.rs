@@ -17,8 +17,8 @@ use std::time::Duration;
 /// components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, another replica
-    /// takes it over.
+    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, it expires, and
+    /// another replica can acquire it.
     pub lease_duration: Duration,
     /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, the
     /// leader stops leading.
@@ -39,8 +39,9 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// Checks the settings with the rules of Kubernetes' own components. If a setting is invalid,
-    /// returns the name of its flag and the reason.
+    /// Checks the settings with the rules of Kubernetes' own components, and checks that the lease
+    /// duration is in the accepted range. If a setting is invalid, returns the name of its flag and
+    /// the reason.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         let (duration, deadline, retry) = (
             "--leader-elect-lease-duration",
@@ -67,7 +68,7 @@ impl Timing {
 /// The reason why a request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// Another client has changed the Lease since it was read. The write had no effect.
+    /// The Lease has changed since this replica last read or wrote it. The write had no effect.
     #[error("the Lease has changed")]
     Conflict,
     /// The Lease does not exist.
@@ -79,19 +80,20 @@ pub enum LeaseError {
     /// The kube-apiserver refused the request.
     #[error("{0}")]
     Refused(String),
-    /// The kube-apiserver did not answer. A write may have succeeded nevertheless.
+    /// The kube-apiserver did not answer, or its answer cannot be parsed. A write may have
+    /// succeeded nevertheless.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// The name of the `ClusterRole` that owns the Lease and the `APIService`. It is defined in
-/// `deploy/rbac/server.yaml`. If an administrator deletes these manifests, the garbage collector
-/// also deletes the Lease and the `APIService`.
+/// The name of the `ClusterRole` that owns the Lease and the `APIService`. This `ClusterRole` is
+/// defined in `deploy/rbac/server.yaml`. If an administrator deletes the `ClusterRole`, the garbage
+/// collector also deletes the Lease and the `APIService`.
 ///
 /// The owner of an `APIService` must be cluster-scoped, so the owner is a `ClusterRole`.
 pub const OWNER: &str = "ifo-apiserver-registration";
 
-/// Reads and writes the Lease. Tests replace the kube-apiserver by a simulated one.
+/// Reads and writes the Lease. Tests implement this trait with a simulated kube-apiserver.
 pub trait LeaseStore: Send + Sync + 'static {
     /// Reads the Lease.
     fn get(&self) -> BoxFuture<'_, Result<Lease, LeaseError>>;
@@ -123,9 +125,9 @@ impl ClusterLeases {
         }
     }
 
-    /// Returns the owner of a new Lease. Returns None if the kube-apiserver refuses to return the
-    /// owner, for example because a right is missing. Then the new Lease has no owner, so the
-    /// garbage collector does not delete it.
+    /// Returns the owner of a new Lease. Returns None if the kube-apiserver answers with an error,
+    /// for example because a right is missing. Then the new Lease has no owner, so the garbage
+    /// collector does not delete it.
     async fn owner(&self) -> Result<Option<OwnerReference>, LeaseError> {
         let role = match self.roles.get_metadata(OWNER).await {
             Ok(role) => role,

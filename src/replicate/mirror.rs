@@ -1,10 +1,10 @@
-//! The mirror: the task of a follower (a replica that does not lead) that copies the leader's
-//! index. The index has the operations in memory.
+//! The mirror is a task of each follower (a replica that does not lead). The mirror copies the
+//! leader's index, which has the operations in memory.
 //!
 //! The follower lists and watches the leader's operations. So its index gets the same objects and
 //! the same changes, with the same resourceVersions. The mirror stores each object with the same
-//! bytes as on the leader. So the follower keeps fields that only the leader's release knows, and
-//! replicas of two adjacent releases can copy each other.
+//! bytes as on the leader. So the follower keeps fields that only the leader's software release
+//! knows. During an update, replicas of the old and the new release can copy each other.
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not
 //! received. Then the next leader does not know the resourceVersion of this follower's index. So
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// The time between a failure and the next connection to the leader.
+/// The time between a failure and the next attempt to connect to the leader.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 impl From<Error> for MirrorError {
@@ -43,7 +43,8 @@ pub struct Mirror {
 /// The start of the next copy of the leader's index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopyStart {
-    /// The changes after the resourceVersion of this replica's index.
+    /// Only the changes after the resourceVersion of this replica's index. If the index was never
+    /// filled, the copy starts as with `Oldest`.
     Resume,
     /// The state at the oldest resourceVersion that the leader has, and the changes after it.
     Oldest,
@@ -65,9 +66,10 @@ pub(super) enum MirrorError {
 impl Mirror {
     /// Creates a mirror. The copy starts with a call of [`Mirror::follow`].
     ///
-    /// When this replica has reached the leader's newest resourceVersion, the mirror sets `in_sync`
-    /// to the leader's term (the time for which this leader holds the Lease). When the copy is
-    /// interrupted, the mirror notifies `wake`, because the term may be over.
+    /// When this replica has all changes that the leader had when the connection began, the mirror
+    /// sets `in_sync` to the leader's term. A term is the time for which one leader holds the
+    /// Lease. When the copy is interrupted, the term may be over. So the mirror notifies `wake`,
+    /// and the election reads the Lease soon.
     pub fn new(
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
@@ -83,9 +85,9 @@ impl Mirror {
         }
     }
 
-    /// Copies the index of `leader`. The future never completes, but it can be dropped at any time:
-    /// at every await point, the index of this replica equals the leader's index at some
-    /// resourceVersion.
+    /// Copies the index of `leader`. The future never completes, but it can be dropped at any time.
+    /// Each write to the index is complete, because it contains no await point. So the index always
+    /// has the whole state of one resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();
@@ -107,7 +109,8 @@ impl Mirror {
         }
     }
 
-    /// Copies the index until a request fails or the stream of changes ends. Returns the reason.
+    /// Copies the index until the copy is interrupted, for example because a request fails. Returns
+    /// the reason.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
         let connecting = self.links.connect(leader);
         let link = match self.leader_queries.without_link(connecting).await {
@@ -124,10 +127,11 @@ impl Mirror {
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
-            // This replica may have received changes that only a crashed leader had. Then its
-            // resourceVersion can be higher than the new leader's, although it lacks changes of the
-            // new leader. So the resourceVersions are compared only after the new leader has
-            // confirmed that it knows the resourceVersion of this replica's index.
+            // This replica may have received changes that only a crashed leader had. Then the
+            // resourceVersion of this replica's index can be higher than that of the new leader,
+            // although this replica lacks changes of the new leader. So the two resourceVersions
+            // are compared only after the new leader has confirmed that it knows the
+            // resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
             while !reader
@@ -146,8 +150,10 @@ impl Mirror {
     }
 }
 
-/// Copies the leader's whole state if `next_start` requires this. Then applies each change. Sets
-/// `confirmed` to true when the leader has confirmed that it knows the resourceVersion of this
+/// Copies the leader's whole state if `next_start` requires this. Then applies each change. Returns
+/// the reason why the copy was interrupted, and sets `next_start` for the next attempt.
+///
+/// Sets `confirmed` to true when the leader has confirmed that it knows the resourceVersion of this
 /// replica's index.
 async fn stream(
     writer: &mut Writer,
@@ -159,7 +165,8 @@ async fn stream(
     let from = *next_start;
     let copied = async {
         match from {
-            // An index that was never filled has the resourceVersion 0, which no leader issues.
+            // The index was filled before, so only the later changes are needed. An index that was
+            // never filled has the resourceVersion 0.
             CopyStart::Resume if writer.head() > Rv(0) => {}
             // Start at the oldest resourceVersion of the leader. Then this replica can serve lists
             // and watches at the same past resourceVersions as the leader.
@@ -168,7 +175,8 @@ async fn stream(
             }
             CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
         }
-        // The index now equals the leader's index at some resourceVersion.
+        // The index has a whole state. If the watch is interrupted, the next copy can resume at the
+        // resourceVersion of the index.
         *next_start = CopyStart::Resume;
         let events = link.watch(writer.head()).await?;
         apply(writer, events, confirmed).await
@@ -181,8 +189,8 @@ async fn stream(
         (MirrorError::Link(LinkError::Gone), CopyStart::Resume) | (MirrorError::Diverged(_), _) => {
             *next_start = CopyStart::Oldest;
         }
-        // The copy from the oldest resourceVersion has failed. The leader dropped its oldest
-        // changes while this replica was still reading the state. So the next copy starts from the
+        // The copy of a whole state has failed. While this replica was reading the state, the
+        // leader dropped changes that the copy still needed. So the next copy starts from the
         // newest state, because the leader keeps the changes after this state for longer.
         (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}

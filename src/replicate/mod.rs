@@ -5,12 +5,14 @@
 //! in memory), and gives the change a resourceVersion. A follower lists and watches the leader's
 //! operations, and writes them to its own index with the same resourceVersions.
 //!
-//! The replicas use a Lease for the election. Each replica knows the result as a [`ReplicaRole`].
+//! The replicas use a Lease for the election. On each replica, the election publishes the result as
+//! a [`ReplicaRole`].
 //!
 //! Suppose that a leader checks its Lease, and then its process is paused for a long time. When the
 //! process continues, another replica may already lead. So a check of the Lease cannot prevent that
 //! two replicas issue the same resourceVersion. For this reason, the leader reserves
-//! resourceVersions in the Lease before it issues them. See [`Leadership::reserved`].
+//! resourceVersions in the Lease before it issues them, and the next leader starts above the
+//! reserved ones. See [`Leadership::reserved`].
 
 mod election;
 mod incomplete_rule_sets_report;

@@ -25,14 +25,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The longest time between two state queries, even if no read arrives.
+/// If no read arrives for this time, the follower sends a state query nevertheless.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the waiting
 /// reads are answered from the local index.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// If the leader has not answered a state query, the follower sends no further query for this time.
+/// After a state query without a usable answer, the follower sends no further query for this time.
 /// Reads that arrive in the meantime are answered from the local index.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
@@ -54,8 +54,8 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 /// local index.
 const MAX_WAITING_READS: usize = 1024;
 
-/// If this replica's index has not been up to date for this time, lists and new watches get a
-/// `Warning` header.
+/// If the time since this replica's index was last up to date is longer than this, lists and new
+/// watches get a `Warning` header.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// If this replica has not reached the leader for this time, although the leader renews its Lease,
@@ -63,12 +63,13 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// Without answers of the kube-apiserver, this replica cannot authenticate and authorize new
-/// clients. The leader reports when the kube-apiserver last answered the leader:
+/// clients. This replica knows the time of its own first unanswered request. The leader reports
+/// when the kube-apiserver last answered the leader:
 ///
-/// - The kube-apiserver answered the leader more than this time after this replica's first
-///   unanswered request. Then only this replica is affected, and it becomes unready.
-/// - The kube-apiserver does not answer the leader either. Then it may be unreachable for all
-///   replicas, and this replica stays ready.
+/// - The answer to the leader came more than `UNREADY_WITHOUT_ANSWER` after the unanswered request.
+///   Then only this replica is affected, and it becomes unready.
+/// - Otherwise, the kube-apiserver may be unreachable for all replicas, and this replica stays
+///   ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
@@ -76,8 +77,7 @@ const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 pub struct ClusterContact {
     /// The time of the last answer.
     pub last: Option<Instant>,
-    /// The time of the first unanswered request after the last answer. None if every request was
-    /// answered.
+    /// The time of the first request after the last answer. None if there was no such request.
     pub unanswered_since: Option<Instant>,
 }
 
@@ -95,7 +95,7 @@ struct SharedReplicaStatus {
     up_to_date_at: watch::Sender<Instant>,
     /// The last time at which this replica reached the leader. This is the time of the last answer
     /// to a state query, or the time at which this replica began to follow the leader. While our
-    /// `APIService` is not registered, this is the current time.
+    /// `APIService` is not registered, each attempt to connect sets this to the current time.
     leader_reached_at: watch::Sender<Instant>,
     /// True if our `APIService` is not registered, so that this replica cannot connect to the
     /// leader.
@@ -112,7 +112,7 @@ struct SharedReplicaStatus {
     /// replica sends to followers. It is the last term in which this replica led. The streams of
     /// changes to the followers end when the token is cancelled.
     ///
-    /// None if this replica has not led yet, has lost the Lease without releasing it, or is
+    /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
     /// shutting down.
     served: watch::Sender<Option<(Term, CancellationToken)>>,
 }
@@ -161,8 +161,8 @@ impl ReplicaStatus {
 
     /// Waits until this replica has all changes that the leader had when the read arrived.
     ///
-    /// Also returns if the leader cannot be reached or does not answer in time. Then the caller
-    /// answers the read from the local index as it is.
+    /// Also returns if this replica follows no leader, if the leader cannot be reached, or after a
+    /// time limit. Then the caller answers the read from the local index as it is.
     pub async fn wait_until_current(&self) {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return;
@@ -179,8 +179,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the time since this replica certainly had all operations of the leader. Returns zero
-    /// on the leader.
+    /// Returns the time since this replica last had all operations of the leader, as far as this
+    /// replica knows. Returns zero on the leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(leadership) if leadership.is_valid() => {
@@ -191,8 +191,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns true if this replica's index has not been up to date for more than 15 s. Then no
-    /// replica leads, or this replica does not reach the leader. So the index can lack operations.
+    /// Returns true if this replica's index was last up to date more than 15 s ago, so that it can
+    /// lack operations. For example, no replica leads, or this replica does not reach the leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
@@ -211,8 +211,8 @@ impl ReplicaStatus {
         if silent > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
-        // A leader with a valid Lease answers at least every 2 s, and within 1 s. So if its last
-        // answer is older than 3 s, it is unknown whether any replica leads.
+        // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
+        // within 1 s. If its last answer is older than 3 s, the leader may have stopped leading.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
@@ -246,7 +246,9 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica is ready when it leads or when no replica leads:
+    /// Decides whether this replica is ready although it has not copied the index of a leader.
+    /// Returns false while another replica leads, and before the first read of the Lease. The other
+    /// cases are:
     ///
     /// - This replica leads: it is ready.
     /// - No replica has ever led: it is ready after the search for a server of release 0.1.0.
@@ -314,8 +316,8 @@ impl ReplicaStatus {
     }
 
     /// Ends the streams of changes to all followers, so that the followers look for the next
-    /// leader. If `released` is true, followers may connect again to read the last changes of the
-    /// term.
+    /// leader. `released` is true if this replica has released the Lease. Then followers may
+    /// connect again to read the last changes of the term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -353,8 +355,8 @@ impl LeaderQueries {
             .send_replace(Instant::now());
     }
 
-    /// Waits until `work` is done. Meanwhile, there is no connection to the leader, so no state
-    /// query is sent, and reads are answered from the local index at once.
+    /// Waits until `work` is done, and returns its result. Meanwhile, this replica cannot send
+    /// state queries for reads, so reads are answered from the local index at once.
     pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
@@ -367,8 +369,9 @@ impl LeaderQueries {
         }
     }
 
-    /// Sends the first state query of a connection, and returns the answer. The answer contains the
-    /// leader's oldest and newest resourceVersions, between which the copy can start.
+    /// Sends the first state query of a connection, and returns the answer. The answer contains two
+    /// resourceVersions of the leader: the oldest one, at which a copy of the whole state can
+    /// start, and the newest one, which this replica must reach to be in sync.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -423,8 +426,8 @@ impl LeaderQueries {
                 () = tokio::time::sleep(QUERY_INTERVAL) => {}
             }
             let at = Instant::now();
-            // The leader has answered, but the watch has not delivered its changes. So the watch is
-            // broken.
+            // The watch has not delivered the resourceVersion of a state query's answer in time. So
+            // the watch is broken.
             if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return;
             }
@@ -442,7 +445,7 @@ impl LeaderQueries {
                     }
                     continue;
                 }
-                // An unexpected answer or a refusal shows that the leader is reachable.
+                // The other replica is reachable, so the query does not count as unanswered.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
                 Ok(Err(LinkError::AnotherTerm)) => return,
                 Ok(Err(_)) | Err(_) => unanswered += 1,

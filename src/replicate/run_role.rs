@@ -3,9 +3,11 @@
 //!
 //! The role comes from the election. A server without an election leads from its start to its end.
 //!
-//! The index has one writer. [`ReplicaTask`] lends this writer to the pipeline while this replica
-//! leads, and to the mirror while it follows. The pipeline detects operations, and the mirror
-//! copies the leader.
+//! The index has one writer. [`ReplicaTask`] lends this writer to one of these:
+//!
+//! - the pipeline, which detects operations, while this replica leads
+//! - the mirror, which copies the leader's index, while this replica follows
+//! - the [`Predecessor`], which copies a server of release 0.1.0, while no replica has led yet
 
 use super::{Leader, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
@@ -14,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// A leader that stops releases the Lease, and waits for at most this time. If the release fails,
-/// another replica can lead only when the Lease has expired.
+/// A leader that stops releases the Lease, and waits for the release for at most this time. If the
+/// release fails, another replica can lead only when the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks of a leader that detect operations and write them to the index. The tasks are started
@@ -25,15 +27,15 @@ pub trait Pipeline: Send {
     /// be dropped at any time.
     ///
     /// Each task must run until the end of the term. If a task ends earlier, the future completes
-    /// with its name.
+    /// with the name of this task. If the leadership is lost, the future completes with None.
     fn run<'a>(
         &'a mut self,
         writer: &'a mut Writer,
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>>;
 
-    /// Stops all tasks of the term. If `in_order` is true, requests that were already sent to the
-    /// kube-apiserver may finish.
+    /// Stops all tasks of the term. If `in_order` is true, tasks that write to the cluster may
+    /// finish their current writes.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
@@ -111,7 +113,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         }
     }
 
-    /// Copies the index of `leader` until the role of this replica changes.
+    /// Copies the index of `leader` until the role of this replica changes. If `leader` releases
+    /// the Lease, the copying continues, because `leader` still serves its last changes.
     async fn follow(&mut self, leader: &Leader) {
         let Some(mirror) = &mut self.mirror else {
             return self.wait_for_new_role().await;

@@ -12,17 +12,18 @@ use tokio::time::Instant;
 /// The time between a failed request and the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The time for which an answer 403 is retried. A kube-apiserver that has just started answers
-/// every client with 403, until it has read the RBAC objects.
+/// The time for which a list is retried if the answer is 403. A kube-apiserver that has just
+/// started answers clients with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// The field selectors of the two lists, in this order. Operations in flight come first, so that
-/// they are restored even if there are too many completed operations. If an operation ends between
-/// the two lists, its custom resource is in both lists. Then the completed custom resource is used.
+/// they are restored even if there are more than [`MAX_RESTORED`] completed operations. If an
+/// operation ends between the two lists, its custom resource is in both lists. Then the completed
+/// custom resource is used.
 const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Completed"];
 
-/// A kube-apiserver before Kubernetes 1.31 refuses the selectors by phase. Then one list without a
-/// selector returns all custom resources.
+/// The empty selector of a single list of all custom resources. It is used if the kube-apiserver
+/// refuses the selectors by phase. Kubernetes before 1.31 refuses them.
 const NO_SELECTOR: &[&str] = &[""];
 
 /// Reads all custom resources and adds their operations to `state`.
@@ -79,7 +80,8 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// The time of the first 403 since the last other answer. None if the last answer was no 403.
+    /// The time of the first of several consecutive answers 403. None if the last answer was not
+    /// 403.
     refused_since: Option<Instant>,
 }
 

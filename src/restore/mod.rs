@@ -2,13 +2,16 @@
 //! result is the [`InitialState`] of the tracker. The tracker turns detections into operations.
 //!
 //! The operations come from the replica's own index (the operations in memory). In persistence
-//! mode, they also come from the custom resources. The namespaces are read, too, because operations
-//! of a deleted namespace must not be restored.
+//! mode, they also come from the custom resources.
 //!
-//! The limits are 1 minute for the namespaces and 1 minute for the custom resources. So reading
-//! ends after at most 2 minutes, even if the kube-apiserver does not answer. At most one page of
-//! custom resources is in memory at a time. Nothing is written, so the reading can be cancelled at
-//! any time.
+//! In persistence mode, and if completed operations are retained, the namespaces are read, too. The
+//! tracker does not restore completed operations and custom resources of a deleted namespace.
+//!
+//! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
+//! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all lists end
+//! after at most 2 minutes, even if the kube-apiserver does not answer. At most one page of custom
+//! resources is in memory at a time. This module writes nothing, so the caller can cancel the
+//! reading at any time.
 
 mod list_custom_resources_and_namespaces;
 #[cfg(test)]
@@ -24,17 +27,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that exist when the new leader reads them, with their creation times. The value
-/// is None if the creation time is unknown.
+/// The namespaces that exist when the new leader reads them, with their creation times. If the
+/// leader could not read the namespaces, or did not read them: the namespaces of the operations in
+/// its index, without creation times.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
-/// because the new leader waits before it detects operations.
+/// because the new leader does not detect operations before this read has ended.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time limit for reading the custom resources. In persistence mode, it is also the limit for
-/// reading the namespaces. The new leader waits for both reads. If the kube-apiserver does not
-/// answer, the wait delays nothing, because the leader cannot read the rule sets either.
+/// reading the namespaces. The new leader does not detect operations before both reads have ended.
+/// The limit can be long: while the kube-apiserver does not answer, the leader cannot read the rule
+/// sets either, so it cannot detect operations.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The number of index entries that are decoded before other tasks run. Decoding 256 entries takes
@@ -46,9 +51,9 @@ const BATCH: usize = 256;
 pub struct TakeoverSources {
     /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// The entries of completed operations that were deleted from the index recently. Only their
-    /// start times are used, so that a new operation that starts in the same second gets another
-    /// name.
+    /// The entries that were deleted from the index recently. Of the completed operations among
+    /// them, the tracker remembers the start and the end. If the same operation starts again in the
+    /// same second, the new operation gets another name.
     pub deleted: Vec<Arc<IndexEntry>>,
     /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,
@@ -58,9 +63,9 @@ pub struct TakeoverSources {
     pub cluster_namespace: Arc<str>,
 }
 
-/// Reads the initial state of the tracker, and the namespaces that exist now. If custom resources
-/// cannot be read, the initial state lacks their operations. Then the leader detects these
-/// operations again.
+/// Returns the initial state of the tracker, and the namespaces that exist now. If custom resources
+/// cannot be read, the initial state lacks their operations. Then the leader detects those that are
+/// still in flight again.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,
@@ -118,8 +123,8 @@ pub async fn initial_state(
             .into_iter()
             .map(|(name, created)| (name, Some(created)))
             .collect(),
-        // The namespaces could not be read. So return the namespaces of the operations in the
-        // index, with unknown creation times.
+        // The namespaces were not read. So this function returns the namespaces of the operations
+        // in the index, with unknown creation times.
         None => sources
             .listed
             .iter()

@@ -12,13 +12,14 @@ use std::time::Duration;
 /// Maximum length of a condition's message in characters (metav1.Condition allows 32,768).
 const MAX_MESSAGE: usize = 1_024;
 
-/// Condition of a rule set with fields that this server does not know.
+/// Type of the condition that a rule set has if it contains fields that this server does not know.
 const UNKNOWN_FIELDS: &str = "UnknownFields";
 
-/// Condition of all rule sets if the installed CRD lacks fields of this server.
+/// Type of the condition that all rule sets have if the installed CRD lacks fields that this server
+/// knows.
 const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 
-/// Reason and message of `Ready` while a feed throttles the rule set.
+/// Reason and message of `Ready` while a feed (a watch of the target) throttles the rule set.
 const THROTTLED: (&str, &str) = (
     "Throttled",
     "The rules exhausted their budget of evaluation steps on ten objects in a row. Until one \
@@ -41,7 +42,7 @@ pub(super) struct RuleSetHealth<'a> {
     /// The reason why the server refuses to watch the target.
     pub(super) refused: Option<&'a str>,
     pub(super) resolution: Option<&'a Resolution>,
-    /// The reason why the last look-up of the target had no unambiguous result.
+    /// The reason why the last look-up of the target failed. `None` if it succeeded.
     pub(super) unknown: Option<&'a str>,
     /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
@@ -55,7 +56,7 @@ pub(super) struct RuleSetHealth<'a> {
 /// The state of the feeds of a rule set, which are the watches of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchState {
-    /// A feed is not up to date yet.
+    /// No feed fails, but at least one feed is not up to date yet.
     Pending,
     /// All feeds are up to date.
     Active,
@@ -63,9 +64,11 @@ pub(super) enum WatchState {
     Failed(String),
 }
 
-/// Computes the status. `written` is the status in the API server. `lastEvaluationTime` changes
-/// only once in each `requeue`, or together with another change. So evaluations alone cause few
-/// writes.
+/// Computes the status. `written` is the status that the rule set has in the cluster.
+///
+/// `lastEvaluationTime` changes only together with another change of the status, or if the last
+/// evaluation is at least `requeue` later than the old `lastEvaluationTime`. So evaluations alone
+/// cause few writes.
 pub(super) fn compute(
     health: &RuleSetHealth<'_>,
     written: &OperationRuleSetStatus,
@@ -158,8 +161,10 @@ pub(super) fn compute(
     status
 }
 
-/// Returns the message of `EvaluationFailed`, if a rule has failed recently or a detection is
-/// unknown. Also returns whether a detection is unknown.
+/// Returns the message of `EvaluationFailed`, and true if a detection is unknown. A detection is
+/// unknown if a rule fails on an object, so that the server does not know whether an operation is
+/// in flight there. Returns `None` if no detection is unknown, and no rule has failed in the last
+/// two `requeue` intervals.
 fn evaluation_failure(
     rule_set: &RuleSet,
     written: &OperationRuleSetStatus,
@@ -182,8 +187,8 @@ fn evaluation_failure(
         .conditions
         .iter()
         .any(|old| old.type_ == "Ready" && old.reason == EVALUATION_FAILED);
-    // The number of objects in the message can change with every object. One write in each requeue
-    // interval is enough.
+    // The number of objects in the message can change with each evaluated object. The old message
+    // stays until the requeue interval has passed, so that there are few writes.
     if let Some(before) = before
         && names_no_subject(&before.message)
         && was_unknown == (objects > 0)
@@ -213,7 +218,8 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
 }
 
 /// Returns true if a message of `EvaluationFailed` names no object. Release 0.1.0 wrote messages of
-/// the form `<field> on <object>: <text that may quote a value>`. Such a message must be replaced.
+/// the form `<field> on <object>: <text that may quote a value>`. Such a message must be replaced,
+/// because users without access to the object can read it in the status.
 fn names_no_subject(message: &str) -> bool {
     !message
         .split(": ")
@@ -248,7 +254,8 @@ fn invalid_target(health: &RuleSetHealth<'_>) -> Option<(&'static str, String)> 
     }
 }
 
-/// Rounds a time to the precision of the API, so that the time is equal when it is read back.
+/// Rounds a time to whole seconds, the precision of the API. So the time in the status is still
+/// equal after the status was written and read again.
 fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
@@ -261,8 +268,8 @@ struct Conditions<'a> {
 }
 
 impl Conditions<'_> {
-    /// Adds the conditions about fields that the server, or the installed CRD, does not know. They
-    /// do not change `Ready`: the other fields are evaluated as usual.
+    /// Adds the conditions about fields that the server, or the installed CRD, does not know. These
+    /// conditions do not change `Ready`, because the other fields are evaluated as usual.
     fn add_fields(&mut self) {
         let unknown = self.health.unknown_fields;
         if !unknown.is_empty() {
@@ -284,7 +291,7 @@ impl Conditions<'_> {
                 );
                 self.add(OUTDATED_DEFINITION, "True", OUTDATED_DEFINITION, &message);
             }
-            // Until the definition has been read after a start, the condition stays as it was.
+            // After a start, the condition stays as it was until the installed CRD has been read.
             None => {
                 let conditions = &self.written.conditions;
                 let before = conditions

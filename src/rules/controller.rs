@@ -26,16 +26,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// target list all objects again, and each changed status is written to the cluster.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// When a feed reports that it is up to date, the new state of the rule sets is published after
-/// this delay. The reports of other feeds that arrive in the meantime are published together with
-/// it. All other changes are published at once, because lists of operations may be incomplete from
-/// now on.
+/// When a feed reports that it is up to date, the controller sends a new [`Report`] after this
+/// delay. So this report also contains what other feeds report during the delay. After other
+/// changes, the controller sends the report at once, because lists of operations may be incomplete
+/// from now on.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),
 /// where feeds record evaluations and failures. Feeds do not send messages about failed
-/// evaluations. So the status shows a failure only after this time, or after the requeue interval
-/// if that is shorter.
+/// evaluations. So the status shows a failure with a delay of up to this interval. If the requeue
+/// interval is shorter, the requeue interval is used instead.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets, in the cluster or in a folder.
@@ -58,7 +58,8 @@ pub enum RuleSetEvent {
         fields: Vec<String>,
     },
     /// The fields of this release that the installed CRD does not have, such as
-    /// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets.
+    /// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets. Empty if
+    /// the CRD has all fields.
     OutdatedDefinition(Vec<String>),
     /// The list is complete. Rule sets that are missing in the list were deleted.
     Synced,
@@ -76,8 +77,8 @@ pub struct Inputs {
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// `None` until every feed of the first rule sets has reported that it is up to date, or why it
-    /// is not. After that, the rule sets whose target has no rule book.
+    /// The rule sets whose target has no rule book. `None` until every feed of the rule sets that
+    /// were read at the start has reported that it is up to date, or why it is not.
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
@@ -116,7 +117,9 @@ enum StartPhase {
 }
 
 impl Controller {
-    /// Creates a controller that repeats failed look-ups of targets every `requeue`.
+    /// Creates a controller. After each `requeue`, it looks up the targets again that are not
+    /// served, whose last look-up failed, or whose feeds fail. If `allow_secrets` is true, rule
+    /// sets may watch secrets.
     pub fn new(resolve: Arc<dyn Resolve>, requeue: Duration, allow_secrets: bool) -> Self {
         Self {
             registry: Registry::new(allow_secrets, requeue),
@@ -178,9 +181,9 @@ impl Controller {
             }
             let unread = Arc::new(self.registry.unread_rule_sets());
             send_change(&outputs.unread_rule_sets, unread);
-            // The tracker must have received all published rule books before it receives this
-            // value. The tracker receives each rule book before the feeds of this rule book start.
-            // So when all feeds have reported, the tracker has received all rule books.
+            // The tracker must have received all published rule books before `caught_up` is sent.
+            // The tracker receives each rule book before the feeds of this rule book start. So when
+            // all feeds have reported, the tracker has received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
                 let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
                 send_change(&outputs.caught_up, Some(rule_sets_without_book));
@@ -307,14 +310,16 @@ impl Controller {
     }
 }
 
-/// Compiles a rule set on a thread for blocking work, because a hostile rule set can take seconds.
+/// Compiles a rule set on a thread for blocking work, because compiling a hostile rule set can take
+/// seconds.
 async fn compile_in_background(object: &OperationRuleSet) -> Result<RuleSet, Vec<RuleSetError>> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let spec = object.spec.clone();
     tokio::task::spawn_blocking(move || compile(&name, &spec))
         .await
         .unwrap_or_else(|error| {
-            // The task is cancelled only when the process ends.
+            // An error that is no panic means that the task was cancelled. This happens only when
+            // the process ends, so it is not logged.
             if error.is_panic() {
                 tracing::error!(%error, "a rule set could not be compiled");
             }

@@ -1,8 +1,8 @@
 //! The controller of rule sets. It reads OperationRuleSets, and looks up their targets (the watched
-//! resources) in discovery. It publishes one [`RuleBook`](ifo_engine::rules::RuleBook) for each
-//! target, with all compiled rule sets of this target. The feeds (the watches of the targets)
-//! report to the controller whether they are up to date. The controller writes the status of each
-//! rule set.
+//! resources) in discovery. For each served target, the controller publishes one
+//! [`RuleBook`](ifo_engine::rules::RuleBook) with the compiled rule sets of this target. The feeds
+//! (the watches of the targets) report to the controller whether they are up to date. The
+//! controller writes the status of each rule set.
 
 mod compute_status;
 mod controller;

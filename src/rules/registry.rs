@@ -1,6 +1,6 @@
-//! The state of all rule sets and of their targets, which are the resources that they watch. The
-//! registry decides which rule books are published and which statuses are written. It has no I/O
-//! and no clock.
+//! The state of all rule sets and of their targets (the resources that rule sets watch). The
+//! registry decides which rule books are published and which statuses are written. The registry has
+//! no I/O and no clock.
 
 use super::StatusWrite;
 use super::compute_status::{self, RuleSetHealth, WatchState};
@@ -42,7 +42,7 @@ pub struct Publication {
 pub(super) enum LookupRequest {
     /// Targets that were never looked up.
     New,
-    /// Targets without an unambiguous result, targets that are not served, and targets whose feeds
+    /// Targets whose last look-up failed, targets that are not served, and targets whose feeds
     /// fail.
     Doubtful,
     /// All targets.
@@ -80,7 +80,7 @@ struct RegisteredRuleSet {
     rules: Option<Arc<RuleSet>>,
     /// The reason why the server refuses to watch the target.
     refused: Option<String>,
-    /// The status in the API server.
+    /// The status that the rule set has in the cluster.
     held: HeldStatus,
 }
 
@@ -118,7 +118,8 @@ impl Registry {
         known.held.observe(version, object.status.as_ref())
     }
 
-    /// Records a rule set that was created or changed. `compiled` contains its rules.
+    /// Records a rule set that was created or changed. `compiled` is the result of compiling its
+    /// rules.
     pub(super) fn apply(
         &mut self,
         object: OperationRuleSet,
@@ -154,7 +155,8 @@ impl Registry {
             facts: Arc::new(Facts::new(&name, &object.spec)),
             uid,
             generation,
-            // An error in a new version of the spec must not end the operations in flight.
+            // An error in a new version of the spec must not end the operations in flight. So the
+            // last valid rules stay in use.
             rules: compiled.as_ref().ok().cloned().or(last),
             compiled,
             refused: refused(&target, self.allow_secrets),
@@ -168,8 +170,8 @@ impl Registry {
         self.mark_stale(&target);
     }
 
-    /// Records an object that cannot be decoded as a rule set. It has no rules, but appears in
-    /// reports.
+    /// Records an object that cannot be decoded as a rule set. The object has no rules, but appears
+    /// in reports.
     pub(super) fn unreadable(&mut self, name: String) {
         self.remove(&name);
         self.unreadable.insert(name);
@@ -262,8 +264,11 @@ impl Registry {
             .all(|(gvr, target)| target.caught_up(gvr))
     }
 
-    /// Returns the rule sets without a rule book, because their target is not served or has not
-    /// been looked up, or because they do not compile.
+    /// Returns the rule sets without a rule book. Possible causes are:
+    ///
+    /// - The target is not served, or no look-up of the target has succeeded yet.
+    /// - The rule book has not been published yet.
+    /// - The rule set does not compile.
     pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
@@ -319,14 +324,15 @@ impl Registry {
         }
     }
 
-    /// Returns the statuses that differ from those in the API server.
+    /// Returns the statuses that differ from those in the cluster.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
             let resolution = target.and_then(TrackedTarget::resolution);
             if resolution.is_none() && known.has_current_status() {
-                continue; // After a restart, the old status stays until the target has been looked up.
+                // After a restart, the old status stays until the target has been looked up.
+                continue;
             }
             let health = RuleSetHealth {
                 generation: known.generation,
@@ -402,8 +408,8 @@ impl RegisteredRuleSet {
         match target.watch_state(name) {
             WatchState::Pending => RuleSetState::Idle(IdleReason::NotSynced),
             WatchState::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
-            // Until the new feeds report, `watch` returns the state of the previous feeds, which
-            // the status shows. But the rule set may already miss operations.
+            // Until the new feeds report, `watch_state` returns the state of the previous feeds for
+            // the status. But the rule set may already miss operations, so the report must say so.
             WatchState::Active if target.is_unread(name) => {
                 RuleSetState::Idle(IdleReason::NotSynced)
             }

@@ -67,14 +67,14 @@ impl Facts {
 pub(super) enum RuleSetState {
     /// The cluster does not serve the API group of the target, so no operations can be missing.
     NotInstalled,
-    /// The rule set detects no operations, for this reason.
+    /// The rule set may miss all its operations, for this reason.
     Idle(IdleReason),
     /// The target is being watched. If a rule fails on an object, it is unknown whether an
-    /// operation is in flight. The activity of the rule set contains these objects.
+    /// operation is in flight on this object. The activity of the rule set counts these objects.
     Watching(Arc<RuleSet>),
 }
 
-/// The reason why a rule set detects no operations.
+/// The reason why a rule set may miss all its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleReason {
     /// The object is not a valid rule set.
@@ -148,7 +148,7 @@ impl RuleSetState {
     }
 }
 
-/// Finds the rule sets that may miss operations in the newest report.
+/// Finds, in the newest report, the rule sets that may miss operations.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     newest: watch::Receiver<Arc<Report>>,
@@ -206,7 +206,7 @@ impl Completeness for Reporter {
 }
 
 impl Reported {
-    /// Returns the description of the rule set in the warning. Returns `None` if no operations on
+    /// Returns the description of the rule set for the warning. Returns `None` if no operations on
     /// `wanted` objects can be missing.
     fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
         let (reason, operations) = match &self.state {
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Returns true if a list of `namespace` may miss operations of a rule set.
+    /// Returns true if a list of the operations in `namespace` may miss operations of `rule_set`.
     fn affects(rule_set: Reported, namespace: &str) -> bool {
         let report = Report {
             read: true,

@@ -1,17 +1,17 @@
-//! A cache of the status that a rule set has in the cluster. Watch events and the answers to our
-//! own writes can arrive in any order. This module keeps the newest status, and finds out whether
-//! another client has edited it.
+//! A cache of the status that a rule set has in the cluster. Watch events, and the answers to the
+//! controller's own writes, can arrive in any order. This module keeps the newest status, and finds
+//! out whether another client has edited this status.
 
 use ifo_api::ruleset::OperationRuleSetStatus;
 
-/// The newest known status of a rule set in the cluster. It comes from a watch event or from the
-/// answer to our own write.
+/// The newest known status of a rule set in the cluster. It comes from a watch event, or from the
+/// answer to the controller's own write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldStatus {
     /// The resourceVersion. Rule sets from files have none.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
-    /// True if another client has edited the status since our last write.
+    /// True if another client has edited the status since the controller's last write.
     pub(super) edited: bool,
 }
 
@@ -33,7 +33,8 @@ impl HeldStatus {
         true
     }
 
-    /// Records the status that our own write has set, and its version.
+    /// Records the status that the controller itself has written. `version` is the resourceVersion
+    /// of the rule set after this write.
     pub(super) fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
         if version.is_some() && version != self.version {
             let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));

@@ -53,7 +53,8 @@ pub enum StatusAnswer {
 
 /// Writes statuses to the cluster, or to the store of the demo.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Writes a status if the rule set still has the UID and the version in `write`.
+    /// Writes a status. In a cluster, writes only if the rule set still has the UID and the
+    /// resourceVersion in `write`.
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer>;
 }
 
@@ -76,8 +77,8 @@ struct FailedWrite {
     at: Instant,
     /// The delay after that attempt.
     next: Duration,
-    /// If the write failed because of a conflict, the resourceVersion in this write. A write for
-    /// another resourceVersion may start at once.
+    /// The resourceVersion in the failed write, if the write failed because of a conflict and the
+    /// write before it did not fail. A write for another resourceVersion may start at once.
     conflict: Option<String>,
 }
 
@@ -93,9 +94,12 @@ impl StatusWrites {
         }
     }
 
-    /// Replaces all waiting writes. A write is not kept if another write of the same rule set is in
-    /// flight, or if its delay is not over. The caller must pass such a write again when the other
-    /// write has ended, or at the returned time.
+    /// Replaces all waiting writes. A write in `writes` is ignored in two cases:
+    ///
+    /// - Another write of the same rule set is in flight. The caller must pass the ignored write
+    ///   again when the other write has ended.
+    /// - The delay after a failed write or after a repair is not over. The caller must pass the
+    ///   ignored write again at the returned time.
     pub(super) fn replace_waiting(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();

@@ -1,5 +1,5 @@
-//! Looks up targets, which are the resources that rule sets watch, in discovery. Only a few
-//! look-ups run at the same time, and only one for each target.
+//! Looks up targets (the resources that rule sets watch) in discovery. Only a few look-ups run at
+//! the same time, and only one for each target.
 
 use crate::observe::Resolve;
 use futures::future::BoxFuture;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// Whether the target is served, according to discovery. None before the first look-up.
-    /// [`Resolution::Unknown`] if all look-ups so far have failed. After that, a failed look-up
-    /// does not change this field.
+    /// The result of the last successful look-up: whether the target is served, according to
+    /// discovery. [`Resolution::Unknown`] if all look-ups so far have failed. None before the end
+    /// of the first look-up.
     resolution: Option<Resolution>,
     /// The reason why the last look-up failed. None if it succeeded.
     look_up_failure: Option<String>,
@@ -25,8 +25,8 @@ pub(super) struct TrackedTarget {
     /// The last report of each feed for the published rule book. `None` means that the feed is up
     /// to date.
     feeds: HashMap<Source, Option<String>>,
-    /// The previous state of the rule sets that the last publication did not change. If one rule
-    /// set changes, a new rule book is published, and new feeds start for all rule sets of the
+    /// The previous watch state of each rule set that the last publication did not change. If one
+    /// rule set changes, a new rule book is published, and new feeds start for all rule sets of the
     /// target. Until the new feeds report, the statuses of the unchanged rule sets are computed
     /// from this map.
     carried: HashMap<Arc<str>, WatchState>,
@@ -113,7 +113,7 @@ impl TrackedTarget {
                 (book, false)
             }
             Some(Resolution::NotServed { .. }) => (None, true),
-            // The published rule book stays until discovery has an unambiguous result.
+            // The published rule book stays until a look-up of the target succeeds.
             Some(Resolution::Unknown { .. }) | None => return None,
         };
         if book.is_none() && self.published.is_none() {
@@ -144,7 +144,7 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns the new value of `carried`.
+    /// Returns the new value of `carried`. `next` is the rule book that is published next.
     fn carry_over(
         &self,
         next: Option<&RuleBook>,
@@ -173,7 +173,8 @@ impl TrackedTarget {
         self.published.is_some()
     }
 
-    /// Returns true if the first rule book of this target has not been published yet.
+    /// Returns true if no rule book of this target is published, but the next publication may
+    /// publish one.
     pub(super) fn awaits_book(&self) -> bool {
         self.stale && self.published.is_none()
     }
@@ -224,7 +225,7 @@ impl TrackedTarget {
     }
 
     /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
-    /// `None` if the target is not known to be served.
+    /// `None` if discovery has not shown that the target is served.
     pub(super) fn kind(&self) -> Option<(Arc<str>, bool)> {
         match &self.resolution {
             Some(Resolution::Served { kind, namespaced }) => {

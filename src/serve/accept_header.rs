@@ -34,10 +34,11 @@ pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
 }
 
 /// Largest number of clauses that are parsed. Further clauses are ignored, because the time of an
-/// insertion sort grows with the square of their number. Browsers send fewer than ten clauses.
+/// insertion sort grows with the square of the number of clauses. Browsers send fewer than ten
+/// clauses.
 pub const MAX_CLAUSES: usize = 64;
 
-/// One clause of an `Accept` header. If a parameter is absent, its field is empty.
+/// One clause of an `Accept` header. The text field of an absent parameter is empty.
 #[derive(Clone, Debug)]
 pub struct AcceptClause<'a> {
     media_type: &'a str,
@@ -72,7 +73,7 @@ impl Default for AcceptClause<'_> {
 }
 
 impl<'a> AcceptClause<'a> {
-    /// Parses a clause. Returns None if the clause has no media type.
+    /// Parses a clause. Returns None if the clause has no valid media type.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media_type = parts.next().unwrap_or_default();

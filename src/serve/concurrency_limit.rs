@@ -80,7 +80,7 @@ pub struct RequestSlot {
 }
 
 impl ConcurrencyLimit {
-    /// Creates a limit of `total` slots. Each name can use `slots_per_name` of these slots.
+    /// Creates a limit of `total` slots. Each name can use at most `slots_per_name` of these slots.
     pub fn new(total: usize, slots_per_name: usize) -> Self {
         Self {
             total: Arc::new(Semaphore::new(total.min(Semaphore::MAX_PERMITS))),

@@ -29,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Largest number of evicted connections whose sockets are still open. The socket is closed as soon
-/// as the task of its connection runs, so clients cannot delay this. If this limit is reached, the
-/// server accepts the next connection after one of these sockets is closed.
+/// Largest number of evicted connections whose sockets are still open. The task of an evicted
+/// connection closes the socket as soon as the task runs. Clients cannot delay this. If the limit
+/// is reached, the server accepts the next connection after one of these sockets is closed.
 const MAX_CLOSING: usize = 64;
 
 /// All open connections.
@@ -97,7 +97,8 @@ impl Connections {
             connection: Arc::clone(&connection),
         };
         let result = registry.find_slot(self.slots, &entry.record());
-        // The result is never `Full`, because a newcomer can be evicted if no slot is free.
+        // The result is never `Full`. At least one slot is reserved for newcomers. So if no slot is
+        // free, there is another newcomer, which can be evicted.
         if let AdmissionResult::After(evicted) = result {
             registry.evict(evicted);
         }
@@ -108,9 +109,9 @@ impl Connections {
         }
     }
 
-    /// Asks clients to reconnect, so that they reach another replica. Newcomers, which include the
-    /// connections of probes, are not affected. Each other connection accepts no further requests.
-    /// The connection ends when its open requests end, or after ten seconds. The server still
+    /// Asks clients to reconnect, so that they reach another replica. Newcomers, such as the
+    /// connections of probes, are not affected. All other connections accept no further requests.
+    /// Such a connection ends when its open requests end, or after ten seconds. The server still
     /// accepts new connections.
     pub fn turn_away(&self) {
         let registry = self.registry();
@@ -210,7 +211,7 @@ impl ClientConnection {
     }
 
     /// Returns true if the connection is still a newcomer: it has had no requests, or only requests
-    /// for health.
+    /// for health. Also returns true if the connection was evicted.
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
@@ -221,7 +222,7 @@ impl ClientConnection {
     /// current class. Otherwise, the connection keeps its class.
     fn admit(&self, class: ConnectionClass) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
-        // An evicted connection is absent. Its task is about to close it.
+        // An evicted connection is absent from `open`. Its task is about to close the socket.
         let Some(entry) = registry.open.get(&self.number) else {
             return Err(ConnectionRefused);
         };

@@ -1,6 +1,7 @@
 //! Negotiates the form and the syntax of an answer with the client. Input: the headers `Accept` and
 //! `User-Agent`, and the options `pretty` and `includeObject`. Output: the form of the objects
-//! (whole, metadata or table) and the syntax of the answer (JSON or YAML), or a 406.
+//! (whole, metadata or table) and the syntax of the answer (JSON or YAML), or an error (400 or
+//! 406).
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -44,7 +45,7 @@ pub enum ObjectForm {
     },
 }
 
-/// The object in each row of a table, which the option `includeObject` selects.
+/// The object in each row of a table. The client selects it with the option `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Include {
     /// The metadata of the object.
@@ -75,11 +76,11 @@ pub struct WantedForm {
     pub syntax: Syntax,
 }
 
-/// The clause of the `Accept` header that determines the answer.
+/// The clause (comma-separated part) of the `Accept` header that determines the answer.
 ///
-/// The clause is chosen first, and its form is checked later with [`ChosenClause::form`]. Between
-/// these two steps, a handler reports invalid options and missing objects. The kube-apiserver
-/// reports these errors in the same order.
+/// A handler chooses the clause first. Later, [`ChosenClause::form`] checks if the answer can have
+/// the form that the clause requests. Between these two steps, the handler reports invalid options
+/// and missing objects. The kube-apiserver reports these errors in the same order.
 #[derive(Debug)]
 pub struct ChosenClause<'a> {
     headers: &'a HeaderMap,
@@ -107,7 +108,8 @@ impl<'a> ChosenClause<'a> {
     }
 }
 
-/// Chooses a clause and checks its form.
+/// Performs both steps of [`ChosenClause`]. Returns the form and the syntax of the answer, or an
+/// error.
 #[cfg(any(fuzzing, test))]
 pub fn negotiate(
     headers: &HeaderMap,
@@ -210,8 +212,9 @@ fn include(query: &Query) -> Result<Include, ErrorStatus> {
     }
 }
 
-/// Returns true if the client gets indented JSON: the clause or the option `pretty` requests it, or
-/// the client is a browser, curl or Wget.
+/// Returns true if the client gets indented JSON. The clause or the option `pretty` can request
+/// indented JSON. If the option `pretty` is absent or empty, browsers, curl and Wget also get
+/// indented JSON.
 fn is_pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> bool {
     clause.pretty
         || match query.text("pretty") {
@@ -223,8 +226,8 @@ fn is_pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> b
                         .iter()
                         .any(|prefix| agent.starts_with(prefix))
                 }),
-            // For other boolean options, every value is true but `0` and `false`. For `pretty`,
-            // only the values that Go's `strconv.ParseBool` parses as true are true.
+            // The option `pretty` is true for the values that Go's `strconv.ParseBool` parses as
+            // true. Other boolean options are true for all values except `0` and `false`.
             given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         }
 }

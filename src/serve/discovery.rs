@@ -2,7 +2,8 @@
 //! `/apis`, `/apis/GROUP` and `/apis/GROUP/VERSION`.
 //!
 //! The answers are computed once, at the start, so discovery works before any operation is known.
-//! If the discovery of an aggregated API fails, no namespace in the cluster can be deleted.
+//! This is important: while the discovery of an aggregated API fails, Kubernetes cannot delete any
+//! namespace in the cluster.
 
 use super::accept_header::{AcceptClause, clauses};
 use super::content_negotiation::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
@@ -178,8 +179,9 @@ struct Root {
 }
 
 impl Root {
-    /// Returns the answer that the client prefers. Unknown parameters of a media type, such as
-    /// `profile`, are ignored, as in the kube-apiserver.
+    /// Returns the answer that the client prefers. None if this server has no answer for any
+    /// clause of `Accept`. Unknown parameters of a media type, such as `profile`, are ignored, as
+    /// in the kube-apiserver.
     fn answer(&self, query: &Query, request: &HeaderMap) -> Option<Response> {
         let (clause, document) = clauses(request)
             .into_iter()

@@ -1,7 +1,7 @@
 //! Writes objects, lists and watch events in the form that the client requested: whole objects,
 //! `PartialObjectMetadata` or a `Table`. Input: entries of the index. An entry is one object at one
-//! version: its JSON, and some decoded values. Output: the JSON of the answer. The JSON of the
-//! entries is not decoded again.
+//! version: its JSON, and some decoded values. Output: the JSON of the answer. The JSON of an entry
+//! is copied and not decoded again, except for some columns of tables.
 
 use super::content_negotiation::{Include, ObjectForm};
 use super::resource_definitions::Resource;
@@ -10,8 +10,8 @@ use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;
 use std::io::Write as _;
 
-/// An object and the resourceVersion that the client gets for the object. For a deleted object, it
-/// is the version of the deletion.
+/// An object and the resourceVersion that the client gets for the object. For a deleted object,
+/// this resourceVersion is the version of the deletion.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionedEntry<'a> {
     /// The object.

@@ -1,6 +1,6 @@
-//! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`). The
-//! message, the reason, the details and the order of the keys are the same as in the
-//! kube-apiserver's answers, because clients depend on them.
+//! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`). If
+//! the kube-apiserver has the same error, the message, the reason, the details and the order of the
+//! keys are the same as in its answer, because clients depend on them.
 
 mod body;
 
@@ -16,8 +16,8 @@ use http::{HeaderValue, StatusCode, header};
 /// a message that contains the longest possible name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Largest length in bytes of a name, a group or a kind in the details. Longer text is cut off. The
-/// limit is twice the length that Kubernetes allows.
+/// Largest length in bytes of a name, a group, a kind or the message of a cause in the details.
+/// Longer text is cut off. The limit is about twice the length that Kubernetes allows for names.
 const MAX_DETAIL: usize = 512;
 
 /// An error answer. An answer has at most 5 KB, or 20 KB if JSON escapes every character. The
@@ -42,7 +42,7 @@ struct ErrorParts {
 pub struct OptionProblem(StatusCause);
 
 impl OptionProblem {
-    /// Reports that the option `field` cannot be combined with the other options.
+    /// Creates the error: the option `field` is not allowed in this request. `why` is the reason.
     pub fn forbidden(field: &'static str, why: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueForbidden",
@@ -51,7 +51,8 @@ impl OptionProblem {
         })
     }
 
-    /// Reports that the option `field` does not support `value`.
+    /// Creates the error: the option `field` does not support `value`. `supported` is the list of
+    /// the supported values.
     pub fn unsupported(field: &'static str, value: &str, supported: &str) -> Self {
         Self(StatusCause {
             reason: "FieldValueNotSupported",
@@ -74,8 +75,8 @@ fn qualified(plural: &str, group: &str) -> String {
 }
 
 /// Returns the reason in the `Status` (`metav1.StatusReason`) for an HTTP status code. The reason
-/// is empty if Kubernetes has no reason for the code. For 410 and for 504, Kubernetes has several
-/// reasons, but this server uses only one reason for each code.
+/// is empty for a 421, because Kubernetes has no reason for this code. For a 410, Kubernetes has
+/// the reasons `Gone` and `Expired`. This server uses only `Expired`.
 fn reason(code: StatusCode) -> &'static str {
     match code {
         StatusCode::BAD_REQUEST => "BadRequest",

@@ -1,8 +1,8 @@
 //! The fuzz targets of the HTTP API. Each function gets bytes that a client could send, and panics
 //! if the server violates one of its guarantees.
 //!
-//! This code is compiled only for the fuzz targets in `fuzz/`, and for the tests, which run each
-//! target with the inputs in its corpus. It is never part of a server.
+//! This code is compiled only for the fuzz targets in `fuzz/` and for tests. The tests run each
+//! target with its corpus, which is a folder of stored inputs. A server does not contain this code.
 
 mod answers;
 mod requests;
@@ -16,7 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
 /// Largest length of an input in bytes. Longer inputs slow the fuzzer down and find no new cases.
-/// The option `-max_len` of the fuzzer has the same value.
+/// The script `.ci/fuzz` passes the same value to the fuzzer with the option `-max_len`.
 pub const LONGEST: usize = 2048;
 
 /// Returns the input as text. Returns None if the input is not valid UTF-8 or too long.
@@ -83,7 +83,7 @@ pub fn query(input: &[u8]) {
     }
 }
 
-/// Checks content negotiation. Each line of the input is an `Accept` header.
+/// Checks content negotiation. Each line of the input is the value of an `Accept` header.
 pub fn accept(input: &[u8]) {
     if input.len() > LONGEST {
         return;

@@ -12,9 +12,10 @@ use crate::index::Rv;
 use axum::response::Response;
 use http::HeaderMap;
 
-/// Answers a get. If the option `resourceVersion` is present, the server first waits until the
-/// index has reached this version. The options `pretty` and `includeObject` are supported. The
-/// option `export` is refused with a 400. The other options of lists and watches are ignored.
+/// Answers a get. If the option `resourceVersion` is present, this function first waits until the
+/// index has reached this version. The options `pretty` and `includeObject` are supported. If the
+/// option `export` is true, the request gets a 400. The other options of lists and watches are
+/// ignored.
 pub async fn get(
     resource: &Resource,
     request: &ResourceRequest,

@@ -1,11 +1,11 @@
 //! Compresses large answers with gzip. Input: the header `Accept-Encoding` of a request, and the
-//! answer to this request. Output: the answer. It is compressed if the answer is large and the
-//! client accepts gzip. A body is compressed chunk by chunk while it is sent. A chunk of 64 KiB
-//! becomes some 8 KiB.
+//! answer to this request. Output: the answer, which is compressed if it is large and the client
+//! accepts gzip. A body is compressed chunk by chunk while it is sent. A chunk of 64 KiB becomes
+//! about 8 KiB.
 //!
-//! A compressor has 270 KB. If each answer kept its own compressor, slow clients would cause a high
-//! memory usage. So each chunk is compressed independently, and only a checksum is kept between two
-//! chunks. Independent chunks are 5 % larger.
+//! A compressor takes 270 KB of memory. If each answer kept its own compressor, slow clients would
+//! cause a high memory usage. So each chunk is compressed independently, and only a checksum is
+//! kept between two chunks. This makes the compressed chunks 5 % larger.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -24,8 +24,8 @@ use std::task::{Context, Poll, ready};
 const THRESHOLD: usize = 128 << 10;
 
 /// Largest number of bytes that are compressed together. A chunk of a list (64 KiB) usually fits
-/// into this size. Deflate only finds repetitions within 32 KiB, so larger chunks would hardly be
-/// smaller after compression.
+/// into this size. Deflate only finds repetitions within 32 KiB. So with larger chunks, the
+/// compressed answer would hardly be smaller.
 const CHUNK: usize = 128 << 10;
 
 /// The fastest compression level. It is the kube-apiserver's constant
@@ -47,7 +47,7 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// appended as whole bytes, because all earlier blocks end at byte boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Returns true if `Accept-Encoding` contains `gzip` with a weight above 0. As in the
+/// Returns true if `Accept-Encoding` contains `gzip`, and not with a weight of 0. As in the
 /// kube-apiserver, `*` does not count.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     request
@@ -69,9 +69,9 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
         })
 }
 
-/// Compresses the answer if it is larger than `THRESHOLD`. If the length of the body is unknown,
-/// this function waits until it has received more bytes than the threshold. So the caller must not
-/// pass watches, whose events must be sent at once.
+/// Compresses the answer if it is larger than `THRESHOLD`. If the body may be larger, this function
+/// waits until it has received more than `THRESHOLD` bytes or the whole body. So the caller must
+/// not pass the answer to a watch: the events of a watch must be sent at once.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
     let is_small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
@@ -218,7 +218,7 @@ impl Member {
     }
 }
 
-/// Idle compressors for reuse. Each compressor has 270 KB.
+/// Idle compressors for reuse. Each compressor takes 270 KB of memory.
 static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
 
 /// Largest number of idle compressors. Further compressors are dropped when they become idle. The

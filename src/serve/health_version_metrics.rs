@@ -21,7 +21,7 @@ type HealthCheck = (&'static str, fn(&Health) -> bool);
 const MAX_NAMES_BYTES: usize = 512;
 
 /// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.
-/// After any other failure, a restart of the server would not help.
+/// If it does not, the kubelet restarts the server. A restart would not help after other failures.
 const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
 /// The checks of `/readyz`.
 const READINESS_CHECKS: &[HealthCheck] = &[

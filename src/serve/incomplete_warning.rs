@@ -1,10 +1,13 @@
 //! Adds a `Warning` header to lists and watches that may lack operations. Input: a request, and the
 //! rule sets that may miss operations. For example, a rule set misses operations if its rules do
-//! not compile. Output: the header, if an operation of such a rule set could match the request.
+//! not compile. The header is added if an operation of such a rule set could match the request. The
+//! header is also added if the cluster has no rule sets, if the rule sets have not been read, or if
+//! the index of this replica is not current. All other lists and watches of operations get the
+//! header `ifo-complete`.
 //!
-//! If a rule set is broken, a list can be empty although operations are in flight. The text of the
-//! header is printed by kubectl, and logged once by client-go. So users notice that the list is
-//! incomplete.
+//! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
+//! the text of the `Warning` header, and client-go logs the text once. So users notice that the
+//! list may be incomplete.
 
 use super::ServerState;
 use super::request::{Query, ResourceRequest};
@@ -17,7 +20,7 @@ use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWo
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
 /// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
-/// missing, and `ifo-complete` if no operation is missing.
+/// missing, and otherwise `ifo-complete`. Answers for other resources get no header.
 pub async fn warn(
     shared: &ServerState,
     request: &ResourceRequest,
@@ -81,7 +84,7 @@ fn named(gap: Gap) -> Named {
 
 /// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
 /// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
-/// server's name.
+/// server's name. None if the text contains a character that a header must not contain.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -110,11 +113,11 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
 }
 
 /// Returns true if an operation of the rule set that `gap` describes could match the selectors.
-/// Some labels and fields can differ between the operations of one rule set. Every requirement on
-/// such a label or field could match.
+/// Some labels and fields can differ between the operations of one rule set. The function assumes
+/// that each requirement on such a label or field matches.
 ///
-/// Upper case and lower case are equal, as in `kubectl ifo`. This can cause an unnecessary warning,
-/// which does less harm than a missing warning.
+/// If a selector requires a value, upper case and lower case are equal, as in `kubectl ifo`. This
+/// can cause an unnecessary warning, which does less harm than a missing warning.
 fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
     let can_match =
         |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
@@ -214,7 +217,8 @@ mod tests {
             ),
             ("labelSelector", "ifo.kubevirt.io/operation=Stopping", false),
             ("labelSelector", "ifo.kubevirt.io/subject-kind=Pod", false),
-            // The values of these labels and fields differ between the operations of a rule set.
+            // The values of these two labels can differ between the operations of a rule set, so
+            // each value could match.
             ("labelSelector", "ifo.kubevirt.io/subject-name=x", true),
             ("labelSelector", "team=x", true),
             ("fieldSelector", "spec.component=tekton", false),

@@ -45,8 +45,8 @@ pub use self::fuzzing::{check as check_token, options as check_options};
 /// (`blockTimeout`).
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Size in bytes after which a chunk of the body ends. A chunk fills four HTTP/2 frames, and fits
-/// into the buffer of a TLS connection.
+/// Size in bytes after which a chunk of the body ends. This is the size of four HTTP/2 frames, and
+/// also the size of the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
 
 /// A continue token. It has the format of the kube-apiserver's tokens, so that other tools can
@@ -67,8 +67,9 @@ struct ContinueToken {
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Returns the key of an entry in the format of a continue token: `/namespace/name`, or `/name` in
-/// a list of one namespace. The key is the concatenation of the four returned slices.
+/// Returns the key of an entry in the format of a continue token: `/namespace/name`. In a list of
+/// one namespace, and for a cluster-scoped object, the key is `/name`. The key is the concatenation
+/// of the four returned slices.
 fn key_in_token(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
@@ -136,7 +137,7 @@ impl ContinueToken {
         Ok(token)
     }
 
-    /// Returns true if the entry belongs to an earlier page.
+    /// Returns true if the entry belongs to a page before the page that this token requests.
     fn is_on_earlier_page(&self, entry: &IndexEntry, of_namespace: bool) -> bool {
         let bytes = key_in_token(entry, of_namespace);
         bytes.into_iter().flatten().lt(self.start.as_bytes().iter())
@@ -149,7 +150,7 @@ fn go_base64_error(error: &base64::DecodeError) -> String {
         InvalidByte(at, _) | InvalidLength(at) => {
             format!("illegal base64 data at input byte {at}")
         }
-        // Go ignores the unused bits of the last symbol, so Go has no text for this error.
+        // Go ignores the unused bits of the last symbol, so Go has no text for `InvalidLastSymbol`.
         InvalidLastSymbol(..) | InvalidPadding => "illegal base64 data".to_owned(),
     }
 }
@@ -181,7 +182,8 @@ impl ListRange {
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
                 version: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
-                // The token may come from another replica, whose index is ahead of this index.
+                // The token may come from a replica whose index is ahead of this index. Then the
+                // list must wait until this index has the version.
                 min_version: rv,
                 token: Some(token),
                 limit,
@@ -202,7 +204,7 @@ impl ListRange {
     }
 }
 
-/// Answers a list request.
+/// Answers a list request. `is_replica` is true if another replica sent the request.
 pub async fn list(
     resource: &Arc<Resource>,
     request: &ResourceRequest,
@@ -217,9 +219,9 @@ pub async fn list(
         // A follower copies operations and records with one list.
         scope = ListScope::Everything;
     }
-    // A list can have at most one object if it selects one name in one namespace. As in the
-    // kube-apiserver, only a namespace in the path counts. A namespace in the field selector does
-    // not count.
+    // A list can have at most one object if it selects one name in one namespace, or one name of a
+    // cluster-scoped resource. As in the kube-apiserver, only a namespace in the path counts. A
+    // namespace in the field selector does not count.
     let has_one_namespace = !request.namespace.is_empty() || !resource.namespaced;
     let single = has_one_namespace && matches!(scope, ListScope::Object(_));
     let page = ListRange::of(query, &options, single)?;
@@ -303,7 +305,8 @@ async fn select(
     selected
 }
 
-/// The body of a list, which is encoded chunk by chunk. The whole body is never in memory.
+/// The body of a list, which is encoded chunk by chunk. So the body of a large list is never in
+/// memory as a whole.
 struct Chunks {
     resource: Arc<Resource>,
     form: ObjectForm,
@@ -392,8 +395,8 @@ impl Iterator for Chunks {
         if self.state == ListState::Done {
             return None;
         }
-        // The last item of a chunk usually exceeds `CHUNK`. The capacity is large enough for most
-        // items.
+        // With its last item, a chunk usually exceeds `CHUNK`. The additional capacity is large
+        // enough for most items.
         let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
         match self.syntax {
             Syntax::Compact => self.compact(&mut out),

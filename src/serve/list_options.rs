@@ -108,8 +108,9 @@ impl<'a> Options<'a> {
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
-        // If a watch has no `sendInitialEvents`, and its resourceVersion is empty or `0`, the
-        // kube-apiserver sets `sendInitialEvents` to true (`SetListOptionsDefaults`).
+        // If a watch has neither `sendInitialEvents` nor `resourceVersionMatch`, and its
+        // resourceVersion is empty or `0`, the kube-apiserver sets both options
+        // (`SetListOptionsDefaults`). Then the kube-apiserver refuses a continue token.
         let sends_by_default =
             self.send_initial_events.is_none() && matches!(self.version, "" | "0");
         if self.version_match.is_empty() {

@@ -172,8 +172,8 @@ fn protocol_server(http2: bool) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs each stream of an HTTP/2 connection as its own task. Such a task can be aborted without
-/// closing the connection.
+/// Runs each stream of an HTTP/2 connection as its own task. When such a task is aborted, the
+/// connection stays open.
 #[derive(Clone)]
 struct Streams;
 
@@ -216,7 +216,8 @@ enum Closed {
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Converts the address of an IPv4 client that a dual-stack socket reports as `::ffff:a.b.c.d`.
+/// Returns the address of a client. For an IPv4 client, a dual-stack socket reports the address
+/// `::ffff:a.b.c.d`. This function converts such an address to the IPv4 address.
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }

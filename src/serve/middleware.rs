@@ -46,9 +46,9 @@ pub struct Admitted {
     pub user: Option<User>,
 }
 
-/// Time limit for a client to read an error, or the answer on a public path. Most of these answers
-/// have some KB. `OpenAPI` documents are larger, but all answers share one copy of the document in
-/// memory.
+/// Time limit for a client to read the answer to a refused request, to a request for a public path,
+/// or to a health probe. Most of these answers have a few KB. `OpenAPI` documents are larger, but
+/// all answers share one copy of the document in memory.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Processes a request: checks it, calls its handler (`next`), and completes the answer.
@@ -121,14 +121,15 @@ pub async fn process_request(
 struct HeldPermits {
     /// The running request, including its slot in the limit of requests.
     _running: Option<RunningRequest>,
-    /// The slot in the limit of error answers, or in the limit of answers on public paths.
+    /// The slot in one of the two limits of [`limit_small_answer`].
     _small_answer: Option<OwnedSemaphorePermit>,
 }
 
-/// Limits the number of answers to refused requests, and the number of answers on public paths. If
-/// the limit is reached, the body of the answer is removed, and an answer on a public path becomes
-/// a 429. An answer without a body never waits for its client, because HTTP/2 flow control does not
-/// apply to headers.
+/// Limits the number of error answers to requests without a slot, and the number of other answers
+/// on public paths and to health probes. Returns the slots that the answer keeps. If the limit is
+/// reached, the body of the answer is removed, and an answer that is not an error becomes a 429. An
+/// answer without a body never waits for its client, because HTTP/2 flow control does not apply to
+/// headers.
 fn limit_small_answer(
     shared: &ServerState,
     response: &mut Response,

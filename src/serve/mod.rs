@@ -1,7 +1,7 @@
 //! The HTTP API. It serves operations (such as the migration of a VM) as read-only Kubernetes
-//! objects. Input: HTTP requests, and a reader of the index (the operations in memory) for each
-//! resource. Output: discovery, `OpenAPI`, get, list and watch. The server gives the same answers
-//! as a kube-apiserver gives for custom resources.
+//! objects. Input: HTTP requests, and for each resource a reader of the index, which contains the
+//! objects in memory. Output: the answers to discovery, `OpenAPI`, get, list and watch. They are
+//! the same as the answers of a kube-apiserver for custom resources.
 //!
 //! ```text
 //! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
@@ -17,7 +17,7 @@
 //! - Discovery needs no authentication, and works as soon as the server listens.
 //! - A list returns exactly the state at its resourceVersion. A watch delivers exactly the changes
 //!   after its resourceVersion.
-//! - A slow client does not affect other clients.
+//! - A slow client does not slow down other clients.
 //! - No request makes a handler panic, or makes the memory grow without a limit.
 
 mod accept_header;
@@ -107,16 +107,19 @@ pub struct ServerParameters {
     /// The content of `/version`.
     pub version: VersionInfo,
     /// Resources that another router serves, but that discovery must list. Only the demo has such
-    /// resources, because its clients use no kube-apiserver. None in an aggregated server.
+    /// resources: its clients use no kube-apiserver, which would list them. None in a server behind
+    /// a kube-apiserver.
     pub direct: Option<&'static [AdvertisedResource]>,
-    /// All watches end when this token is cancelled. [`listen::serve`] gets the same token.
+    /// When this token is cancelled, all watches end, except the watches of other replicas (see
+    /// `peer_requests`). [`listen::serve`] gets the same token.
     pub shutdown: CancellationToken,
     /// The limits of concurrent requests and connections.
     pub limits: Limits,
 }
 
 /// Limits of concurrent requests and connections. A request above a limit gets a 429. If there are
-/// too many connections, the server refuses the new connection or closes (evicts) an older one.
+/// too many connections, the server closes (evicts) an older connection, or refuses the new
+/// connection at its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Number of requests other than watches. A request counts until its answer has been sent. One
@@ -151,8 +154,8 @@ impl Default for Limits {
             // A dashboard or a controller with many informers opens fewer watches. Three users
             // together cannot use all watches.
             watches_per_user: 125,
-            // A kube-apiserver needs a few connections, because each connection carries up to a
-            // thousand streams. Each connection may hold 200 KB of a request that has not been
+            // A kube-apiserver needs only a few connections, because each connection carries up to
+            // a thousand streams. Each connection may hold 200 KB of a request that has not been
             // authenticated: 50 MB in total.
             connections: 256,
         }
@@ -164,13 +167,14 @@ impl Default for Limits {
 /// apply to them. Requests through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of answers to refused requests that are being sent. Further answers of this kind
-/// have no body. An error answer has some 5 KB, or 20 KB if JSON escapes every character.
+/// Largest number of error answers that are being sent to requests without a slot. For example, a
+/// refused request has no slot. Further answers of this kind have no body. An error answer has at
+/// most 5 KB, or 20 KB if JSON escapes every character.
 const MAX_REFUSALS: usize = 300;
 
-/// Largest number of answers that are being sent on public paths (paths without authentication). A
-/// further request gets a 429. Each answer takes some 5 KB, because its body is short or shared by
-/// all answers.
+/// Largest number of answers that are being sent on public paths (paths without authentication) and
+/// to health probes. A further request gets a 429. Each answer takes about 5 KB of memory, because
+/// its body is short or shared by all answers.
 const MAX_PUBLIC: usize = 1000;
 
 /// The information about the build that `/version` serves.
@@ -347,14 +351,15 @@ fn reads_newest(request: &ResourceRequest, query: &Query) -> bool {
 /// Returns true if the scope of the path (a namespace or the cluster) is possible for the resource.
 fn has_valid_scope(resource: &Resource, request: &ResourceRequest) -> bool {
     if resource.namespaced {
-        // The deprecated paths with `/watch/` can also watch a name in all namespaces.
+        // On the deprecated paths with `/watch/`, a client can also watch the objects with one name
+        // in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
         request.namespace.is_empty()
     }
 }
 
-/// Returns a 404 whose body lists the existing paths.
+/// Returns a 404 whose body lists the main paths of this server.
 fn unknown_path(shared: &ServerState) -> Response {
     let mut paths = vec!["/apis".to_owned()];
     for resource in &shared.resources {

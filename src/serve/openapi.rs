@@ -1,9 +1,10 @@
 //! Serves `OpenAPI` documents, for `kubectl explain` and for clients that validate objects or
 //! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
-//! Output: the paths `/openapi/v2` and `/openapi/v3`.
+//! Output: the HTTP path `/openapi/v2` with one document for all resources, the path `/openapi/v3`
+//! with an index, and below it one document for each group-version of the API.
 //!
-//! The documents are computed once, at the start. The document of version 2 is converted from the
-//! documents of version 3.
+//! The documents are computed once, at the start. The document of `OpenAPI` version 2 is converted
+//! from the documents of `OpenAPI` version 3.
 
 mod paths;
 mod schemas;
@@ -22,7 +23,7 @@ use serde_json::{Map, Value, json};
 
 const JSON: &str = "application/json";
 
-/// The start of references to schemas in a document of version 3.
+/// The start of references to schemas in a document of `OpenAPI` version 3.
 const SCHEMAS_V3: &str = "#/components/schemas/";
 
 /// Creates the routes of both versions of `OpenAPI` for `resources`.
@@ -87,8 +88,8 @@ fn info() -> Value {
 }
 
 /// Returns the document, or a 304 if the client already has the document. If the client does not
-/// accept JSON, the answer is a 406 without a body, as in the kube-apiserver. Parameters of media
-/// types are ignored.
+/// accept JSON, the answer is a 406 without a body, as in the kube-apiserver. Parameters of the
+/// media types in `Accept` are ignored.
 fn document(document: &Document, request: &HeaderMap) -> Response {
     if !clauses(request).iter().any(AcceptClause::allows_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
@@ -100,12 +101,13 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
     response
 }
 
-/// Returns the document of one group-version. The index of documents names a URL that contains the
-/// hash of the document. If the request contains this hash, the client may cache the document for a
-/// year.
+/// Returns the document of one group-version. The index of documents contains the URL of this
+/// document, and the URL contains the document's hash. If the request contains this hash, the
+/// header `Cache-Control` allows the client to cache the document for a year.
 ///
 /// If the hash is wrong, the kube-apiserver redirects to the right URL. This server returns the
-/// document without caching headers instead, because the aggregator turns redirects into a 502.
+/// document without this `Cache-Control` instead, because the aggregator turns redirects into a
+/// 502.
 fn group_version_document(this: &Document, query: Option<&str>, request: &HeaderMap) -> Response {
     let mut response = document(this, request);
     let hash = form_urlencoded::parse(query.unwrap_or_default().as_bytes())

@@ -1,16 +1,18 @@
 //! Answers requests that other replicas send to the leader. A follower is a replica that copies the
 //! leader's operations. The follower lists and watches operations at the leader. It also regularly
-//! requests the leader's state on the path `/peer`: a state query.
+//! sends a state query to the path `/peer`. A state query asks for values such as the leader's
+//! newest resourceVersion.
 //!
-//! For lists and watches, a replica uses the same paths as other clients. But its requests have the
-//! header `ifo-term`, which names a leadership term: the time for which one replica is the leader.
-//! The header has three effects:
+//! For lists and watches, a follower uses the same paths as other clients. But the follower's
+//! requests have the header `ifo-term`, which names a leadership term: the time for which one
+//! replica is the leader. The header has three effects:
 //!
 //! - The request is refused if this replica does not serve the changes of the term. The leader
-//!   serves its own term. After the leader has released the Lease, it still serves its last term,
-//!   so that the next leader can copy the last changes.
+//!   serves the changes of its own term. A replica that has led and has released the Lease still
+//!   serves the changes of its last term, so that the new leader can copy them.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
-//! - A watch ends when the leader ends the streams of the term.
+//! - A watch ends when the leader ends all watches of the term, for example because it stops
+//!   leading.
 
 use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
@@ -35,8 +37,9 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(PEER_PATH, get(answer_state_query))
 }
 
-/// Returns true if the request names a leadership term. Requests of other replicas do so. Any
-/// client can send this header, so the caller must authorize the request for [`required_access`].
+/// Returns true if the request names a leadership term. The requests of followers name a term. Any
+/// client can send the header `ifo-term`, so the caller must authorize the request for
+/// [`required_access`].
 pub fn names_term(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
@@ -49,9 +52,9 @@ pub fn required_access() -> Attributes {
     }
 }
 
-/// Returns the token whose cancellation ends the watches of the leadership term in the request.
-/// Returns None if the request names no term. Returns a 421 if this replica does not serve the
-/// changes of the term.
+/// Returns a token for the leadership term that the request names. When the token is cancelled, a
+/// watch of this request must end. Returns None if the request names no term. Returns a 421 if this
+/// replica does not serve the changes of the term.
 pub fn leadership_end(
     shared: &ServerState,
     headers: &HeaderMap,

@@ -1,13 +1,13 @@
 //! Quotes and shortens text from clients for messages. Text is quoted and escaped as in Go, because
-//! the kube-apiserver's messages are made with Go.
+//! the kube-apiserver is written in Go and its messages have this format.
 
 use regex::Regex;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Shortens the text to at most `max_bytes`, and adds `…` if it was longer. Text from a client can
-/// be as long as a URL. An answer can contain the text several times, and JSON can escape each byte
-/// with six bytes. Without a limit, the answer could be many times as large as the request.
+/// If the text is longer than `max_bytes`, cuts off the rest and appends `…`. Text from a client
+/// can be as long as a URL. An answer can contain the text several times, and JSON can escape each
+/// byte with six bytes. Without a limit, the answer could be many times as large as the request.
 pub fn clip(text: &mut String, max_bytes: usize) {
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
@@ -52,8 +52,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Returns true for letters, marks, numbers, punctuation and symbols, as Go's `unicode.IsPrint`
-/// does.
+/// Returns true for letters, marks, numbers, punctuation and symbols. Except for the space, Go's
+/// `unicode.IsPrint` returns the same.
 fn is_printable(c: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is a valid constant")

@@ -21,28 +21,29 @@ impl Health {
         Self::default()
     }
 
-    /// Records that the index is complete. From now on, get, list and watch are answered, and the
-    /// check `informer-sync` passes.
+    /// Records that the index is complete, or that the time limit for filling it is over. Until
+    /// then, the server refuses get, list and watch, and the check `informer-sync` fails.
     pub fn set_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Returns true if the index is complete, so that get, list and watch are answered.
+    /// Returns true if [`Health::set_synced`] was called. Until then, the server refuses get, list
+    /// and watch.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
     /// Records that the replica has joined the other replicas. A follower joins when it has
-    /// received all operations of the leader. Other replicas join when they need not copy
-    /// operations, for example because they are the leader. From now on, the check `replica` passes
-    /// while the replica is not impaired.
+    /// received all operations of the leader. A replica also joins if it has no leader to copy
+    /// from, for example because it is the leader, or because the `APIService` is not registered.
+    /// From now on, the check `replica` passes while the replica is not impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }
 
-    /// Records whether the replica is impaired. An impaired replica cannot reach the leader or the
-    /// kube-apiserver, but another replica can. The check `replica` fails while the replica is
-    /// impaired.
+    /// Records whether the replica is impaired. An impaired replica does not reach the leader,
+    /// although the leader renews its Lease. Or it does not reach the kube-apiserver, although the
+    /// leader does. The check `replica` fails while the replica is impaired.
     pub fn set_impaired(&self, impaired: bool) {
         self.impaired.store(impaired, Ordering::Release);
     }
@@ -52,7 +53,8 @@ impl Health {
         self.has_joined.load(Ordering::Acquire) && !self.impaired.load(Ordering::Acquire)
     }
 
-    /// Makes `/readyz` fail for the rest of the shutdown, so that clients use other replicas.
+    /// Records that the server is stopping. From now on, `/readyz` fails, so that clients use other
+    /// replicas.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Release);
     }

@@ -34,7 +34,7 @@ pub struct ResourceRequest {
     pub version: String,
     /// The plural name of the resource.
     pub resource: String,
-    /// The subresource and the rest of the path. Empty if there is no subresource.
+    /// The subresource, and the rest of the path after it. Empty if there is no subresource.
     pub subresource: String,
     /// The namespace. Empty if the path has no namespace.
     pub namespace: String,
@@ -209,8 +209,8 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
     // As in the kube-apiserver, additional slashes at the start and at the end are accepted, and an
-    // empty namespace means all namespaces. The server does not redirect to the clean path, because
-    // the aggregator turns redirects into a 502.
+    // empty namespace means all namespaces. This server does not redirect to a path without these
+    // slashes, because the aggregator turns redirects into a 502.
     let mut parts = path.trim_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())

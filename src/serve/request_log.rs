@@ -1,11 +1,12 @@
 //! Logs each request, as the kube-apiserver's `httplog` does. Input: the fields of a request, as
-//! soon as they are known. Output: one log line when the client has read the whole answer. A watch
-//! is logged when the watch ends. The fields are collected only if the log level includes these
-//! lines (`-v=1`).
+//! soon as they are known. Output: one log line when the client has read the whole answer, or when
+//! the request ends earlier. A watch is logged when the watch ends. The fields are collected only
+//! if the log level includes these lines (`-v=1`).
 //!
-//! A log line has the path of the URL without the query. Of the headers, it has only the audit ID.
-//! So a log line contains no credentials. Text from clients is shortened, and control characters
-//! are escaped. So clients cannot forge a line, and cannot control a terminal that shows the log.
+//! A log line has the path of the URL without the query. From the headers, the log line has only
+//! the audit ID, and the user name if the front proxy has sent it. So a log line contains no
+//! credentials. Text from clients is shortened, and control characters are escaped. So clients
+//! cannot forge a line, and cannot control a terminal that shows the log.
 
 use super::quoted_client_text::clip;
 use super::request::RequestTarget;
@@ -18,8 +19,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// Largest logged length of a user name, a resource or a namespace, in bytes. Longer text is cut
-/// off. Kubernetes has the same limit for most names.
+/// Largest logged length of a user name, a resource, a namespace or an audit ID, in bytes. Longer
+/// text is cut off. Kubernetes has the same limit for most names.
 const MAX_NAME: usize = 253;
 
 /// Largest logged length of a path, in bytes. A longer path is cut off.
@@ -122,8 +123,8 @@ impl Drop for RequestLogLine {
 }
 
 /// Escapes and shortens text from a client. Letters, digits and printable ASCII characters are not
-/// escaped. Control characters are escaped, and so are characters that change the direction of
-/// text.
+/// escaped. All other characters are escaped, such as control characters and characters that change
+/// the direction of text.
 fn printable(text: &str, max_bytes: usize) -> String {
     let mut printable = String::with_capacity(text.len().min(max_bytes));
     for c in text.chars() {

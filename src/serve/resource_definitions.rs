@@ -31,8 +31,8 @@ pub struct Resource {
     pub list_kind: &'static str,
     /// True if the resource is namespaced.
     pub namespaced: bool,
-    /// True if the objects are the records of completed operations. They have separate keys in the
-    /// index of the operations.
+    /// True if the objects are the records of completed operations. Records are in the index of the
+    /// operations, under separate keys.
     pub has_records: bool,
     /// The verbs that clients may use.
     pub verbs: &'static [&'static str],
@@ -45,7 +45,8 @@ pub struct Resource {
     /// The fields that field selectors support, in addition to `metadata.name` and
     /// `metadata.namespace`.
     pub fields: &'static [(&'static str, SelectableField)],
-    /// Returns the JSON schema of the kind, for `OpenAPI`. Definitions are under `$defs`.
+    /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
+    /// are under `$defs`.
     pub schema: fn() -> schemars::Schema,
     /// The reader of the index that contains the objects.
     pub reader: IndexReader,
@@ -84,11 +85,14 @@ impl Resource {
 pub enum SelectableField {
     /// A text of the object.
     Text(TextField),
-    /// The nodes of an operation. A requirement `=` is fulfilled if the list contains the value.
+    /// The nodes of an operation. A requirement `=` is fulfilled if the list of nodes contains the
+    /// value, or if the list and the value are empty.
     Nodes,
-    /// The status of the condition `Overdue`: `True` or `False`.
+    /// The status of the condition `Overdue`: `True` or `False`, or empty if the condition is
+    /// absent.
     Overdue,
-    /// The status of the condition `Stalled`: `True` or `False`.
+    /// The status of the condition `Stalled`: `True` or `False`, or empty if the condition is
+    /// absent.
     Stalled,
 }
 
@@ -114,7 +118,8 @@ pub struct Column {
 pub enum Cell {
     /// A text of the object. The cell is null if the text is absent.
     Text(TextField),
-    /// The age in kubectl's format. The cell is `<unknown>` if the start time is absent.
+    /// The time since `metadata.creationTimestamp`, in kubectl's format. The cell is `<unknown>` if
+    /// the object has no `creationTimestamp`.
     Age,
     /// The value at a JSON pointer. The cell is null if the value is absent. The whole object must
     /// be decoded for this cell.
@@ -167,7 +172,7 @@ pub(super) fn write_text(text: Option<&str>, out: &mut Vec<u8>) {
     serde_json::to_writer(out, &text).expect("writing to a Vec cannot fail");
 }
 
-/// The columns of rule sets. They are the printer columns of the CRD, in the same order.
+/// The columns of rule sets: the name, and then the printer columns of the CRD in the same order.
 static RULE_SET_COLUMNS: &[Column] = &[
     Column {
         description: "Name must be unique.",
@@ -179,7 +184,8 @@ static RULE_SET_COLUMNS: &[Column] = &[
         Cell::Pointer("/spec/component"),
         "Component that owns the rules.",
     ),
-    // The column contains only the plural, because a printer column of a CRD has one JSONPath.
+    // The cell contains only the plural name of the target, without the API group, because a
+    // printer column of a CRD has only one JSONPath.
     text(
         "Target",
         0,
@@ -249,8 +255,8 @@ fn write_ready<T: Into<serde_json::Value>>(
     out.extend_from_slice(value.unwrap_or_default().to_string().as_bytes());
 }
 
-/// Returns the description of `operationrulesets`, for a server without a cluster. In a cluster,
-/// rule sets are custom resources, and the kube-apiserver serves them.
+/// Returns the description of `operationrulesets`, for a server without a cluster (the demo). In a
+/// cluster, rule sets are custom resources, and the kube-apiserver serves them.
 pub fn operation_rule_sets(reader: IndexReader) -> Resource {
     Resource {
         group: GROUP,

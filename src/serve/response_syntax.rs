@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     let body = match syntax {
         Syntax::Compact => json,
-        // As in the kube-apiserver, only compact JSON ends with a line feed.
+        // As in the kube-apiserver, indented JSON does not end with a line feed.
         Syntax::Indented => indent(json.trim_ascii_end()),
         Syntax::Yaml => yaml(&json),
     };
@@ -88,7 +88,7 @@ pub struct Indenter {
     depth: usize,
     /// True if the position is inside a string.
     in_string: bool,
-    /// True if the last character was a backslash inside a string.
+    /// True if the last character was a backslash that starts an escape sequence.
     escaped: bool,
     /// True if the last character was an opening bracket. An empty object or array is not indented.
     opened: bool,

@@ -1,10 +1,11 @@
-//! Aborts answers that clients read too slowly. Input: the body of an answer. Output: the same
-//! bytes, and a body that ends when the connection has sent its last byte.
+//! Aborts answers that clients read too slowly. Input: the body of an answer. Output: a body with
+//! the same bytes, which ends when the connection has sent the last byte.
 //!
 //! An answer that is being sent uses a slot of the limits and holds objects in memory. So clients
 //! have a limited time to read it:
 //!
-//! - A list or a single object must be read within a minute, as in the kube-apiserver.
+//! - The answer to an authorized request that is not a watch, such as a list, must be read within a
+//!   minute, as in the kube-apiserver.
 //! - The answer on a public path, and the answer to a refused request, must be read within 10
 //!   seconds.
 //! - While a watch has unread data, the client must read some of it at least every two minutes.
@@ -12,9 +13,10 @@
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
 //!
-//! A client can keep its connection alive, but open no flow-control window for a stream. TCP
-//! timeouts and pings do not detect such a client. hyper does not poll the body of such a stream,
-//! so a timeout in the body would never run. Therefore, the task of the stream checks the deadline.
+//! A client can keep its HTTP/2 connection alive, but leave the flow-control window of a stream at
+//! zero. Then the server cannot send data on this stream. TCP timeouts and pings do not detect such
+//! a client. hyper does not poll the body of such a stream, so a timeout in the body would never
+//! run. Therefore, the task that runs the stream checks the deadline.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -27,13 +29,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// If a watch has unread data and its client reads nothing for this time, the watch is aborted.
-/// This is also the TCP timeout: a connection is closed if the client's kernel acknowledges no data
-/// for this time.
+/// If a watch has unread data and its client reads nothing for this time, the watch is aborted. The
+/// TCP timeout has the same value: a connection is closed if the client's kernel acknowledges no
+/// data for this time.
 pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 tokio::task_local! {
-    /// The exchange that the current task runs.
+    /// The exchange (a request and its answer) that the current task runs.
     static EXCHANGE: Arc<AbortableExchange>;
 }
 
@@ -54,7 +56,7 @@ struct DeliveryState {
 enum DeliveryDeadline {
     /// A fixed time.
     Until(Instant),
-    /// The time that is [`STALL_TIMEOUT`] after the last chunk was sent. While no data is unsent,
+    /// [`STALL_TIMEOUT`] after the last progress (see [`SentProgress`]). If all data has been sent,
     /// there is no deadline.
     AfterStall(Arc<UnsentBytes>),
 }
@@ -79,7 +81,7 @@ impl AbortableExchange {
         EXCHANGE.scope(self, limited).await
     }
 
-    /// Waits until the deadline is over. Polling the exchange can change the deadline. So this
+    /// Waits until the deadline has passed. Polling the exchange can change the deadline. So this
     /// future must be polled in the same task, each time after the exchange was polled.
     async fn wait_until_overdue(&self) {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
@@ -138,8 +140,8 @@ struct UnsentBytes {
 struct SentProgress {
     /// Number of unsent chunks.
     chunks: usize,
-    /// The last time at which a chunk was sent, or at which a chunk arrived while no other chunk
-    /// was unsent.
+    /// The last time at which a chunk was sent, or at which a chunk arrived after all earlier
+    /// chunks had been sent.
     last_progress: Instant,
 }
 
@@ -210,7 +212,9 @@ pub struct Delivery<K> {
 impl<K: Send + Unpin + 'static> Delivery<K> {
     /// Limits the time to read `body`. For a watch, `time_limit` is None, and [`STALL_TIMEOUT`]
     /// applies. The new body drops `kept` when the last byte has been sent, or when the answer is
-    /// aborted. `on_abort` is called if the answer is aborted because the client is too slow.
+    /// aborted. In HTTP/1.1, if the length of the answer is known, the new body drops `kept` when
+    /// hyper has taken the last byte. `on_abort` is called if the answer is aborted because the
+    /// client is too slow.
     pub fn body(
         body: Body,
         time_limit: Option<Duration>,
@@ -296,8 +300,8 @@ impl<K> Drop for Delivery<K> {
             on_abort();
         }
         // If the length of an HTTP/1.1 answer is known, hyper drops the body as soon as hyper has
-        // taken all bytes. Some of these bytes may be unsent. So the client must continue to read
-        // them.
+        // taken all bytes. Some of these bytes may be unsent. So the new deadline aborts the
+        // connection if the client stops reading these bytes.
         exchange.set(DeliveryDeadline::AfterStall(Arc::clone(&self.unsent)));
     }
 }

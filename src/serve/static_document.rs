@@ -39,8 +39,8 @@ impl Document {
         }
     }
 
-    /// Compresses the document with gzip, regardless of its size. Clients that accept gzip get the
-    /// compressed document.
+    /// Compresses the document with gzip, regardless of its size. Clients that accept gzip and
+    /// request compact JSON get the compressed document.
     pub(super) fn with_gzip(mut self) -> Self {
         self.compressed = Some(gzip::compress_bytes(&self.body));
         self
@@ -89,7 +89,8 @@ impl Document {
         })
     }
 
-    /// Returns `answer`, or a 304 if the client already has the document, with the header `ETag`.
+    /// Returns `answer`, or a 304 if the client already has the document. Adds the header `ETag` in
+    /// both cases.
     fn tagged(&self, request: &HeaderMap, answer: impl FnOnce() -> Response) -> Response {
         let mut response = if self.is_known(request) {
             StatusCode::NOT_MODIFIED.into_response()
@@ -102,8 +103,8 @@ impl Document {
         response
     }
 
-    /// Returns true if `If-None-Match` contains the entity tag of this document. The comparison is
-    /// weak (RFC 9110, section 13.1.2).
+    /// Returns true if `If-None-Match` contains the entity tag of this document, or `*`. The
+    /// comparison is weak (RFC 9110, section 13.1.2).
     fn is_known(&self, request: &HeaderMap) -> bool {
         request
             .get_all(IF_NONE_MATCH)

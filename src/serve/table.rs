@@ -35,7 +35,7 @@ pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     serde_json::to_writer(out, &definitions).expect("writing to a Vec cannot fail");
 }
 
-/// Writes the row of an object. `version` is the version of `meta.k8s.io`.
+/// Writes the row of an object. `version` is the requested version of the API group `meta.k8s.io`.
 pub fn row(
     columns: &[Column],
     shown: VersionedEntry<'_>,
@@ -61,7 +61,8 @@ pub fn row(
     out.push(b'}');
 }
 
-/// Writes the row of a bookmark: empty cells, and the JSON `object`.
+/// Writes the row of a bookmark: an empty text in the first cell, null in the other cells, and the
+/// JSON `object`.
 pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"cells\":[");
     for number in 0..columns.len() {

@@ -3,8 +3,9 @@
 //! changes after its cursor as a streamed body.
 //!
 //! There is no queue for each client. A slow client falls behind, and gets an error when the ring
-//! buffer no longer has the next change for this client. A watch keeps only the objects of its
-//! initial events in memory, for at most one minute.
+//! buffer no longer has the next change for this client. Apart from a chunk of its body, a watch
+//! keeps only the objects of its initial events in memory. If the client reads the initial events
+//! too slowly, the watch ends.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -47,8 +48,8 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Size in bytes after which a chunk of initial events ends: one HTTP/2 frame. Chunks are small,
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
-/// Number of attempts to start a watch. An attempt fails if the ring buffer drops the version of
-/// the initial state before the cursor is created.
+/// Number of attempts to start a watch at the newest version. An attempt fails if the ring buffer
+/// drops the changes after this version before the cursor is created.
 const MAX_START_ATTEMPTS: usize = 5;
 
 /// Answers a watch request. The watch keeps `watch_slot` until the watch ends. Cancelling `stop`
@@ -157,8 +158,9 @@ struct InitialEvents {
     /// The cursor at the version of the state. After the initial events, the watch continues from
     /// this cursor.
     cursor: Cursor,
-    /// The time until which the state is kept. Without this limit, a slow watch would keep objects
-    /// in memory that have been replaced. The limit is the same as for reading a list: one minute.
+    /// The time until which the initial events must be sent. Without this limit, a slow watch would
+    /// keep objects in memory that have been replaced. The time limit is the same as for reading a
+    /// list: one minute. It is checked only when the connection asks for more data.
     until: Instant,
 }
 
@@ -397,8 +399,8 @@ impl Watcher {
         })
     }
 
-    /// Writes an initial event. Initial events are not cached, because other watches do not need
-    /// them.
+    /// Writes an initial event. Initial events are not cached, because other watches rarely need
+    /// the same event at the same time.
     fn write_event(&mut self, kind: &str, shown: VersionedEntry<'_>, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
         self.encoder().event(kind, shown, columns, out);

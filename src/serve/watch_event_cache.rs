@@ -1,6 +1,6 @@
 //! A cache of encoded watch events. Each event is one line of JSON. Watches that request the same
-//! form (whole objects, metadata or a table) share the bytes of a line. So each change is encoded
-//! once for each form, and not once for each watch.
+//! form (whole objects, metadata or a table) share the bytes of a line. So a change is usually
+//! encoded once for each form, and not once for each watch.
 //!
 //! The cache has only the latest lines. If a watch is far behind, the lines for this watch are
 //! encoded again.
@@ -22,7 +22,7 @@ const MAX_LINES: usize = 128;
 /// The cache of the latest lines of one resource.
 pub struct LineCache {
     /// The lines. The hash of a line's key determines the slot of the line. So a lookup takes
-    /// constant time, and watches of different changes do not wait for each other.
+    /// constant time, and watches that need lines in different slots do not wait for each other.
     slots: [Mutex<Option<EncodedLine>>; MAX_LINES],
 }
 
@@ -36,14 +36,15 @@ struct EncodedLine {
     bytes: Bytes,
 }
 
-/// All values that determine the bytes of a line, together with the object.
+/// The values that determine the bytes of a line, apart from the object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct LineKey {
     kind: &'static str,
     rv: Rv,
     form: ObjectForm,
     columns: bool,
-    /// The current time in seconds since 1970. Only for tables, because tables contain ages.
+    /// The time at which the line was encoded, in seconds since 1970. None if the form is not a
+    /// table, because only tables contain ages.
     second: Option<i64>,
 }
 

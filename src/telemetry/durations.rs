@@ -45,13 +45,13 @@ impl Metrics {
         self.durations.writes.get_or_create(&labels).inc();
     }
 
-    /// Counts a ConfigMap of baselines that could not be decoded.
+    /// Counts that the ConfigMap of baselines could not be decoded.
     pub fn baselines_rejected(&self) {
         self.durations.rejected.inc();
     }
 
-    /// Sets the gauges whose values are read at each scrape, except the numbers of overdue and
-    /// stalled operations.
+    /// Sets the gauges of baselines and records to the values of `sample`. Clears the gauges of
+    /// overdue and stalled operations, which [`Self::count_suspicions`] then fills.
     pub(super) fn read_durations(&self, sample: &IndexSample) {
         let durations = &self.durations;
         durations.overdue.clear();
@@ -72,7 +72,8 @@ impl Metrics {
         }
     }
 
-    /// Counts an operation that is overdue or stalled.
+    /// Adds the operation to the gauges of overdue and stalled operations, if it is overdue or
+    /// stalled.
     pub(super) fn count_suspicions(&self, operation: &OperationSample) {
         let labels = || self.operation_labels(&operation.component, &operation.operation);
         if operation.overdue {

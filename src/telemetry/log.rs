@@ -15,8 +15,9 @@ pub enum LogFormat {
 pub const ACCESS_LOG: &str = "access";
 
 /// Log filter for kube's client. If an answer cannot be decoded, the client logs the whole answer
-/// at the level WARN. The answer can contain an object, which must not be in the log. The code that
-/// sends a request knows its purpose, and logs its failure.
+/// at the level WARN. The answer can contain an object, which must not be in the log. The module
+/// `builder` logs each failed request at the level ERROR. This is not necessary, because the code
+/// that sends a request knows the purpose of the request, and logs its failure.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
 /// Returns the log filter for the verbosity of the flag `-v`:
@@ -24,7 +25,8 @@ const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client:
 /// - 0: messages of the level INFO and above.
 /// - 1: in addition, each request.
 /// - 2 to 4: in addition, the debug messages of this server.
-/// - 5 and more: everything, including answers that kube's client cannot decode.
+/// - 5 and more: the debug messages of all libraries, including answers that kube's client cannot
+///   decode, and the trace messages of this server.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{KUBE_CLIENT_FILTER}"),

@@ -6,7 +6,7 @@
 ///
 /// A row can end with an expression that creates the metric. Without this expression, the default
 /// of the type is used. The Prometheus library adds the suffix `_total` to the names of counters.
-/// It adds no units, so the names in the table contain the units.
+/// The library does not add units here, so the names in the table contain the units.
 macro_rules! metrics {
     ($(#[$attribute:meta])* $visible:vis struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+

@@ -1,5 +1,5 @@
-//! The metrics of persistence mode. While the mode is off, they have no series, so an alert on
-//! missing writes does not fire.
+//! The metrics of persistence mode, in which the leader writes operations as custom resources.
+//! While this mode is off, the metrics have no series, so an alert on missing writes does not fire.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily};
@@ -22,21 +22,22 @@ metrics! {
     }
 }
 
-/// The metrics, and the time since which the oldest operation in the queue has been waiting.
+/// The metrics, and the time since which the oldest operation has been waiting to be written.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
-/// The time since which the oldest operation in the queue has been waiting.
+/// The time since which the oldest operation has been waiting to be written.
 #[derive(Clone, Copy, Default)]
 enum WaitingSince {
-    /// Persistence mode is off.
+    /// [`PersistenceMetrics::backlog`] was not called yet, for example because persistence mode is
+    /// off.
     #[default]
     Off,
-    /// The queue is empty.
+    /// No operation is waiting to be written.
     Nothing,
-    /// The start of the wait.
+    /// The oldest operation has been waiting since this time.
     Since(Instant),
 }
 
@@ -62,7 +63,8 @@ impl PersistenceMetrics {
         self.queue.failures.get_or_create(&labels).inc();
     }
 
-    /// Sets the length of the queue and the start of the wait of its oldest operation.
+    /// Sets the number of operations that are to be written now, and the time since which the
+    /// oldest of them has been waiting. `since` is None if no operation is waiting.
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.queue.length.get_or_create(&Vec::new()).set(length);
@@ -70,8 +72,9 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Sets the metric of the oldest operation's waiting time. The waiting time is computed at each
-    /// scrape, because it grows even if the queue does not change.
+    /// Sets the metric of the oldest operation's waiting time, if [`Self::backlog`] has been
+    /// called. The waiting time is computed at each scrape, because it grows even if the queue does
+    /// not change.
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 metrics! {
-    /// The `process_*` metrics that Prometheus' own exporters have.
+    /// Some of the `process_*` metrics that Prometheus' own client libraries provide.
     struct ProcessMetrics {
         cpu: Counter<f64, AtomicU64> = "process_cpu_seconds", "User and system CPU time";
         resident: Gauge = "process_resident_memory_bytes", "Resident memory size";
@@ -22,7 +22,7 @@ metrics! {
 pub(super) struct ProcessMetricsReader(ProcessMetrics);
 
 impl ProcessMetricsReader {
-    /// Registers the metrics. The current time is the start time of the process.
+    /// Registers the metrics, and sets the start time of the process to the current time.
     #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
     pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = ProcessMetrics::register(registry);
@@ -31,7 +31,7 @@ impl ProcessMetricsReader {
     }
 
     /// Reads the current values from `/proc`. On systems without `/proc`, the values stay 0.
-    #[allow(clippy::cast_precision_loss)] // clock ticks of one process
+    #[allow(clippy::cast_precision_loss)] // The clock ticks of one process are far below 2^52.
     pub(super) fn read(&self) {
         /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
         const TICKS_PER_SECOND: f64 = 100.0;

@@ -1,14 +1,16 @@
-//! The metrics of requests. They have the names and labels of Kubernetes' own servers.
+//! The metrics of requests. Except for `ifo_watchers`, they have the names of metrics of
+//! Kubernetes' own servers, and some of their labels.
 
 use super::{Metrics, SeriesLabels};
 use prometheus_client::metrics::gauge::Gauge;
 use std::time::Duration;
 
-/// The labels of a request, as in Kubernetes' own servers. Labels that do not apply to the request
-/// are empty.
+/// The labels of a request. Kubernetes' own servers have labels with the same names. Labels that do
+/// not apply to the request are empty.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLabels<'a> {
-    /// Kubernetes verb in upper case, or the HTTP method.
+    /// Kubernetes verb in upper case. For a request without a known resource or verb, the HTTP
+    /// method.
     pub verb: String,
     /// API group.
     pub group: &'a str,
@@ -33,7 +35,8 @@ impl Metrics {
     }
 
     /// Counts a response in `apiserver_request_total`, and records its `duration` in
-    /// `apiserver_request_duration_seconds`. `duration` is `None` for watches.
+    /// `apiserver_request_duration_seconds`. `duration` is `None` for watches, so their duration is
+    /// not recorded.
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
@@ -61,20 +64,21 @@ impl Metrics {
         self.server.aborts.get_or_create(&labels).inc();
     }
 
-    /// Counts a request in flight until the guard is dropped
-    /// (`apiserver_current_inflight_requests{request_kind}`).
+    /// Counts a running request in `apiserver_current_inflight_requests{request_kind}` until the
+    /// returned guard is dropped. Watches are not counted here.
     pub fn in_flight(&self) -> CountedInGauge {
         let labels = vec![("request_kind", "readOnly".to_owned())];
         CountedInGauge::new(&self.server.in_flight.get_or_create(&labels))
     }
 
-    /// Counts a watch in `ifo_watchers` until the guard is dropped.
+    /// Counts a watch in `ifo_watchers` until the returned guard is dropped.
     pub fn watcher(&self) -> CountedInGauge {
         CountedInGauge::new(&self.server.watchers)
     }
 }
 
-/// Increments a gauge, and decrements it when it is dropped.
+/// A guard that increments a gauge when the guard is created, and decrements the gauge when the
+/// guard is dropped.
 #[derive(Debug)]
 pub struct CountedInGauge(Gauge);
 

@@ -1,6 +1,6 @@
-//! The metrics of reviews. With reviews, this server asks the kube-apiserver to authenticate and
-//! authorize requests. The metrics have the names and buckets of Kubernetes' own extension API
-//! servers.
+//! The metrics of reviews (`TokenReview` and `SubjectAccessReview`). With a review, this server
+//! asks the kube-apiserver to authenticate or authorize a request. The metrics have the names and
+//! buckets of Kubernetes' own extension API servers.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, Histogram, Histograms, Metrics, SeriesLabels};
@@ -40,7 +40,7 @@ impl Metrics {
     /// Records one review. `code` is the HTTP status code of the answer. It is `None` if the
     /// kube-apiserver did not answer.
     pub fn review(&self, kind: ReviewKind, code: Option<u16>, duration: Duration) {
-        // Kubernetes' own servers use the same text for a request without an answer.
+        // Kubernetes' own servers also use the code `<error>` for a review without an answer.
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         let labels: SeriesLabels = vec![("code", code)];
         let (count, durations) = match kind {

@@ -33,13 +33,15 @@ type testCase struct {
 	variables []variable
 }
 
-// reference is a place in an expression where an operand of a set is inserted.
+// reference matches the name of a set in an expression, such as $NUMBERS. An operand of the set
+// replaces the name.
 var reference = regexp.MustCompile(`\$[A-Z][A-Z0-9_]*`)
 
-// assignment is the argument of a directive that gives a name to something.
+// assignment matches the argument of the directives @set, @add and @variable.
 var assignment = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*) = (.*)$`)
 
-// number is the prefix of a file name, which orders the files.
+// number matches the prefix of a file name that determines the order of the files. The topic does
+// not contain this prefix.
 var number = regexp.MustCompile(`^[0-9]+-`)
 
 func readCorpus(objects string, files []string) (*corpus, error) {
@@ -78,7 +80,8 @@ func (c *corpus) readObjects(folder string) error {
 // section is what the directives of a corpus file have set so far.
 type section struct {
 	topic string
-	// objects are the indexes of the objects. A nil index stands for a null object.
+	// objects are the indexes of the objects for the next expressions. A nil index means that the
+	// variable object is null.
 	objects   []*int
 	sets      map[string][]string
 	variables []variable
@@ -175,8 +178,8 @@ func (c *corpus) directive(section *section, line string) error {
 	return nil
 }
 
-// expand inserts each operand of the sets that are named in a line. If a line names one set twice,
-// both places get the same operand.
+// expand replaces the names of sets in a line by operands, and returns one line for each
+// combination of operands. If a line names one set twice, both places get the same operand.
 func (s *section) expand(line string) ([]string, error) {
 	name := reference.FindString(line)
 	if name == "" {
@@ -186,7 +189,7 @@ func (s *section) expand(line string) ([]string, error) {
 	if !known {
 		return nil, fmt.Errorf("there is no set %s", name)
 	}
-	// The name may be the beginning of a longer name, so the replacement looks at whole names.
+	// The name can be the beginning of the name of another set, so the code compares whole names.
 	var all []string
 	for _, operand := range operands {
 		replaced := reference.ReplaceAllStringFunc(line, func(found string) string {

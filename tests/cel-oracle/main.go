@@ -27,8 +27,8 @@ import (
 // almost certainly, and the case is reported as an error.
 const rounds = 12
 
-// roundsWithVariables is the same for a case with variables. Each round makes an environment, which
-// takes some milliseconds.
+// roundsWithVariables is this number for a case with variables. The number is smaller, because each
+// round creates an environment, which takes some milliseconds.
 const roundsWithVariables = 3
 
 func main() {
@@ -61,9 +61,9 @@ func run(args []string) error {
 // header is the first line of the golden file.
 type header struct {
 	About string `json:"about"`
-	// Names are the names of the objects, in the same order.
+	// Names are the names of the objects, in the order of Objects.
 	Names []string `json:"names"`
-	// Objects are JSON texts.
+	// Objects are the JSON texts of the objects.
 	Objects []string `json:"objects"`
 }
 
@@ -71,7 +71,7 @@ type header struct {
 type line struct {
 	Topic string `json:"topic"`
 	Expr  string `json:"expr"`
-	// Object is the index of the object. Without it, the variable object is null.
+	// Object is the index of the object. If the index is absent, the variable object is null.
 	Object    *int       `json:"object,omitempty"`
 	Variables []variable `json:"variables,omitempty"`
 	result
@@ -135,7 +135,7 @@ func answer(oracle *oracle, files []string, out io.Writer) error {
 // question is a line of the standard input of serve.
 type question struct {
 	Expr string `json:"expr"`
-	// Object is the value of the variable object. Without it, the variable is null.
+	// Object is the value of the variable object. If the value is absent, the variable is null.
 	Object    json.RawMessage `json:"object"`
 	Variables []variable      `json:"variables"`
 }

@@ -23,28 +23,31 @@ const (
 	phaseOK         = "ok"
 	phaseCompileErr = "compile-err"
 	phaseEvalErr    = "eval-err"
-	// phaseBadCase means that the case itself cannot be read. It occurs only in serve.
+	// phaseBadCase means that serve cannot read the case, or that the environment for the variables of
+	// the case cannot be created.
 	phaseBadCase = "bad-case"
 )
 
 // evaluationLimit is the time after which an evaluation is canceled. Kubernetes' cost limit stops
-// expensive evaluations earlier, so this time is never reached by the corpus.
+// expensive evaluations earlier, so no case of the corpus reaches this time.
 const evaluationLimit = 20 * time.Second
 
 // result is the answer to a case.
 type result struct {
 	Phase string `json:"phase"`
-	// V is the value as type:literal, the first line of the compile error, or the evaluation error.
+	// V is the value (see formatValue), the first line of the compile error, or the error of another
+	// phase.
 	V string `json:"v"`
 }
 
-// variable is a variable of the policy. Its expression may use object and the variables before it.
+// variable is a variable of the policy. The expression may use object and the earlier variables of
+// the case.
 type variable struct {
 	Name       string `json:"name"`
 	Expression string `json:"expression"`
 }
 
-// GetName, GetExpression and ReturnTypes make a variable a NamedExpressionAccessor.
+// GetName, GetExpression and ReturnTypes implement Kubernetes' interface NamedExpressionAccessor.
 func (v variable) GetName() string          { return v.Name }
 func (v variable) GetExpression() string    { return v.Expression }
 func (v variable) ReturnTypes() []*cel.Type { return []*cel.Type{cel.AnyType, cel.DynType} }
@@ -73,8 +76,8 @@ func newOracle() (*oracle, error) {
 	return oracle, err
 }
 
-// compiler compiles expressions in an environment that has its own set of variables. The set of
-// variables is Kubernetes' own CompositedCompiler.
+// compiler compiles expressions in an environment with the variables of one case, or without
+// variables. Kubernetes' CompositedCompiler contains these variables.
 type compiler struct {
 	composited *plugincel.CompositedCompiler
 	env        *cel.Env
@@ -96,7 +99,8 @@ func (o *oracle) compiler() (*compiler, error) {
 	return compiler, nil
 }
 
-// CompileCELExpression makes a compiler a Compiler of Kubernetes' admission package.
+// CompileCELExpression implements the interface Compiler of Kubernetes' package plugincel. The
+// CompositedCompiler calls this function to compile the expression of a variable.
 func (c *compiler) CompileCELExpression(expression plugincel.ExpressionAccessor, _ plugincel.OptionalVariableDeclarations, _ environment.Type) plugincel.CompilationResult {
 	program, outputType, err := c.compile(expression.GetExpression())
 	if err != nil {
@@ -164,7 +168,7 @@ func (o *oracle) ask(expression string, object any, variables []variable) (answe
 	return result{phaseOK, text}
 }
 
-// activation resolves the variables of an expression.
+// activation resolves the names object and variables in an expression.
 type activation struct {
 	object    any
 	variables ref.Val
@@ -183,8 +187,8 @@ func (a *activation) ResolveName(name string) (any, bool) {
 
 func (a *activation) Parent() interpreter.Activation { return nil }
 
-// decodeObject decodes JSON as the kube-apiserver decodes an unstructured object: numbers without
-// fraction and exponent are int64 if they fit, all others are float64.
+// decodeObject decodes JSON as the kube-apiserver decodes an unstructured object. Numbers without
+// fraction and exponent become int64 if they fit, and all other numbers become float64.
 func decodeObject(text []byte) (any, error) {
 	var object map[string]any
 	if err := json.Unmarshal(text, &object); err == nil {

@@ -15,7 +15,8 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
-// formatValue formats a value as type:literal. The entries of a map are sorted by their text.
+// formatValue returns the text of a value in the golden file, usually type:literal. The entries of
+// a map are sorted by their text.
 func formatValue(value ref.Val) (string, error) {
 	switch v := value.(type) {
 	case types.Null:
@@ -50,8 +51,8 @@ func formatValue(value ref.Val) (string, error) {
 	case apiservercel.Quantity:
 		return "quantity:" + v.Quantity.String(), nil
 	case *apiservercel.Quantity:
-		// The functions add and sub return a pointer. If such a quantity is the right operand of ==,
-		// Kubernetes' answer is the error "no such overload".
+		// The functions add and sub of a quantity return a pointer. If such a pointer is the right
+		// operand of ==, Kubernetes' answer is the error "no such overload".
 		return "quantity:" + v.Quantity.String(), nil
 	case apiservercel.URL:
 		return "url:" + quote(v.URL.String()), nil
@@ -64,7 +65,7 @@ func formatValue(value ref.Val) (string, error) {
 	case apiservercel.Format:
 		return "format:" + v.Name, nil
 	case traits.FieldTester:
-		// A message of protocol buffers, for example google.protobuf.Empty{}. Maps are field testers, too.
+		// A FieldTester is a message of protocol buffers, for example google.protobuf.Empty{}, or a map.
 		if mapper, is := v.(traits.Mapper); is {
 			return formatMap(mapper)
 		}

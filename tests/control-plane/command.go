@@ -47,7 +47,7 @@ func reply(command string, err error) {
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	// An error is ignored. The parent process may have closed the pipe for the answers, but may still
-	// use the control plane.
+	// An error of Encode is ignored, because the parent process may have closed the pipe for the
+	// answers, but may still use the control plane.
 	_ = json.NewEncoder(os.Stdout).Encode(answer)
 }

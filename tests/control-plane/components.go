@@ -40,9 +40,9 @@ type component struct {
 }
 
 // auditPolicy makes kube-apiserver log three kinds of requests: token and access reviews with their
-// results, all other writes, and the reads of the server under test. The stage RequestReceived is
-// omitted: otherwise, a request would have one more line, which is written before the request is
-// answered.
+// results, all other writes, and the reads of ifo-apiserver, the server under test. The stage
+// RequestReceived is omitted: otherwise, a request would have one more line, which is written
+// before the request is answered.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -62,8 +62,8 @@ rules:
 - level: None
 `
 
-// configure creates certificates, keys and configuration files in dir. It returns the state of the
-// control plane, and the components in the order in which they must start.
+// configure creates certificates, keys and configuration files in dir. It returns the addresses and
+// files of the control plane (see state), and the components in the order in which they must start.
 func configure(dir string, audit bool) (*state, []*component, error) {
 	server, etcdServer, err := reservePorts()
 	if err != nil {
@@ -81,9 +81,9 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 		"--secure-port=" + s.port(),
 		"--permit-port-sharing", // see reservePort
 		// By default, kube-apiserver advertises the address of a network interface. But the machine may
-		// have no network interface, so the address is set.
+		// have no network interface except loopback, so the address is set.
 		"--advertise-address=127.0.0.1",
-		// Endpoints of the Service kubernetes must not be loopback addresses, so there are none.
+		// Endpoints of the Service kubernetes must not be loopback addresses, so the Service has none.
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceRange,
 		// By default, kube-apiserver waits up to a minute for open watches before it stops. With this
@@ -133,8 +133,8 @@ func configure(dir string, audit bool) (*state, []*component, error) {
 				// etcd always listens for other etcd processes, even if there are none.
 				"--listen-peer-urls=http://127.0.0.1:0",
 				"--socket-reuse-port", // see reservePort
-				// The data must survive a kill of the etcd process, but not a crash of the machine. So etcd
-				// does not need to flush the data to the disk.
+				// etcd does not need to flush its data to the disk, because no test uses the data after a crash
+				// of the machine.
 				"--unsafe-no-fsync",
 			},
 			ready: responds(http.DefaultClient, etcdServer+"/health"),
@@ -207,8 +207,8 @@ func reservePorts() (server, etcdServer string, err error) {
 // paths of these files, and an HTTP client that authenticates as an administrator.
 //
 // There are two CAs, as with kubeadm. The first CA signs the certificates of kube-apiserver and of
-// its clients. The second CA signs only the certificate of the front proxy. It is separate, because
-// a client with a certificate of this CA can claim to be any user.
+// its clients. The second CA signs only the certificate of the front proxy. The second CA is
+// separate, because a client with the certificate of the front proxy can claim to be any user.
 func writeFiles(dir, server string) (*state, *http.Client, error) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	s := &state{
@@ -243,7 +243,7 @@ func writeFiles(dir, server string) (*state, *http.Client, error) {
 		return nil, nil, err
 	}
 
-	// The key of the front proxy's CA is not written, because no further certificate is issued.
+	// The key of the front proxy's CA is not written, because this CA issues no further certificate.
 	if err := errors.Join(
 		ca.write(s.ClientCA, s.ClientCAKey),
 		os.WriteFile(s.RequestHeaderCA, frontProxyCA.pair.cert, 0o600),
@@ -274,7 +274,8 @@ func newClient(ca *authority, user pair) (*http.Client, error) {
 	return &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
-			// A restart of kube-apiserver would have to wait for idle connections.
+			// Without this setting, a restart of kube-apiserver would have to wait for the idle connections
+			// of this client.
 			DisableKeepAlives: true,
 		},
 	}, nil
@@ -303,12 +304,12 @@ func responds(client *http.Client, url string) func(context.Context) error {
 }
 
 // writeKubectl writes a script that runs kubectl with the kubeconfig of this control plane. The
-// script ignores the caller's KUBECONFIG.
+// script ignores the caller's KUBECONFIG. If there is no kubectl, writeKubectl writes no script and
+// sets s.Kubectl to "".
 //
 // The script sets a cache folder for kubectl in the folder of the control plane, because kubectl
-// caches discovery by host and port. If kubectl used the user's cache, the entries would remain
-// after this control plane has ended. Then kubectl would use these entries for the next control
-// plane with the same port.
+// caches discovery by host and port. In the user's cache, the entries would remain after the end of
+// this control plane, and kubectl would use them for the next control plane with the same port.
 func writeKubectl(s *state) error {
 	command, err := componentCommand("kubectl")
 	if err != nil {

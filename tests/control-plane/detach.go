@@ -13,9 +13,10 @@ import (
 	"time"
 )
 
-// runDetached starts a control plane that continues to run after this process has ended. It returns
-// when the control plane is ready. If a control plane already runs in dir, runDetached starts
-// nothing, and prints the state of this control plane.
+// runDetached starts a control plane that continues to run after this process has ended. When the
+// control plane is ready, runDetached prints the state (addresses and files) and returns. If a
+// control plane already runs in dir, runDetached starts nothing, and prints the state of this
+// control plane.
 func runDetached(dir string, audit bool) error {
 	if dir == "" {
 		dir = defaultDir()
@@ -29,8 +30,9 @@ func runDetached(dir string, audit bool) error {
 		if !errors.Is(err, errClaimed) {
 			return err
 		}
-		// Another launcher has locked the folder. If there is no state file, that launcher is still
-		// starting, or it is ending. Then the loop tries again.
+		// Another process has locked the folder. If there is no state file, that process is a launcher
+		// that is still starting, or the command stop, which removes the folder. Then the loop tries
+		// again.
 		if state, err := os.ReadFile(stateFile(dir)); err == nil {
 			_, err = os.Stdout.Write(state)
 			return err
@@ -42,8 +44,9 @@ func runDetached(dir string, audit bool) error {
 	}
 }
 
-// startBackground starts this program again, in a new session. The new process inherits the lock on
-// dir, so that no third process can lock dir while this process hands dir over.
+// startBackground starts this program again, in a new session, and returns when the new process has
+// printed the state. The new process inherits the lock on dir, so that no third process can lock
+// dir in between.
 func startBackground(dir string, audit bool, lock *dirLock) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -111,7 +114,8 @@ func stopDetached(dir string) error {
 		if !errors.Is(err, errClaimed) || time.Now().After(deadline) {
 			return err
 		}
-		// A launcher that has just started has not written its process id to the lock file yet.
+		// A launcher that has just started may not have written its process id to the lock file yet. Then
+		// the loop tries again.
 		if pid, err := lockHolder(dir); err == nil && pid != signalled {
 			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err

@@ -14,8 +14,9 @@ import (
 // lockName is the name of the lock file in the folder of a control plane. The launcher (the process
 // that starts the components) locks the file, and writes its own process id to the file. The kernel
 // releases the lock when the launcher ends, even if the launcher is killed. So the lock shows
-// whether the launcher runs, and the process id does not. The file also marks the folder as the
-// folder of a control plane, so that the next launcher may empty the folder.
+// whether the launcher runs. The process id does not show this, because it stays in the file. The
+// file also marks the folder as the folder of a control plane, so that the next launcher may empty
+// the folder.
 const lockName = "launcher.lock"
 
 // errClaimed is the error for a folder in which a control plane already runs.
@@ -92,9 +93,10 @@ func lockDir(dir string) (*dirLock, error) {
 	}
 }
 
-// checkDir returns an error if the folder must not be emptied. There are two cases: the folder
-// belongs to another user, or the folder has files but no lock file. The owner is checked because
-// another user can guess the path of the default folder, and can create a folder with this path.
+// checkDir returns an error if the folder must not be emptied. There are three cases: dir is not a
+// folder (for example, dir is a link), the folder belongs to another user, or the folder has files
+// but no lock file. The owner is checked because another user can guess the path of the default
+// folder, and can create a folder with this path.
 func checkDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // embedded has the main function of each component that is linked into this binary. These are the
-// main functions of the released programs, so they read the same flags from os.Args. So the
-// launcher starts an embedded component in the same way as an external program.
+// main functions of the released programs, which read the same flags from os.Args. So the launcher
+// starts an embedded component in the same way as an external program.
 var embedded = map[string]func(){
 	etcd: func() {
 		etcdmain.Main(os.Args)
@@ -29,8 +29,9 @@ var embedded = map[string]func(){
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
 	},
 	"kubectl": func() {
-		// kubectl reads files and looks for plugins before it parses its flags. Setting -v before these
-		// steps makes kubectl log them, too. The main function of the released kubectl does the same.
+		// kubectl reads files and looks for plugins before it parses its flags. The verbosity (-v) is set
+		// before these steps, so that kubectl logs these steps, too. The main function of the released
+		// kubectl does the same.
 		_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)

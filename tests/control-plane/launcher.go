@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// readyTimeout limits the time until a component is ready. It is about ten times the time that
-	// a component needs on an idle machine.
+	// readyTimeout limits the time until a component is ready. This limit is more than ten times the
+	// time that a component needs on an idle machine.
 	readyTimeout = 2 * time.Minute
-	// readyInterval is the time between two checks of a component that is not ready yet.
+	// readyInterval is the time between two checks of a component that is not ready yet, or of a
+	// folder that another process has locked.
 	readyInterval = 50 * time.Millisecond
-	// stopTimeout limits the time between SIGTERM and the end of a component.
+	// stopTimeout limits the time between SIGTERM and the end of a component or of a launcher.
 	stopTimeout = 30 * time.Second
 )
 
@@ -58,8 +59,9 @@ func runForeground(dir string, audit bool) error {
 	return err
 }
 
-// run starts a control plane in dir, prints its state and executes commands. It returns when ctx
-// ends or when the command quit arrives. It returns an error if a component ends unexpectedly.
+// run starts a control plane in dir, prints its state (addresses and files) and executes commands.
+// It returns when ctx ends, or when the command quit arrives. Only in the second case, quit is
+// true. run returns an error if a component ends unexpectedly.
 func run(ctx context.Context, dir string, audit bool, lifeline *os.File, commands <-chan string) (quit bool, err error) {
 	s, components, err := configure(dir, audit)
 	if err != nil {
@@ -111,7 +113,7 @@ func run(ctx context.Context, dir string, audit bool, lifeline *os.File, command
 type launcher struct {
 	components []*component
 	processes  map[string]*process // the latest process of each component, by the component's name
-	lifeline   *os.File            // the read end of the pipe that the components inherit
+	lifeline   *os.File            // the read end of the lifeline, which the components inherit
 	ended      chan *process       // receives each process that has ended
 }
 
@@ -140,7 +142,7 @@ func (l *launcher) start(ctx context.Context, c *component) error {
 	}
 }
 
-// killAll kills all processes. A graceful stop would take longer. It would only save data that no
+// killAll kills all processes. A graceful stop would take longer, and would only save data that no
 // process reads again.
 func (l *launcher) killAll() {
 	for _, p := range l.processes {
@@ -154,8 +156,8 @@ func untilSignal() (context.Context, context.CancelFunc) {
 }
 
 // newLifeline creates the lifeline and returns its read end. The lifeline is a pipe with which
-// components notice that the launcher has ended: its only write end belongs to the launcher. When
-// the launcher ends, every reader of the pipe gets an end of file.
+// components notice that the launcher has ended. Only the launcher has the write end of the pipe.
+// When the launcher ends, every reader of the pipe gets an end of file.
 func newLifeline() (*os.File, error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -196,8 +198,8 @@ func temporaryDir(lifeline *os.File) (dir string, remove func() error, err error
 
 // readCommands returns a channel with the lines of input. When input ends, readCommands calls end.
 func readCommands(input io.Reader, end func()) <-chan string {
-	// The channel is buffered, so that the goroutine continues to read while a command runs. So it
-	// notices the end of input even during a long command.
+	// The channel is buffered. So the goroutine continues to read while a command runs, and notices
+	// the end of input even during a long command.
 	commands := make(chan string, 1000)
 	go func() {
 		lines := bufio.NewScanner(input)

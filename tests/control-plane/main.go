@@ -1,13 +1,14 @@
 // Command control-plane runs a real Kubernetes control plane without nodes: etcd, kube-apiserver
-// and kube-controller-manager, on ports of the loopback address. With it, tests access an
-// aggregated API server through a kube-apiserver, as in a cluster.
+// and kube-controller-manager, on ports of the loopback address. With this control plane, tests
+// access an aggregated API server through a kube-apiserver, as in a cluster.
 //
-// The components are linked into this binary, in the versions that go.mod names. So a checkout and
-// a Go toolchain are enough to build everything.
+// By default, the components are linked into this binary, in the versions that go.mod names. So a
+// checkout and a Go toolchain are enough to build everything. With the build tag external, the
+// binary starts the programs of KUBEBUILDER_ASSETS instead.
 //
-// The launcher is the process that a test starts. It starts this binary again for each component.
-// Two components cannot share a process, because each component has process-wide registries of
-// feature gates, flags and metrics.
+// The launcher is the process that starts the components. It starts this binary again for each
+// linked component. Two components cannot share a process, because each component has process-wide
+// registries of feature gates, flags and metrics.
 package main
 
 import (
@@ -78,10 +79,10 @@ func runMain(args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	// The kernel kills a component when the thread that started the component ends, even if the
-	// launcher continues (see dieWithParent). Go may end an idle thread at any time. But Go does not
-	// end a thread to which a goroutine is locked. So the main goroutine, which starts all components,
-	// is locked to its thread until the launcher ends.
+	// On Linux, the kernel kills a component when the thread that started the component ends, even if
+	// the launcher continues (see dieWithParent). Go may end an idle thread at any time. But Go does
+	// not end a thread to which a goroutine is locked. So the main goroutine, which starts all
+	// components, is locked to its thread until the launcher ends.
 	runtime.LockOSThread()
 	switch {
 	case *detach:

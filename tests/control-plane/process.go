@@ -37,9 +37,9 @@ type process struct {
 	stopping  bool          // true if stop or kill was called
 }
 
-// startProcess starts the component and returns its process. When the process has ended,
-// startProcess sends it to the channel ended. startProcess must be called from the main goroutine
-// (see runMain).
+// startProcess starts the component and returns its process. When the process has ended, a
+// goroutine sends the process to the channel ended. startProcess must be called from the main
+// goroutine (see runMain).
 func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*process, error) {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -58,8 +58,8 @@ func startProcess(c *component, lifeline *os.File, ended chan<- *process) (*proc
 		lifelineVariable + "=3",
 	}
 	// The component gets its own process group, so that Ctrl-C in a terminal reaches only the
-	// launcher. Without this, Ctrl-C would end the component first, and the launcher would report a
-	// crash.
+	// launcher. Without its own group, the component could end before the launcher, and the launcher
+	// would report a crash.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)
 	if err := cmd.Start(); err != nil {

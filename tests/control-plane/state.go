@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// state has the addresses and files of a control plane. The command run prints it as one line of
-// JSON. The file state.json has the same content.
+// state has the addresses and files of a control plane. The command run prints the state as one
+// line of JSON. The file state.json has the same content.
 type state struct {
 	Kubeconfig string `json:"kubeconfig"` // for a member of system:masters; refers to no other file
 	Server     string `json:"server"`
@@ -18,7 +18,7 @@ type state struct {
 	Kubectl    string `json:"kubectl"`  // always uses Kubeconfig
 	AuditLog   string `json:"auditLog"` // empty without --audit
 
-	ControllerManager bool `json:"controllerManager"` // true if one runs
+	ControllerManager bool `json:"controllerManager"` // true if a controller manager runs
 
 	// The certificate of the front proxy, with which kube-apiserver authenticates to aggregated API
 	// servers. With this certificate, tests can send the same requests to an aggregated API server as

@@ -25,7 +25,7 @@ async fn operations_follow_the_files_of_a_folder() {
         .await;
     std::fs::write(&file, vm("db", "Running")).unwrap();
     demo.wait_for_operations(&["web Starting"]).await;
-    // A deleted file deletes its objects.
+    // When a file is deleted, the demo also deletes the objects of the file.
     std::fs::remove_file(folders.objects.join("web.yaml")).unwrap();
     demo.wait_for_operations(&[]).await;
     // The demo also reads files in subfolders. This file contains a list of objects.

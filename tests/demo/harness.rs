@@ -283,8 +283,8 @@ impl Watch {
     }
 }
 
-/// Calls `check` repeatedly until it returns a value. `what` is the expectation for the error
-/// message.
+/// Calls `check` repeatedly until it returns a value, and returns this value. The function panics
+/// after [`DEADLINE`]. In the panic message, `what` describes the missing value.
 pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -296,7 +296,7 @@ pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T 
     }
 }
 
-/// The two folders of manifests that a demo reads. Dropping this value deletes them.
+/// The two folders of manifests that a demo reads. Dropping this value deletes the folders.
 pub struct Folders {
     pub objects: PathBuf,
     pub rules: PathBuf,
@@ -316,7 +316,7 @@ impl Folders {
         folders
     }
 
-    /// Returns the arguments for [`Demo::start`]. They set the debounce period to 0, so an
+    /// Returns the arguments for [`Demo::start`]. The arguments set the debounce period to 0, so an
     /// operation completes as soon as no rule detects it.
     pub fn args(&self) -> [&str; 5] {
         [

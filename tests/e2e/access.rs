@@ -1,5 +1,5 @@
 //! Tests of authentication and authorization, both through the kube-apiserver and on direct
-//! connections to the server.
+//! connections to `ifo-apiserver`.
 
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, event_types, eventually, migrating, ok_if, shared, text,

@@ -1,6 +1,7 @@
-//! Tests of the API as clients see it: discovery, OpenAPI, lists in pages, and refused writes.
-//! Tests of informers are in the folder `informers`. Tests of kubectl command lines are in the
-//! folder `kubectl`.
+//! Tests of the API as clients see it: discovery, OpenAPI, lists in pages, refused writes, and the
+//! deletion of a namespace. One test checks the manifests in `deploy/` and `rules/`. Tests of
+//! informers are in the folder `informers`. Tests of kubectl command lines are in the folder
+//! `kubectl`.
 
 use crate::harness::{
     OPERATION, TestCluster, VM, eventually, migrating, ok_if, same_but_for_gaps, shared, text,
@@ -67,7 +68,8 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 #[test]
 fn kubectl_explain_describes_every_field() {
     shared(async |cluster| {
-        // The kube-apiserver reads the server's OpenAPI document some time after the registration.
+        // The kube-apiserver reads the OpenAPI document of `ifo-apiserver` some time after the
+        // APIService was created.
         let status = eventually("operations are documented", async || {
             cluster.kubectl(&["explain", "ifo.status"]).await
         })
@@ -259,8 +261,9 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--warnings-as-errors",
             ];
             if let Err(error) = cluster.kubectl(&args).await {
-                // The harness has already installed some of these objects, so such errors are
-                // ignored.
+                // The harness has already installed some of these objects. So errors are ignored if
+                // they report that an object exists or that something is already allocated to an
+                // object.
                 let other = error
                     .lines()
                     .filter(|line| line.contains("rror") || line.contains("arning"))

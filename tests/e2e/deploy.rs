@@ -1,6 +1,6 @@
 //! Tests of the kustomize components in `deploy/components`. Each combination of components must
-//! render valid objects, in the default namespace and in another namespace. The server must run
-//! with the rendered objects.
+//! render the expected objects, in the default namespace and in another namespace. With the objects
+//! of all [`COMPONENTS`] in the other namespace, the server must run.
 
 mod certificate_renewal;
 mod olm;
@@ -28,7 +28,7 @@ pub struct Overlay {
 
 impl Overlay {
     /// Writes a kustomization that uses `base` (`deploy` or `apiservice`) and these components. If
-    /// `namespace` is set, it also moves the objects to this namespace.
+    /// `namespace` is set, the kustomization also moves the objects to this namespace.
     pub fn new(base: &str, components: &[&str], namespace: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("temporary folders can be created");
         let root = folder.path().canonicalize().expect("the folder exists");
@@ -88,7 +88,7 @@ fn strings(value: &Value) -> Vec<&str> {
 
 /// One combination of options that an administrator can choose.
 pub struct Choice {
-    /// The chosen components. If one of them provides the certificate, it is the last one.
+    /// The chosen components. A component that provides the certificate is the last one.
     pub components: Vec<&'static str>,
     /// The component that provides the serving certificate. None if the server issues its
     /// certificate with its own CA.
@@ -146,8 +146,8 @@ fn every_combination_of_components_renders_in_every_namespace() {
     });
 }
 
-/// Asserts that the objects of the chosen components exist, and that no component has removed a
-/// flag or variable of the Deployment.
+/// Asserts that the objects of a component exist exactly if the component is chosen. Also asserts
+/// that no component has removed the checked flags and the variable `POD_UID` of the Deployment.
 fn check_components(objects: &[Value], components: &[&str]) {
     let deployment = the(objects, "Deployment", "ifo-apiserver");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -175,9 +175,9 @@ fn check_components(objects: &[Value], components: &[&str]) {
     assert_eq!(deployment["spec"]["replicas"], replicas);
 }
 
-/// Asserts that each namespaced object is in the namespace, and that no object names the default
-/// namespace. One RoleBinding is an exception: it must be in `kube-system`, because its role is
-/// there.
+/// Asserts that each namespaced object is in `namespace`. One RoleBinding is an exception: it must
+/// be in `kube-system`, because its role is there. If `namespace` is not the default namespace,
+/// also asserts that no string contains the name of the default namespace.
 fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
     the(server, "Namespace", namespace);
     let binding = "ifo-apiserver-authentication-reader";
@@ -236,8 +236,10 @@ fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
 }
 
-/// Asserts that the Deployment mounts the Secret that the chosen component writes, and that the
-/// certificate has the names that the kube-apiserver requires.
+/// Asserts that the Deployment mounts the Secret that the component `source` writes, and that an
+/// annotation of the APIService requests the CA from this component. For cert-manager, also checks
+/// the names in the certificate. If `source` is None, neither the Secret nor the annotation may
+/// exist.
 fn check_certificates(
     server: &[Value],
     registration: &[Value],
@@ -268,7 +270,8 @@ fn check_certificates(
                     format!("ifo-apiserver.{namespace}.svc.cluster.local")
                 ])
             );
-            // The Certificate names an Issuer. The Issuer names the Secret with its CA.
+            // The Certificate names an Issuer. The Issuer names the Secret with its CA. A second
+            // Certificate has the same name as this Secret, and describes the CA.
             let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
             let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
             assert_eq!(ca["spec"]["isCA"], true);
@@ -383,8 +386,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         })
         .await;
 
-        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. It
-        // never completes here, because the cluster has no node that runs Pods.
+        // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. The
+        // rollout never completes here, because the cluster has no node that runs Pods.
         cluster.with_folder("apply", "rules/generic").await;
         let listed = eventually("the rollout of the Deployment is listed", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
@@ -402,8 +405,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
-        // The rule sets and their ClusterRoles still exist after the server was removed. They are
-        // deleted here, because only the objects of the server must be found below.
+        // The removal of the server keeps the rule sets and their ClusterRoles. They can still be
+        // deleted without the server.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

@@ -1,6 +1,6 @@
-//! Tests of the durations of operations: the conditions `Overdue` and `Stalled`, and the usual
-//! durations that the server computes from completed runs (baselines). Also tests the nodes of
-//! operations.
+//! Tests of the durations of operations: the conditions `Overdue` (the operation takes too long)
+//! and `Stalled` (its progress does not rise), and the usual durations that the server computes
+//! from completed runs (baselines). Also tests the fields `nodes` and `work` of operations.
 
 use crate::harness::{
     DATA_VOLUME, RULE_SET, TestCluster, VM, VMI, alone, columns, condition, crd, event_types,
@@ -17,7 +17,7 @@ const BASELINES: &str = "/api/v1/namespaces/ifo-system/configmaps/ifo-apiserver-
 const ENOUGH_RUNS: usize = 20;
 
 /// The `outcome` of a rule: an operation succeeds when its VirtualMachine is `Running` again, and
-/// fails when it is `Broken`. Then the operation ends at once, without a debounce period.
+/// fails when it is `Broken`. In both cases, the operation ends at once, without a debounce period.
 pub const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeeded' : object.status.printableStatus == 'Broken' ? 'Failed' : ''";
 
 /// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
@@ -197,7 +197,8 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
                 all.iter().any(subject).then(|| all.to_vec())
             })
             .await;
-        // During a watch gap, time does not count, so the condition changes two more times.
+        // During a watch gap (an interruption of the server's own watch), time does not count. So
+        // the condition `Overdue` can change at the beginning and at the end of the gap.
         if !seen.iter().any(|event| is_in_gap(&event["object"])) {
             assert_eq!(event_types(&seen, late), ["ADDED", "MODIFIED"], "{seen:?}");
             assert_eq!(event_types(&seen, punctual), ["ADDED"], "{seen:?}");
@@ -269,7 +270,8 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             "stalledAfter": "2s",
         });
         let mut rules = migrating_with(namespace, fields);
-        // In this rule set, the second rule can show both conditions.
+        // The second rule also has an `expectedDuration`. So its operation `Both` can be stalled
+        // and overdue. The operation of the first rule can only be stalled.
         let mut both = rules["spec"]["rules"][0].clone();
         both["operation"] = json!("Both");
         both["expectedDuration"] = json!("2s");
@@ -302,7 +304,8 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             ["--field-selector=status.conditions.Stalled=True,status.conditions.Overdue!=True"];
         wait_until_selected(cluster, "ifos", namespace, &neither, &["a"]).await;
 
-        // Finds the newest event of the operation that fulfils a condition, and returns its object.
+        // Returns the object of the newest event about the operation `name` for which `is` returns
+        // true.
         let find = |all: &[Value], is: &dyn Fn(&Value) -> bool| {
             let mut objects = all.iter().rev().map(|event| &event["object"]);
             let found = objects.find(|it| it["metadata"]["name"] == name && is(it));
@@ -387,8 +390,8 @@ fn the_times_of_an_operation_are_plausible_from_its_start_to_its_end() {
         migrate(cluster, namespace, "a", status).await;
         let started = events.until("an event", |all| all.first().cloned()).await;
         let started = &started["object"];
-        // When the server detects the operation, it has already taken more than an hour. This is
-        // longer than expected.
+        // When the server detects the operation, more than an hour has passed since `startedAt`.
+        // The rule expects 30 minutes, so the operation is overdue at once.
         assert!(has(started, "Overdue", "True"), "{started}");
         assert!(condition(started, "Stalled").is_null(), "{started}");
         let expected = json!({"typicalSeconds": 1800, "source": "Rule"});
@@ -470,7 +473,7 @@ fn kubectl_explain_describes_times_and_records() {
             ("ors.spec.nodes", &["names of the nodes"]),
         ] {
             // The kube-apiserver reads the server's OpenAPI document some time after the
-            // registration.
+            // registration. Until then, `kubectl explain` fails.
             let explained = eventually(path, async || {
                 // kubectl breaks lines, so all whitespace is replaced by single spaces.
                 let text = cluster.kubectl(&["explain", path]).await?;
@@ -547,8 +550,9 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
         let label = ["-l", "ifo.kubevirt.io/node-2"];
         wait_until_selected(cluster, "ifos", namespace, &label, &["a"]).await;
 
-        // If the nodes of an operation change so that the selector matches, a watch with the
-        // selector receives the operation.
+        // The watch `arrivals` selects the node `worker-9`. When the operation on `b` gets this
+        // node, the watch must receive ADDED. When the operation loses this node, the watch must
+        // receive DELETED.
         let moved = json!({"nodes": ["worker-2", "worker-9"]});
         change(cluster, namespace, "b", &moved).await;
         change(cluster, namespace, "b", &json!({"nodes": ["worker-2"]})).await;
@@ -559,7 +563,8 @@ fn operations_can_be_selected_by_the_nodes_that_they_touch_and_by_their_work() {
             })
             .await;
 
-        // Records keep the nodes and the work.
+        // The records of the completed operations (`opr`) keep the nodes and the work. So the same
+        // selectors find the records.
         for name in ["a", "b", "c"] {
             cluster.set_status(namespace, name, "Running").await;
         }
@@ -590,7 +595,8 @@ async fn succeed(cluster: &TestCluster, namespace: &str, count: usize) {
     cluster.until_operations(namespace, &[]).await;
 }
 
-/// Returns the value of a metric of the server. `series` is the name of the metric with its labels.
+/// Returns the value of a metric of the server, or None if the server does not have this metric.
+/// `series` is the name of the metric with its labels.
 async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -606,7 +612,8 @@ async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
     Some(value.parse().expect("a metric is a number"))
 }
 
-/// Waits until the server has read the baselines. Then starts an operation, and returns it.
+/// Waits until the server has baselines. Then starts an operation, and returns it when it is
+/// detected and there is no watch gap.
 async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
         let baselines = metric(cluster, "ifo_baselines").await;
@@ -738,7 +745,8 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
         let ready = cluster.ready_rule_set(&rules).await;
-        // For a VirtualMachine with 1 GiB of memory, KubeVirt's time limit is two units of 150 s.
+        // KubeVirt's time limit is 150 s for each 10^9 bytes of memory, rounded up. For 1 GiB,
+        // which is more than 10^9 bytes, the limit is 300 s.
         let migrating = |name: &str, start: Timestamp| {
             json!({
                 "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": name},
@@ -756,8 +764,8 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         };
         let now = time(&ready, "/metadata/creationTimestamp");
         let long_ago = now - SignedDuration::from_hours(2);
-        // The second migration has a limit of 24 hours and 22 hours are left. So the test does not
-        // depend on the speed of the machine.
+        // The limit of the second migration is 24 hours, of which 22 hours are left. So this
+        // migration does not become overdue during the test, even on a slow machine.
         let mut slow = migrating("allowed", long_ago);
         slow["status"]["migrationState"]["migrationConfiguration"] =
             json!({"completionTimeoutPerGiB": 12 * 3600});
@@ -792,16 +800,16 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
     });
 }
 
-/// Returns the newest object with this name in the events that fulfils a condition.
+/// Returns the newest object with this name in the events for which `is` returns true.
 fn newest(events: &[Value], name: &str, is: impl Fn(&Value) -> bool) -> Option<Value> {
     let mut objects = events.iter().rev().map(|event| &event["object"]);
     let found = objects.find(|it| it["metadata"]["name"] == name && is(it));
     found.cloned()
 }
 
-/// Checks the condition `Stalled` with the shipped rule set for DataVolumes. Only its `stalledAfter`
-/// is shortened, from 10 minutes to 3 seconds, because a test cannot wait for 10 minutes. Unit tests
-/// in `crates/engine` check limits of some minutes in simulated time.
+/// Checks the condition `Stalled` with the shipped rule set for DataVolumes. Only its
+/// `stalledAfter` is shortened, from 10 minutes to 3 seconds, because a test cannot wait for 10
+/// minutes. Unit tests in `crates/engine` check limits of some minutes in simulated time.
 ///
 /// No other test runs at the same time, because another test also has a rule set for DataVolumes.
 #[test]
@@ -877,7 +885,8 @@ fn an_import_is_stalled_until_its_progress_rises() {
             let patch = json!({"status": importing(progress)});
             cluster.admin.merge(&path, &patch).await.ok();
         };
-        // During a watch gap, the condition is also False. So the test waits for its reason.
+        // During a watch gap, the condition `Stalled` is False for another reason. So the test
+        // waits for the reason `ProgressRising`.
         change("24.34%").await;
         let risen = events
             .until("the progress rises", |all| {
@@ -898,7 +907,7 @@ fn an_import_is_stalled_until_its_progress_rises() {
             "{risen}"
         );
 
-        // The import stops again, and then reaches its end.
+        // The import becomes stalled again. At 100 %, it is no longer stalled.
         kubectl_wait(cluster, namespace, name, "Stalled").await;
         change("100.00%").await;
         kubectl_wait(cluster, namespace, name, "Stalled=False").await;

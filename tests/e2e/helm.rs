@@ -114,8 +114,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.remove("helm.sh/resource-policy");
         }
-        // If the object has no annotations, the code above has added the value null, which is
-        // removed here.
+        // If the object has no annotations, the code above has added the value null. Null and an
+        // empty map are removed here.
         if metadata["annotations"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty)

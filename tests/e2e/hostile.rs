@@ -1,5 +1,5 @@
-//! Tests with hostile input: rule sets, watched objects and requests that could use up the server's
-//! memory or processor time. Other users must not be affected.
+//! Tests with hostile input: rule sets, watched objects and requests that could use up the memory
+//! or processor time of the server under test. Other users must not be affected.
 
 mod connections;
 mod http2_client;
@@ -9,8 +9,8 @@ mod rapid_reset;
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};
 use serde_json::{Value, json};
 
-/// Returns expressions that are invalid or expensive. Each has at most 4,096 characters, because
-/// the CRD of rule sets refuses longer expressions.
+/// Returns expressions that are invalid or expensive. Each expression has at most 4,096 characters,
+/// because the CRD of rule sets refuses longer expressions.
 fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     // An evaluation of this expression would take 10^12 steps.
@@ -77,7 +77,8 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
         });
         futures::future::join_all(requests).await;
 
-        // Another rule set that watches the same resource must still detect operations.
+        // The rule set of the namespace `good` watches the same resource, and must still detect
+        // operations.
         cluster.machine(good, "a", "Migrating").await;
         cluster.until_operations(good, &[("a", "Migrating")]).await;
 
@@ -140,7 +141,8 @@ pub fn peak_memory(pid: u32) -> u64 {
     resident(pid, "VmHWM:")
 }
 
-/// Returns the value of this line in `/proc/PID/status` in bytes, or 0 if there is no such line.
+/// Returns the value of the line `name` of `/proc/PID/status` in bytes, or 0 if there is no such
+/// line.
 fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().find_map(|line| line.strip_prefix(name));

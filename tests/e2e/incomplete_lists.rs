@@ -106,7 +106,8 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         let warning = kubectl_warning(cluster, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // After this change of the object, the rule no longer fails. It does not match the object.
+        // The rule fails because the field is a string. After the field is removed, the rule reads
+        // a missing field. Then it does not match, and does not fail.
         cluster.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));

@@ -48,7 +48,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Runs `kubectl apply -k` or `kubectl delete -k` with a folder of the repository. `verb` is
-    /// `apply` or `delete`. Fails if kubectl fails.
+    /// `apply` or `delete`. Returns the output of kubectl. Fails if kubectl fails.
     pub async fn with_folder(&self, verb: &str, folder: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let folder = folder
@@ -58,7 +58,7 @@ impl<'a> Cluster<'a> {
         output.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Applies objects as `kubectl apply --server-side` does.
+    /// Applies objects with `kubectl apply --server-side`. Returns an error if kubectl fails.
     pub async fn try_apply(&self, objects: &[Value]) -> Result<(), String> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         let args = ["apply", "--server-side", "-f", "-"];
@@ -118,7 +118,8 @@ impl<'a> Cluster<'a> {
         self.unrouted_image(Image::default()).await
     }
 
-    /// Starts the server as [`Self::unrouted_server`] does, with another program.
+    /// Starts the server as [`Self::unrouted_server`] does, with another program or another
+    /// address.
     pub async fn unrouted_image(&self, image: Image) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
@@ -150,7 +151,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Applies a kustomization with the APIService, and writes the port of the server process into
-    /// it.
+    /// the APIService.
     pub async fn apply_registration(&self, folder: &str, server: &ServerProcess) {
         self.with_folder("apply", folder).await;
         self.write_registered_port(server).await;
@@ -452,9 +453,9 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         })
         .await;
 
-        // An administrator may forget to delete the APIService first. Then `kubectl delete -k
-        // deploy/persistence` must delete it, too. The test kills the server, which the kubelet
-        // would do in a cluster.
+        // An administrator may forget to delete the APIService first. Then
+        // `kubectl delete -k deploy/persistence` must also delete the APIService. The test kills
+        // the server. In a cluster, the kubelet stops the server.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);

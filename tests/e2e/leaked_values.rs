@@ -1,6 +1,7 @@
 //! Tests for leaks of confidential values. Users who may not read an object may still read
 //! statuses, logs or metrics. So values of a watched object must not appear in the status of rule
-//! sets, in the log or in metrics.
+//! sets, in the log or in metrics. Another test checks that a formatting edit of a rule causes no
+//! relist.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set,
@@ -8,7 +9,8 @@ use crate::harness::{
 };
 use serde_json::{Value, json};
 
-/// Text that is part of each string in the watched object.
+/// Text that is part of each label, each annotation and each string in `spec` of the watched
+/// object.
 const MARKER: &str = "zqxvalue";
 
 /// The number that the watched object contains.
@@ -205,8 +207,8 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         assert_no_value("the log", &log);
-        // The log must name the object on which a rule fails, because only administrators read the
-        // log.
+        // In contrast to the status and the metrics, the log must name the object on which a rule
+        // fails. An administrator needs this name to correct the rule.
         let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
         assert!(
             log.lines().any(|line| failed(&line)),

@@ -111,7 +111,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         );
         drop(server);
 
-        // The other tests run with fewer resources, because the CRDs are deleted here.
+        // The CRDs are deleted, so that the server watches fewer resources during the other tests.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
             cluster.admin.delete(&path).await.ok();

@@ -386,7 +386,7 @@ fn a_rule_set_watches_only_its_namespaces() {
             .until_operations(outside, &[("b", "Starting")])
             .await;
         // The server evaluates VirtualMachine `a` before `b`. The operation on `b` exists, so the
-        // server has evaluated `a`. This must not have created an operation.
+        // server has evaluated `a`. The evaluation of `a` must not have created an operation.
         assert_eq!(cluster.operations(outside).await.len(), 1);
         let path = format!("{}/{both}", RULE_SET.path(None));
         cluster.admin.delete(&path).await.ok();
@@ -562,8 +562,9 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         };
         let before = own(&cluster.operations(namespace).await);
         assert!(before.is_some());
-        // Another operation starts and ends, which takes a whole debounce period. Afterwards, the
-        // first operation must still exist.
+        // The operation on `b` starts and ends, which takes a whole debounce period. Afterwards,
+        // the first operation must still exist. If its debounce were not cancelled, it would have
+        // ended.
         cluster.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));

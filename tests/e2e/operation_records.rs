@@ -49,7 +49,8 @@ async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&st
     .await
 }
 
-/// Creates a namespace with a rule set whose operations end at once, as [`OUTCOME`] defines.
+/// Creates a namespace with a rule set. Its operations end as [`OUTCOME`] defines, without a
+/// debounce period.
 async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let fields = json!({
@@ -62,7 +63,7 @@ async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
 }
 
 /// Runs the operation on a new VirtualMachine. The operation ends when the status of the
-/// VirtualMachine becomes `end`. Returns the operation in its last state in flight.
+/// VirtualMachine becomes `end`. Returns the operation as it was in flight.
 async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> Value {
     migrate(cluster, namespace, name, json!({"progress": 40})).await;
     let operation = eventually("the operation starts", async || {
@@ -370,7 +371,7 @@ fn records_are_listed_in_pages() {
     });
 }
 
-/// Allows a user to read one resource of the group in a namespace.
+/// Allows a user to get and list one resource of the group `live.ifo.kubevirt.io` in a namespace.
 async fn grant(cluster: &TestCluster, namespace: &str, user: &str, resource: &str) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
@@ -442,7 +443,8 @@ fn a_role_gives_access_to_records_or_to_operations() {
             assert!(error.contains("(Forbidden)"), "{error}");
         }
 
-        // The shipped role `view` contains both.
+        // The ClusterRole `view` gives access to both resources, because the shipped role
+        // `ifo-view` extends it.
         let user = format!("{namespace}-viewer");
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",

@@ -92,7 +92,7 @@ async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) 
 }
 
 /// Creates a namespace, and a rule set for this namespace. The rule set has its own component, so
-/// that a test can select its operations by component.
+/// that a test can select the operations of this rule set by component.
 async fn namespace_with_component(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
@@ -383,8 +383,8 @@ fn missing_rights_are_named_and_existing_ones_are_used() {
                 "note: you may not list operations in all namespaces; showing those in {namespace}\n"
             )
         );
-        // The user may not read all namespaces. So `wait` cannot know that no operation is in
-        // flight.
+        // The user may list operations only in one namespace. So `wait` cannot know that no
+        // operation is in flight elsewhere.
         let said = run(cluster, &["wait", "--as", &user]).await;
         assert_eq!(said.code, 3, "{}", said.err);
     });
@@ -410,8 +410,8 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         let completed = follow(cluster, &["wait", "-c", namespace, "--for", "completed"]);
         let quiet = start(cluster, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // Both commands must have read the operation before it completes. Otherwise `wait --for
-        // completed` would not see it.
+        // Both commands must have read the operation before it completes. Otherwise
+        // `wait --for completed` would not know the operation.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
             lines
@@ -458,8 +458,8 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             ok_if(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
-        // The short name `cm` stands for ConfigMaps, as the plugin learns from the cluster's
-        // discovery. No rule set watches ConfigMaps, so the command must fail.
+        // The plugin learns from the cluster's discovery that the short name `cm` stands for
+        // ConfigMaps. No rule set watches ConfigMaps, so the command must fail.
         let none = run(
             cluster,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],

@@ -43,8 +43,9 @@ fn without_ages(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Creates a VirtualMachine that migrates, a ConfigMap that it owns, and a VirtualMachineInstance
-/// that the ConfigMap owns. Returns the VirtualMachine.
+/// Creates a rule set for VirtualMachineInstances. Then creates a VirtualMachine that migrates, a
+/// ConfigMap with the VirtualMachine as its owner, and a VirtualMachineInstance with the ConfigMap
+/// as its owner. Returns the VirtualMachine.
 async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Value {
     let mut rules = rule_set(
         namespace,
@@ -61,7 +62,7 @@ async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Value {
     };
     let machine = cluster.machine(namespace, "web", "Migrating").await;
     // No rule set watches ConfigMaps, so the ConfigMap has no operation. The plugin must read the
-    // ConfigMap to find its owner.
+    // ConfigMap to find the owner of the ConfigMap.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -207,8 +208,7 @@ fn describe_shows_rule_relatives_and_events() {
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
-        // The user may list operations, and nothing else. So `describe` must name the facts that it
-        // cannot show.
+        // The user may read only operations. So `describe` must name the facts that it cannot show.
         let user = format!("{namespace}-viewer");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

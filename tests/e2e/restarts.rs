@@ -59,7 +59,7 @@ impl Follower {
         Self { subjects, task }
     }
 
-    /// Waits until the client has operations on exactly these objects.
+    /// Waits until the client knows operations on exactly these objects.
     async fn until(&self, want: &[&str]) {
         eventually(&format!("a client has received {want:?}"), async || {
             let seen = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,8 +81,9 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = cluster.until_operations(namespace, &both).await;
         let follower = Follower::start(cluster, namespace);
         follower.until(&["a", "b"]).await;
-        // The kube-apiserver is stopped. The server must still serve the operations in its memory,
-        // so the test connects to it directly.
+        // The kube-apiserver is stopped below. The server must still serve the operations in its
+        // memory. To read them without the kube-apiserver, the test connects directly to the
+        // server.
         let proxy = cluster.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),

@@ -60,7 +60,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         }
         let shown = async |server: &Persisting| of_namespace(namespace, server.live().await);
         // The condition Ready does not show that this server has read the rule set, because the
-        // shared server may have set it. So the test also waits for the operations.
+        // shared server may have set this condition. So the test also waits for the operations.
         eventually("all operations are in flight", async || {
             let shown = shown(&persisting).await;
             ok_if(shown.len() == 3, shown.len())
@@ -222,7 +222,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         let gone = format!("{}/c", VM.path(Some(namespace)));
         cluster.admin.delete(&gone).await.ok();
         // Another client creates a custom resource of an operation that never existed. The server
-        // must not restore it.
+        // must not restore this operation.
         let mut forged = crs[identity(&before["a"])[1]].clone();
         forged["metadata"] = json!({
             "name": "forged",
@@ -248,9 +248,9 @@ fn a_killed_server_restores_everything_it_had_written() {
             },
         )
         .await;
-        // The debounce period of this operation ended while no server was running. The operation
-        // must end at the time of the VirtualMachine's change. The start time of the next server
-        // would be wrong.
+        // The debounce period of the operation on `b` ended while the server was not running. The
+        // operation must end at the time of the VirtualMachine's change. The time of the server's
+        // restart would be wrong.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
         let ended: jiff::Timestamp = ended
             .as_str()

@@ -65,8 +65,8 @@ async fn in_flight(cluster: &TestCluster, namespace: &str, operation: &str) -> V
     .await
 }
 
-/// Does the work of the kubelets until no operation is left, because the cluster has no nodes: sets
-/// new Pods to ready, and removes Pods that are being deleted.
+/// Does the work of the kubelets, because the cluster has no nodes: sets new Pods to ready, and
+/// removes Pods that are being deleted. Ends when no operation is left.
 async fn complete(cluster: &TestCluster, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {

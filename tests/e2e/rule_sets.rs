@@ -53,7 +53,7 @@ fn an_invalid_expression_is_reported_in_status_with_rule_message_line_and_column
             message.contains("Bad") && !message.contains("Good"),
             "{message}"
         );
-        // The invalid operator `===` is in line 2.
+        // The invalid operator `===` is in the columns 17 to 19 of line 2.
         assert!(message.contains("2:1"), "{message}");
         assert_eq!(condition(&refused, "Ready")["status"], "False");
         assert_eq!(condition(&refused, "Ready")["reason"], "InvalidRule");
@@ -143,7 +143,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             .await;
         };
 
-        // A newer release has a field that this server does not know.
+        // The CRD of a newer release of ifo has a field that this server does not know.
         store(&|fields| fields["newer"] = json!({"type": "string"})).await;
         let mut rules = migrating(namespace);
         rules["spec"]["newer"] = json!("yes");
@@ -175,7 +175,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         let message = text(condition(&reported, "UnknownFields"), "/message");
         assert!(message.contains("spec.newer"), "{message}");
 
-        // An older release lacks a field that this server knows.
+        // The CRD of an older release of ifo lacks a field that this server knows.
         store(&|fields| {
             let fields = fields.as_object_mut().expect("an object");
             fields
@@ -261,7 +261,7 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 #[test]
 fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
     // These rule sets watch all namespaces. If other tests ran at the same time, these rule sets
-    // would detect additional operations in them.
+    // would detect additional operations in the namespaces of these tests.
     alone(async |cluster| {
         let shipped = cluster.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
@@ -393,9 +393,9 @@ fn an_unchanged_status_is_not_rewritten() {
     shared(async |cluster| {
         let namespace = cluster.namespace("quiet").await;
         let ready = cluster.ready_rule_set(&migrating(namespace)).await;
-        // The rule set evaluates no object in this namespace, so its status must not change. The
-        // test waits until another rule set is Ready and has detected an operation. If the server
-        // wrote the status repeatedly, the resourceVersion would change in this time.
+        // The namespace contains no VirtualMachine, so the status of its rule set must not change.
+        // The test waits until another rule set is Ready and has detected an operation. If the
+        // server wrote the status repeatedly, the resourceVersion would change in this time.
         let version = ready["metadata"]["resourceVersion"].clone();
         let other = cluster.namespace("quiet-other").await;
         cluster.ready_rule_set(&migrating(other)).await;
@@ -424,7 +424,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }], "watchActive": false, "observedGeneration": 1});
 
-        // The test sends a write like that of a previous leader, which arrives late.
+        // The test sends a late write of a previous leader: a write with an old resourceVersion.
         let late = |uid: &Value, version: &str| {
             json!({
                 "metadata": {"uid": uid, "resourceVersion": version},
@@ -464,7 +464,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
     });
 }
 
-/// Creates an object from YAML, as a dry run.
+/// Creates a rule set from YAML, as a dry run. Returns the answer of the kube-apiserver.
 async fn dry_run(cluster: &crate::harness::TestCluster, yaml: &str) -> crate::harness::ApiAnswer {
     let path = format!("{}?dryRun=All", RULE_SET.path(None));
     let body = yaml.to_owned();

@@ -1,4 +1,4 @@
-//! Tests that the shipped roles contain exactly the rights that the server needs.
+//! Tests that the server needs each rule of the shipped roles, and that it needs no other rights.
 //!
 //! The test removes one rule of the roles at a time. For each removed rule, it deletes the state of
 //! earlier replicas and starts two new replicas. If the server needs the rule, the audit log
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// The user name of the server's ServiceAccount.
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
-/// The target of the test's rule set: the resource that it watches. The server may not read Pods,
-/// so it must write a status that reports this.
+/// The target of the test's rule set: the resource that the server must watch for this rule set.
+/// The server has no right to read Pods, so it must report this in the status of the rule set.
 const POD: Kind = Kind {
     api_version: "v1",
     kind: "Pod",
@@ -26,14 +26,15 @@ const POD: Kind = Kind {
 /// The API of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// A part of the shipped rights.
+/// One rule of a shipped role, or one shipped binding to a built-in role of Kubernetes.
 struct Right {
     /// Path of the role, or of the binding.
     path: String,
-    /// The rules of the role without the removed rule. None if the removed part is a binding, which
-    /// is deleted as a whole.
+    /// The rules of the role without the rule that the test removes. None for a binding, because
+    /// the test deletes the whole binding.
     rest: Option<Vec<Value>>,
-    /// The removed rule.
+    /// The rule that the test removes. For a binding, the rule of the built-in role that the server
+    /// needs.
     rule: Value,
 }
 
@@ -66,8 +67,8 @@ impl Right {
                     && contains("verbs", text(spec, "/resourceAttributes/verb")))
     }
 
-    /// Returns true if the rule applies to the object of this event. Requests that create or list
-    /// objects have no name, so the rule always applies to them.
+    /// Returns true if the rule applies to the object of this event. If the event has no name of an
+    /// object, as for a list, the result is also true.
     fn names_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;

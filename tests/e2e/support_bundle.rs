@@ -15,8 +15,8 @@ const POLICY: Kind = Kind {
     plural: "networkpolicies",
 };
 
-/// Creates a VirtualMachine that migrates, and a rule set for a resource that the server may not
-/// watch.
+/// Creates a VirtualMachine that migrates, a rule set for a resource that the server is not allowed
+/// to watch, and an Event of a Pod. Returns the namespace of the VirtualMachine.
 async fn prepare(cluster: &TestCluster) -> &'static str {
     let namespace = cluster.namespace("support-bundle").await;
     cluster.ready_rule_set(&migrating(namespace)).await;
@@ -46,7 +46,7 @@ fn read(folder: &Path, file: &str) -> Value {
     serde_json::from_slice(&bytes).expect("the file must be JSON")
 }
 
-/// Returns the result of a part of the bundle.
+/// Returns the result of one part of the bundle, such as `Read` or `NotFound`.
 fn result(folder: &Path, what: &str) -> String {
     let index = read(folder, "bundle.json");
     let parts = index["parts"].as_array().expect("the index has parts");
@@ -100,7 +100,8 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
         ] {
             assert_eq!(result(&open, what), "Read", "{what}");
         }
-        // In the tests, the server does not run in a Pod.
+        // In the tests, the server does not run in a Pod. So the plugin finds no Pods, and requests
+        // no logs.
         assert_eq!(result(&open, "Pods"), "NotFound");
         assert_eq!(result(&open, "logs"), "Skipped");
 
@@ -116,7 +117,8 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
             "{access}"
         );
 
-        // Every name in this test contains the name of its namespace.
+        // Every name that `prepare` creates contains the name of the namespace. By default, a
+        // bundle has pseudonyms instead of names, so it must not contain this name.
         assert!(everything(&open).contains(namespace));
         let hidden = everything(&redacted);
         let at = hidden.find(namespace);

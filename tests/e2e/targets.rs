@@ -35,8 +35,8 @@ fn running(name: &str, target: &Kind) -> Value {
     )
 }
 
-/// Creates an object on which the rule set detects `Running`. Tries again while its kind is not
-/// served yet.
+/// Creates an object on which the rule set of [`running`] detects `Running`. Repeats the request
+/// until the kube-apiserver serves the kind of the object.
 async fn create_running(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str) {
     let object = json!({
         "apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name},

@@ -49,8 +49,8 @@ fn alerts_fire_and_clear_and_are_silent_during_a_failover() {
     }
 }
 
-/// Returns true if the unit test checks that the alert fires, and that it no longer fires at a
-/// later time.
+/// Returns true if one check of the unit test expects that the alert fires, and a later check
+/// expects that the alert does not fire.
 fn fires_and_clears(unit_test: &Value, alert: &str) -> bool {
     let checks = unit_test["alert_rule_test"].as_array();
     let checks = checks.into_iter().flatten();
@@ -86,8 +86,8 @@ fn each_alert_has_a_severity_and_texts() {
         for annotation in ["summary", "description"] {
             assert!(!text(&rule["annotations"], &format!("/{annotation}")).is_empty());
         }
-        // Without the field `for`, an alert fires as soon as its condition is true. So it would
-        // fire during each failover.
+        // Without the field `for`, an alert fires as soon as its condition is true. So some alerts
+        // would fire during each failover.
         assert!(!text(&rule, "/for").is_empty(), "{rule}");
     }
 }

@@ -17,7 +17,7 @@ pub fn dashboard() -> Value {
     parse(DASHBOARD)
 }
 
-/// Returns the queries of all panels. They contain variables of Grafana.
+/// Returns the queries of all panels. The queries can contain variables of Grafana.
 pub fn queries() -> Vec<PanelQuery> {
     let dashboard = dashboard();
     let panels = panels(&dashboard).filter(|panel| panel["type"] != "row");

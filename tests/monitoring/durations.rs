@@ -1,12 +1,14 @@
-//! Tests of the alerts about durations with a real server and a real Prometheus. Operations become
-//! overdue or stalled, so the alerts must fire. Then the alerts must clear.
+//! Test of the alerts about durations with a demo and a real Prometheus. One operation is overdue,
+//! so an alert must fire until this operation has ended. Later, another operation is stalled, so
+//! another alert must fire until the progress is 100 %.
 
 use crate::harness::{Demo, Folders, eventually};
 use crate::prometheus::{Prometheus, programs};
 use serde_json::{Value, json};
 
-/// Writes a rule set whose operations are overdue or stalled after one second. The operation
-/// `Stopping` may take an hour, so no alert about it must fire.
+/// Writes a rule set with three operations. `Starting` is overdue after one second. `Copying` is
+/// stalled after one second without progress. `Stopping` may take an hour, so no alert about
+/// `Stopping` must fire.
 fn write_rule_set(folders: &Folders) {
     let state = |state: &str| format!("object.status.printableStatus == '{state}'");
     let rule_set = json!({
@@ -52,8 +54,8 @@ async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     alerts.cloned().collect()
 }
 
-/// Waits until the alert `name` is firing, and the other of the two alerts is not even pending.
-/// Returns the alert.
+/// Waits until the alert `name` is firing once, and the other of the two alerts is neither pending
+/// nor firing. Returns the firing alert.
 async fn fired(prometheus: &Prometheus, name: &str) -> Value {
     eventually(&format!("only the alert {name} fires"), async || {
         let alerts = alerts(prometheus).await;
@@ -80,8 +82,8 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
         write_vm(&folders, name, "Running", 0);
     }
     let demo = Demo::start(&folders.args()).await;
-    // The operations start after the first list. So the server observes their start, and knows
-    // their duration.
+    // The operations of this test start after the server has listed the VirtualMachines. So the
+    // server observes their start, and knows their duration.
     demo.wait_for_operations(&[]).await;
     let prometheus = Prometheus::start(&programs, &demo, Some("1s")).await;
     cleared(&prometheus).await;

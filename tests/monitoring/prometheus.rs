@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::process::Child;
 
-/// Returns the folder with `prometheus` and `promtool`. If this machine does not have them, prints
-/// that the test is skipped, and returns None.
+/// Returns the folder with `prometheus` and `promtool`: the folder in `IFO_PROMETHEUS`, or the
+/// folder of the downloaded Debian package. If there is no such package for this machine, calls
+/// [`skip`] and returns None.
 pub fn programs() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("IFO_PROMETHEUS") {
         return Some(folder.into());
@@ -48,9 +49,9 @@ fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
-/// Writes the groups of the `PrometheusRule` to a file that Prometheus reads. `hold` replaces the
-/// field `for` of all alerts, which is the time for which a condition must be true before its alert
-/// fires.
+/// Writes the groups of the `PrometheusRule` to a file that Prometheus reads. An alert fires after
+/// its condition has been true for the time in the field `for`. If `hold` is not None, it replaces
+/// this field of all alerts.
 pub fn write_rules(file: &Path, hold: Option<&str>) {
     let mut rule: Value =
         serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))

@@ -109,8 +109,8 @@ async fn check_variables(prometheus: &Prometheus) {
     }
 }
 
-/// Asserts that Prometheus evaluates all alerts without an error. No alert about a missing leader,
-/// about rule sets or about the certificate may be active.
+/// Asserts that Prometheus evaluates all alerts without an error. The alerts about a missing
+/// leader, rule sets, targets and certificates must be inactive.
 async fn check_alerts(prometheus: &Prometheus) {
     let rules = eventually("the evaluation of all alerts", async || {
         let groups = prometheus.get("rules", &[]).await;

@@ -1,7 +1,8 @@
-//! A fake kube-apiserver for tests. To the requests that `ifo-apiserver` sends when it starts, it
-//! returns correct answers. For the lists and watches of targets, the test has a script with the
-//! answers. These answers can be invalid. HTTP libraries do not send invalid messages, so the fake
-//! writes HTTP/1.1 without a library.
+//! A fake kube-apiserver for tests of `ifo-apiserver`. In this file, "the server" is
+//! `ifo-apiserver`. The fake returns correct answers to the requests that the server sends when it
+//! starts. The answers to lists and watches of targets come from a script of the test, and can be
+//! invalid. HTTP libraries do not send invalid messages, so the fake writes HTTP/1.1 without a
+//! library.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ pub enum Step {
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
-    /// Wait until the server has written a status of this resource's rule set, and the status
+    /// Wait until one of the statuses that the server has written for this resource's rule set
     /// contains this text.
     WaitForStatus(&'static str),
     /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
@@ -95,7 +96,7 @@ struct FakeApiserverState {
 }
 
 impl FakeApiServer {
-    /// Starts a fake without scripts that never answers requests for this path.
+    /// Starts a fake without scripts. The fake never answers requests for this path.
     pub async fn start_without_answers_to(path: &'static str) -> Self {
         Self::serve(BTreeMap::new(), Some((path, AtomicUsize::new(0)))).await
     }
@@ -113,9 +114,9 @@ impl FakeApiServer {
         .await;
     }
 
-    /// Starts a fake that serves these resources. For each resource, it also serves a rule set with
-    /// the name of the resource. The rule set detects the operation `Busy` on each object in the
-    /// state `Busy`.
+    /// Starts a fake that serves these resources. For each resource, the fake also serves a rule
+    /// set with the name of the resource. The rule set detects the operation `Busy` on each object
+    /// in the state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }
@@ -298,7 +299,8 @@ impl FakeApiserverState {
         stream.shutdown().await
     }
 
-    /// Returns the answer that a real kube-apiserver would give.
+    /// Returns the correct answer to a request for which there is no script. Each token is valid,
+    /// and each access is allowed. Paths that the fake does not know get 404.
     fn ordinary_answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const AUTHENTICATION_CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -380,7 +382,8 @@ pub fn initial_events_end() -> String {
     event("BOOKMARK", marked)
 }
 
-/// Returns an object in a state. It has a field of `padding` bytes that no rule reads.
+/// Returns an object in the state `state`, as JSON. Its field `padding` has `padding` bytes. No
+/// rule reads this field.
 pub fn thing(name: &str, state: &str, padding: usize) -> String {
     format!(
         r#"{{"metadata":{{"name":"{name}","namespace":"shop","resourceVersion":"6","uid":"uid-{name}"}},"padding":"{}","status":{{"state":"{state}"}}}}"#,

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Largest resident memory of the server in bytes.
+/// Largest resident memory of the server in bytes that the tests allow.
 const MAX_MEMORY: u64 = 128 << 20;
 
 async fn tcp(demo: &Demo) -> TcpStream {
@@ -155,7 +155,8 @@ async fn silent_connections_are_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
-    // The test opens 100 connections. This is below the server's limit for one address.
+    // The test opens 100 connections, and sends no request on them. This number is below the
+    // server's limit of 256 connections.
     let mut open = Vec::new();
     for _ in 0..4 {
         let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
@@ -225,7 +226,8 @@ fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     .concat()
 }
 
-/// Returns the first stream numbers that a client may use. They are odd.
+/// Returns the first `count` stream numbers that an HTTP/2 client may use. A client may use only
+/// odd numbers.
 fn streams(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(|n| 2 * n + 1)
 }
@@ -265,7 +267,8 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches of this test belong to one user, so its limit is raised.
+    // All watches of this test belong to one user, so the test raises the limit of watches for each
+    // user.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
     // This call waits until the server serves operations. An earlier watch would be refused.
     assert_others_are_served(&demo).await;

@@ -1,4 +1,4 @@
-//! Test of the server's memory during its start: it lists many resources with large objects.
+//! Test of the server's memory while the server starts and lists many resources with large objects.
 
 use crate::fake_apiserver::{FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, failure};
 use crate::server::RunningServer;
@@ -16,8 +16,9 @@ const OBJECTS: usize = 500;
 /// Size of an object in bytes. Most of it is a long list of conditions.
 const SIZE: usize = 20_000;
 
-/// Largest resident memory of the server in MiB. It is less than half of the Deployment's memory
-/// limit of 320 MiB. Before the first list, a debug build of the server needs about 45 MB.
+/// Largest resident memory of the server in MiB that the test allows. The value is less than half
+/// of the Deployment's memory limit of 320 MiB. Before the first list, a debug build of the server
+/// needs about 45 MB.
 const MAX_MIB: u64 = 120;
 
 /// Time without progress after which the test fails.
@@ -30,7 +31,8 @@ fn objects() -> usize {
     })
 }
 
-/// Returns the value of a query parameter.
+/// Returns the value of a query parameter. Returns None if the parameter is missing or is not a
+/// number.
 fn parameter(query: &str, name: &str) -> Option<usize> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()

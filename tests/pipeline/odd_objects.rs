@@ -1,5 +1,5 @@
 //! Tests of watched objects that are invalid or very large. The server must evaluate such an
-//! object, or skip it and report it. Then it must continue with the next object.
+//! object, or skip the object and report it. Then the server must continue with the next object.
 
 use crate::demo::eventually;
 use crate::fake_apiserver::{
@@ -15,7 +15,7 @@ const LARGE: usize = 7_000_000;
 /// Size in bytes of an object that is larger than the server's limit for one object.
 const TOO_LARGE: usize = 20_000_000;
 
-/// Text in the status of a rule set that reports an object above the limit.
+/// Text with which the status of a rule set reports an object above the limit.
 const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
 /// Returns invalid objects on which no operation can be detected. They have no valid name or state,
@@ -53,7 +53,8 @@ fn odd() -> Vec<Vec<u8>> {
     odd
 }
 
-/// Returns unusual objects on which the rule set must detect an operation, with their names.
+/// Returns unusual objects on which the rule set must detect an operation. Each object comes after
+/// the name that its operation must show: U+FFFD replaces invalid characters.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -108,16 +109,16 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
             active == expected
         })
         .await;
-    // The objects that are not valid JSON must be counted.
+    // The server must count evaluations that fail because an object is not valid JSON.
     let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
     let metrics = server.text("/metrics").await.unwrap();
     assert!(metrics.contains(failures), "{metrics}");
     server.assert_healthy_within(128);
 }
 
-/// Answers the requests for a resource with three objects: `small`, `large`, and `grown`. The
-/// object `grown` grows above the limit and then shrinks. If `watch_list` is false, the fake
-/// kube-apiserver does not support WatchList.
+/// Returns the answer to a request for a resource that has three objects: `small`, `large`, and
+/// `grown`. The object `grown` grows above the limit and then shrinks. If `watch_list` is false,
+/// the fake kube-apiserver does not support WatchList.
 fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
@@ -146,9 +147,9 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // These steps happen one after the other: `grown` grows above the limit, and the server reports
-    // this. The watch expires. The next list contains `grown`, which is still too large. At last,
-    // `grown` shrinks again.
+    // The steps `grows` end the first watch: the object `grown` grows above the limit, the server
+    // reports this, and the watch expires. The server then reads all objects again, and `grown` is
+    // still too large. The steps `shrinks` belong to the second watch: `grown` shrinks again.
     let grows = [
         Step::WaitForStage(1),
         Step::send(event("MODIFIED", &grown[2])),

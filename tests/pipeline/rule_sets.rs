@@ -95,8 +95,8 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
             if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
-            // A harmless expression has no message. Otherwise, the message reports that an
-            // evaluation was stopped because of its cost.
+            // For a harmless expression, there is no message. Otherwise, the message reports why an
+            // evaluation failed, for example because its cost was too high.
             let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
             Some((name, message.to_owned()))
         };

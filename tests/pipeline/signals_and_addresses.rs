@@ -33,7 +33,8 @@ async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_stops_the_server_from_its_first_moment() {
-    // The kernel accepts connections to this listener, but the test never reads from them.
+    // This listener represents a kube-apiserver that never answers: the kernel accepts connections,
+    // but the test never reads from them.
     let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), &unread.local_addr().unwrap().to_string());

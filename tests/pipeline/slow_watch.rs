@@ -79,8 +79,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
             write_machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // `next` fails if it waits too long. So this loop also checks that the client that
-                // does not read delays no other watch.
+                // `next` fails if it waits too long. So this loop also checks that the unread watch
+                // does not delay this watch.
                 let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -91,8 +91,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // The ring buffer always keeps the changes of the last 10 s, so for some seconds it may be
-    // larger than its limit.
+    // The ring buffer may be larger than its limit while its changes are younger than 10 s. So the
+    // test waits until the size is within the limit.
     wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
     // When the slow client reads again, it first receives the events that the server had already
     // sent. Then it receives an error, because the ring buffer no longer has the following changes.

@@ -10,7 +10,8 @@ use crate::fake_apiserver::{
 use crate::server::RunningServer;
 
 /// Returns the name of a resource and the script for its requests. The script sends invalid data
-/// until the status of the rule set contains `reported`. Then it sends valid data.
+/// until the status of the rule set contains `WatchFailed` and `reported`. Then the script sends
+/// valid data.
 fn invalid_until_reported(
     name: &'static str,
     reported: &'static str,
@@ -37,7 +38,7 @@ fn error_event(code: impl std::fmt::Display) -> String {
     )
 }
 
-/// Returns a complete list that contains one object in the state `Busy`.
+/// Returns an HTTP answer with a complete list. The list contains one object in the state `Busy`.
 fn listed(name: &str) -> String {
     let item = thing(name, "Busy", 0);
     response(
@@ -56,8 +57,10 @@ const CODES: [&str; 22] = [
 fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
         let mut steps = watch_with_one_object("codes");
-        // Each code is sent twice: once among the initial events, and once after them. If an error
-        // comes among the initial events, the server must read the objects with a list instead.
+        // Each code is the answer to two requests. In the first answer, the ERROR event comes
+        // before the initial events. In the second answer, the event comes after them. If the
+        // initial events end with a code other than 410, the server lists the objects. So after the
+        // last code, the script answers such a request with a valid list.
         if let Some(code) = CODES.get(request.nth / 2) {
             let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);

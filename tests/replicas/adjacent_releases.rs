@@ -35,11 +35,11 @@ const FIELD: &str = "neighbourField";
 const VALUE: &str = "known";
 
 /// Prefix of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The checks of
-/// the field ignore them.
+/// [`FIELD`] ignore these VirtualMachines.
 const WATCHED: &str = "watched-";
 
-/// Environment variables of the replicas. `true` keeps completed operations, so that the test
-/// covers them, too.
+/// Environment variables of the replicas. With the value `true`, the replicas retain completed
+/// operations, so that the test covers these operations, too.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
 /// Index of the replica of the newer release, which has the field.
@@ -83,7 +83,8 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
         test.start_again(NEWER).await;
         test.assert_replicas_agree(&["kept", "ended"]).await;
 
-        // The newer release takes over again. It has copied all operations from the older release.
+        // The newer release takes over again. After its restart, it has copied all operations from
+        // the older release.
         let before = test.hand_over(OLDER, NEWER).await;
         test.create(&["of-newer"]).await;
         test.step("changed").await;
@@ -101,8 +102,8 @@ type Objects = BTreeMap<String, Value>;
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch at the leader. It was started before this replica became the leader, so it covers
-    /// the handover.
+    /// A watch at the leader. [`Self::hand_over`] starts the watch before this replica becomes the
+    /// leader, so the watch covers the handover.
     client: Events,
     /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
@@ -223,9 +224,11 @@ impl<'a> Neighbours<'a> {
         by_machine(&list.await.body)
     }
 
-    /// On an overloaded machine, a watch of the leader can be interrupted at any time. Then the
-    /// leader sets the condition `Detected` of operations to Unknown, and so encodes these
-    /// operations again. Returns the names of the VirtualMachines of these operations.
+    /// Returns the names of the VirtualMachines whose operations were in a watch gap. On an
+    /// overloaded machine, the leader's watch of the VirtualMachines can be interrupted at any
+    /// time. Then the leader sets the condition `Detected` of the operations to Unknown. This is a
+    /// change, so the operations get the field from a newer leader, and lose the field on an older
+    /// leader.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -234,8 +237,8 @@ impl<'a> Neighbours<'a> {
     }
 
     /// Asserts that both replicas serve the same bytes for a list, a get and a watch. Exactly the
-    /// operations of the VirtualMachines `with_field` must have the field. Asserts that kubectl
-    /// prints the field through each replica.
+    /// operations of the VirtualMachines `with_field` must have the field. Operations that were in
+    /// a watch gap are an exception. Asserts that kubectl prints the field through each replica.
     async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
@@ -379,8 +382,9 @@ impl<'a> Neighbours<'a> {
     ///
     /// - A changed operation must have the field if the newer release leads. It must lack the field
     ///   if the older release leads.
-    /// - Every other operation must be unchanged. The watch that continued during the handover must
-    ///   have received no event about it.
+    /// - Every other operation must be unchanged, except for operations that were in a watch gap.
+    ///   The watch that continued during the handover must have received no event about an
+    ///   unchanged operation.
     async fn assert_only_changed(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;

@@ -42,7 +42,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Restarts the container after it has exited, and waits until it is ready.
+    /// Starts the server again after its process has exited, as a kubelet restarts a container.
+    /// Waits until the server is ready.
     pub async fn start_again(&mut self) {
         self.server.start_again(&self.kubeconfig).await;
         self.endpoint.recover();
@@ -178,8 +179,9 @@ impl<'a> Replicas<'a> {
             ok_if(conditions.any(available), &found)
         })
         .await;
-        // The kube-apiserver may still have connections to a stopped replica, on which requests
-        // fail. After ten successful requests, it has closed these connections.
+        // The kube-apiserver may still have connections to a stopped replica. Requests on such a
+        // connection fail. After ten successful requests, the test assumes that the kube-apiserver
+        // has closed these connections.
         for _ in 0..10 {
             eventually("operations are served", async || {
                 let answer = self.admin.try_get(&OPERATION.path(None)).await?;

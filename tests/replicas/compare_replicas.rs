@@ -113,7 +113,8 @@ pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Reads a list in pages. Returns the resourceVersion and the objects of the list.
+/// Reads a list in pages. Returns the resourceVersion and the objects of the list. Returns None if
+/// a page cannot be read.
 async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, Vec<Value>)> {
     let mut items = Vec::new();
     let mut path = format!("{}?limit={PAGE_SIZE}", OPERATION.path(None));

@@ -1,6 +1,6 @@
 //! Checks the custom resources of operations. In persistence mode, the leader (the replica that
 //! detects operations) writes each operation as a custom resource. The custom resources must equal
-//! the operations, and each must be created and deleted only once.
+//! the operations. The leader must create and delete each custom resource at most once.
 
 use crate::cluster::Replicas;
 use crate::harness::{Kind, OPERATION, eventually, ok_if, text};
@@ -18,7 +18,7 @@ pub const OPERATION_RECORD: Kind = Kind {
 type Operations = BTreeSet<[String; 3]>;
 
 /// Waits until the custom resources equal the operations. This can take more than a minute: if a
-/// killed leader has sent a write that arrives late, the new leader corrects it after 65 s.
+/// write of a killed leader arrives late, the new leader corrects the custom resource after 65 s.
 pub async fn wait_until_equal(replicas: &Replicas<'_>) {
     eventually("the custom resources equal the operations", async || {
         let live = list(

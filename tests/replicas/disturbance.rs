@@ -90,7 +90,8 @@ pub fn named(names: &str) -> Vec<Disturbance> {
 }
 
 /// Returns a plan of `count` disturbances: first [`FIRST`], then all disturbances in random order.
-/// They are repeated in a new order until the plan is long enough. The seed determines the order.
+/// If the plan is still too short, all disturbances follow again in a new order. The seed
+/// determines the order.
 pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut plan = FIRST.to_vec();
@@ -119,8 +120,9 @@ impl Disturbance {
         }
     }
 
-    /// Returns true if the last changes of the leader can be lost, because no follower may have
-    /// received them.
+    /// Returns true if the replicas can lose the last changes of the leader, which no follower has
+    /// received yet. Most disturbances of a follower also return true, because the function does
+    /// not distinguish the roles.
     pub fn may_lose_changes(self) -> bool {
         !matches!(self, Terminate(_) | Update | GarbleLease)
     }

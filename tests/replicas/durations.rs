@@ -1,5 +1,6 @@
-//! Tests of the usual durations of operations and of the records of completed operations. Both must
-//! be the same on all replicas, and must survive a change of the leader.
+//! Test of the usual durations of operations, and of the records of completed operations. The
+//! server computes a usual duration from earlier runs. Durations and records must be the same on
+//! all replicas, and must survive a change of the leader.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -30,7 +31,7 @@ const ENOUGH_RUNS: u64 = 20;
 enum Stop {
     /// SIGTERM. The leader stores the usual durations before it exits.
     Terminate,
-    /// SIGKILL. The runs since the last write are lost.
+    /// SIGKILL. The runs after the last write of the usual durations are lost.
     Kill,
 }
 
@@ -62,11 +63,11 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             stop_leader(&mut replicas, stop).await;
             let kept = wait_until_equal(&replicas).await;
             assert_eq!(kept, records, "after {stop:?}\n{}", replicas.logs());
-            // The operation keeps its identity and the usual duration that it shows.
+            // The operation `long` keeps its identity.
             let now = wait_for_operation(&replicas.admin, "long").await;
             assert_eq!(identity(&now), identity(&long), "after {stop:?}");
-            // A takeover alone changes no operation. So without a watch gap, each event of this
-            // operation must have shown the usual duration.
+            // A takeover alone changes no operation. So if there was no watch gap, each event must
+            // show the usual duration.
             watch.now(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
                 if !objects.iter().any(|it| is_in_gap(it)) {
@@ -80,7 +81,8 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             wait_until_leader_has_baselines(&replicas).await;
             migrate(&replicas.admin, &name).await;
             assert_compared(&wait_for_operation(&replicas.admin, &name).await);
-            // Let the operation fail. Only successful runs change the usual duration.
+            // Let the operation fail. Only successful runs change the usual duration, so the number
+            // of runs stays the same.
             set_status(&replicas.admin, &name, "Broken").await;
             wait_for_count(&replicas.admin, &OPERATION_RECORD, records.len() + 1).await;
             records = wait_until_equal(&replicas).await;
@@ -180,7 +182,7 @@ async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
     .await
 }
 
-/// Fails if the operation does not show the usual duration of [`ENOUGH_RUNS`] runs.
+/// Asserts that the operation shows a usual duration that comes from [`ENOUGH_RUNS`] runs.
 #[track_caller]
 fn assert_compared(operation: &Value) {
     let expected = &operation["status"]["expected"];
@@ -188,7 +190,8 @@ fn assert_compared(operation: &Value) {
     assert_eq!(expected["runs"], ENOUGH_RUNS, "{operation}");
 }
 
-/// Waits until all replicas have the same operations and the same records. Returns the records.
+/// Waits until all replicas have the same operations, apart from watch gaps, and the same records.
+/// Returns the records.
 async fn wait_until_equal(replicas: &Replicas<'_>) -> Vec<Value> {
     eventually("the replicas have the same objects", async || {
         let mut same: Option<(Vec<Value>, Vec<Value>)> = None;
@@ -215,7 +218,7 @@ async fn wait_until_equal(replicas: &Replicas<'_>) -> Vec<Value> {
     .await
 }
 
-/// Waits until the leader has read the stored durations.
+/// Waits until the leader has read the stored usual durations (baselines).
 async fn wait_until_leader_has_baselines(replicas: &Replicas<'_>) {
     let leader = replicas.leader().await;
     let caller = &replicas.all[leader].endpoint.caller.0;

@@ -50,8 +50,8 @@ pub type Key = (String, String, String);
 struct Machine {
     /// None if the VirtualMachine does not exist.
     status: Option<&'static str>,
-    /// Counts the changes of the status. The version is incremented before and after each change,
-    /// so it is odd while the change is being made.
+    /// Incremented before and after each change of the status. So the version is odd while the
+    /// status is being changed.
     version: u64,
 }
 
@@ -166,7 +166,8 @@ impl Load {
                 let items = answer.body["items"].as_array();
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
-                // This server does not retain completed operations, so none must be listed.
+                // This server does not retain completed operations, so it must list no completed
+                // operation.
                 ok_if(
                     completed.clone().count() == 0,
                     completed.collect::<Vec<_>>(),

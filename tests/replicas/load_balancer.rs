@@ -81,7 +81,8 @@ impl Endpoint {
         self.close_connections.notify_waiters();
     }
 
-    /// Returns true if the last probe has succeeded, so new connections go to this replica.
+    /// Returns true if the last probe succeeded, and no connection attempt has failed since. New
+    /// connections go only to such replicas.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -203,7 +204,7 @@ async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     }
 }
 
-/// Waits until a probe of each replica succeeds.
+/// Waits until [`Endpoint::is_ready`] is true for all replicas.
 pub async fn wait_until_all_ready(endpoints: &Endpoints) {
     let ready = async {
         while !endpoints.all().iter().all(|it| it.is_ready()) {

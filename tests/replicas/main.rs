@@ -192,9 +192,9 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for informer in informer_states {
         load.assert_steady_never_ended(&informer.deleted);
         for complaint in informer.violations {
-            // If the leader is killed, a client may have received changes that no other replica has
-            // received. The new leader lacks these changes, so it sends older versions of objects
-            // to this client.
+            // If a disturbance lost changes, a client may have received changes of the old leader
+            // that no other replica has received. The new leader lacks these changes, so it sends
+            // older versions of objects to this client.
             let is_about_version = complaint.contains(" after it ");
             assert!(
                 may_lose_changes && is_about_version,

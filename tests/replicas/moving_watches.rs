@@ -64,8 +64,8 @@ pub struct Events(Mutex<ReceivedEvents>);
 
 #[derive(Default)]
 struct ReceivedEvents {
-    /// For each resourceVersion: the first event that any client received with it, and the number
-    /// of the replica that sent this event.
+    /// For each resourceVersion: the first event that any client received with this version, and
+    /// the number of the replica that sent this event.
     lines: BTreeMap<u64, (usize, String)>,
     watches: Vec<Watch>,
 }
@@ -92,7 +92,8 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Records an event. Fails if it differs from the first event with the same resourceVersion.
+    /// Records an event. Returns an error if the event differs from the first recorded event with
+    /// the same resourceVersion.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -111,8 +112,8 @@ impl Events {
 
     /// Compares each pair of watches in the range that both watches cover. The range begins at the
     /// start of the later watch, and ends at the last resourceVersion that both watches received.
-    /// In this range, both watches must have received the same resourceVersions. Outside of it, one
-    /// watch may have received changes that only a killed leader had.
+    /// In this range, both watches must have received the same resourceVersions. After this range,
+    /// one watch may have ended, or may have received changes that only a killed leader had.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {

@@ -39,7 +39,8 @@ pub fn version(list: &ApiAnswer) -> u64 {
     version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The last list that a client has received: the phase in which it began, and its resourceVersion.
+/// The last list that a client has received: the phase of the test in which the request began, and
+/// the resourceVersion of the list.
 #[derive(Default)]
 struct Versions {
     last: Option<(Phase, u64)>,
@@ -47,8 +48,8 @@ struct Versions {
 
 impl Versions {
     /// Checks that a list is not older than the previous list of this client. This must hold even
-    /// if another replica answers. It is not checked after a disturbance, because a disturbed
-    /// replica may answer from an older state.
+    /// if another replica answers. Nothing is checked if there was a disturbance since the previous
+    /// list began, because a disturbed replica may answer from an older state.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
@@ -98,8 +99,8 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Returns the answer of a read. A failed read is a violation if the replica was not disturbed
-/// during the read and is still ready.
+/// Returns the answer of a read, or None if the read failed. A failed read is a violation if the
+/// replica was not disturbed during the read and is still ready.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),

@@ -1,7 +1,7 @@
 //! Tests of the upgrade from release 0.1.0 and of the downgrade back to it, with the steps of
 //! docs/upgrade.md. Release 0.1.0 (the old server) runs as one process and uses no Lease. The
-//! operations must survive both. During the upgrade, clients must be able to read the operations at
-//! every moment.
+//! operations must survive the upgrade and the downgrade. During the upgrade, clients must be able
+//! to read the operations at every moment.
 //!
 //! The control plane of these tests runs no controllers. So the tests themselves start and stop the
 //! replicas (processes) of the server, and write the EndpointSlices of the Service.
@@ -408,8 +408,8 @@ impl Machines {
         }
     }
 
-    /// Fails if the start time of an operation comes from `managedFields`. It must be the time at
-    /// which the server detected the operation.
+    /// Asserts that the start time of each operation is the time at which the server detected the
+    /// operation. The start time must not come from `managedFields`.
     async fn assert_start_times_detected(&self) {
         let all = self.admin.get(&OPERATION.path(Some(NAMESPACE))).await.ok();
         for operation in all["items"].as_array().into_iter().flatten() {
@@ -454,8 +454,8 @@ impl Machines {
     }
 }
 
-/// Lists the operations in flight. Returns an error if a VirtualMachine has two operations in
-/// flight.
+/// Lists the operations in flight. Returns an error if the list fails. Panics if a VirtualMachine
+/// has two operations in flight.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
     let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
@@ -502,8 +502,8 @@ impl Observations {
     }
 }
 
-/// Fails if both releases wrote at the same time. The writes in the audit log must come in this
-/// order: release 0.1.0, the new release, release 0.1.0 again. Only writes of rule sets and of
+/// Asserts that the releases wrote one after the other. The writes in the audit log must come in
+/// this order: release 0.1.0, the new release, release 0.1.0 again. Only writes of rule sets and of
 /// custom resources are checked.
 fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
@@ -570,8 +570,8 @@ impl Reads {
         locked(&self.state).step = step;
     }
 
-    /// Stops the client. Fails if a list failed or lacked an operation, except while the test
-    /// closed connections.
+    /// Stops the client. Fails if a list lacked an operation, or if a list failed outside of the
+    /// step [`RECONNECTS`].
     fn stop_and_check(self, replicas: &Replicas<'_>) {
         assert!(!self.task.is_finished(), "the client panicked");
         self.task.abort();
@@ -659,8 +659,9 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
     address
 }
 
-/// Returns the paths of the manifest folders of a release in `root`. `deploy` replaces the folder
-/// `deploy`. If it is another folder, the CRD of persistence mode is included, too.
+/// Returns the paths of the manifest folders of a release in `root`. The parameter `deploy` names
+/// the folder that the test applies instead of `deploy/`. If this is another folder, the folder
+/// with the CRD of persistence mode is included, too.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -1,5 +1,5 @@
 //! Reads the catalogue: the rule sets that this repository ships in the folder `rules/`. Checks
-//! that the kustomizations in this folder list the rule sets.
+//! that the kustomizations in this folder list all rule sets that are installed by default.
 
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use serde_json::Value;
@@ -34,6 +34,7 @@ pub fn read(path: &Path) -> String {
 }
 
 /// Splits a YAML file into its documents. A document is returned as text, with its comments.
+/// Documents that contain only comments are left out.
 pub fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {

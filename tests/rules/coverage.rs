@@ -1,6 +1,6 @@
-//! Checks that the fixtures cover all shipped rules. For each operation of a rule, a fixture must
-//! expect this operation. For each detail that a rule computes, such as the message, a fixture must
-//! expect a value.
+//! Checks that the fixtures cover all shipped rules. At least one fixture must expect the operation
+//! of a rule, and at least one fixture must not expect it. For each detail that a rule computes,
+//! such as the message, a fixture must expect a value.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::operation_name;

@@ -73,8 +73,9 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns copies of the object in which counters are zero or missing. In one copy, one counter is
-/// changed. In other copies, all counters of `spec`, of `status`, or of both are changed.
+/// Returns copies of the object in which counters are zero or missing. For each counter, there are
+/// copies in which only this counter is changed. In other copies, all counters of `spec`, of
+/// `status`, or of both are changed.
 fn counters(object: &Value) -> Vec<Variant> {
     let of = |root: &str| pointers(object, root, &is_counter);
     let (spec, status) = (of("/spec"), of("/status"));
@@ -98,8 +99,9 @@ fn counters(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns copies of the object in which conditions are missing or `Unknown`. In one copy, one
-/// condition is changed. In other copies, all conditions are changed.
+/// Returns copies of the object in which conditions are missing or `Unknown`. For each condition,
+/// there are copies in which only this condition is changed. In other copies, all conditions are
+/// changed.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {

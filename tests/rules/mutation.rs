@@ -1,7 +1,7 @@
 //! Mutation tests of the shipped rule sets. If an expression of a rule is changed, the test of at
 //! least one fixture must fail. Otherwise, the fixtures do not cover this part of the expression.
-//! The test changes the expressions in the fields [`FIELDS`], and in the variables that these
-//! expressions use.
+//! The test changes the expressions in the fields [`FIELDS`] of rules, in the field `nodes` of rule
+//! sets, and in the variables that these expressions use.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
@@ -24,8 +24,8 @@ struct Site {
     /// Returns the spec of the rule set with another expression in this place. If the expression
     /// belongs to a rule, the spec contains only this rule, so that the test is faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
-    /// The operation of the rule that contains the expression. None for an expression of a
-    /// variable.
+    /// The operation of the rule that contains the expression. None for an expression of a variable
+    /// or of the field `nodes`.
     only: Option<String>,
 }
 
@@ -59,7 +59,8 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     }
 }
 
-/// Returns the expressions of all rules, and the expressions of the variables that these rules use.
+/// Returns the expressions that the test changes: those of all rules, of the field `nodes`, and of
+/// the variables that these expressions use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();

@@ -1,9 +1,9 @@
-//! Checks that every time limit in the shipped rule sets has a comment with its source. A time
-//! limit is the field `expectedDuration` or `stalledAfter` of a rule.
+//! Checks that every time limit in the shipped rule sets has a comment that names the source of the
+//! limit. A time limit is the field `expectedDuration` or `stalledAfter` of a rule.
 
 use crate::catalogue::{Shipped, read, root};
 
-/// The fields whose values come from documents or sources of the upstream projects.
+/// The fields whose values come from documents or source code of the upstream projects.
 const LIMITS: [&str; 2] = ["expectedDuration", "stalledAfter"];
 
 /// Returns the comment lines directly above the line with the number `index`, without `#`.
@@ -25,7 +25,8 @@ fn names_a_source(comment: &str) -> bool {
     marks.iter().any(|mark| comment.contains(mark))
 }
 
-/// Returns a description of each time limit in the text of a rule set that has no source.
+/// Searches the text of a rule set for time limits without a source. Returns the line of each such
+/// limit, with its number.
 fn limits_without_source(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let numbered = lines.iter().enumerate();

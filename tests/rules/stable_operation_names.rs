@@ -4,8 +4,9 @@
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// The stable names. Each line has the name of a rule set, the resource that it watches, and its
-/// operations. If the first name is `-`, the operations may be in any rule set of this resource.
+/// The stable names. Each line has the name of a rule set, the target of the rule set (the resource
+/// that the server watches), and the names of operations. If the line begins with `-` instead of a
+/// name, the operations may be in any rule set with this target.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The operations of each piece of work, as `Kind name: Operation`.
+/// The operations of each piece of work, by the `work` key. An operation has the form
+/// `Kind name: Operation`.
 type Pieces = BTreeMap<String, BTreeSet<String>>;
 
 /// Evaluates the rule sets in `files` on every object of a recording. Returns the operations by

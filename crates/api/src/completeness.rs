@@ -1,6 +1,6 @@
-//! Reports whether a list of operations is complete, or which rule sets may miss operations. The
-//! server sends the reason as the text of a `Warning` header (RFC 7234, section 5.5). The plugin
-//! parses this text.
+//! Types and texts that state whether a list of operations is complete, or why operations may be
+//! missing from it. The server sends the text in a `Warning` header (RFC 7234, section 5.5). The
+//! plugin parses this text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,9 +17,9 @@ const NOT_RECORDED: &str = "it was not recorded whether all operations were list
                             sets worked, operations may be missing";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
-/// Name of the header that marks a list or watch of operations as complete. If an answer has
-/// neither this header nor a warning, it may be incomplete: it comes from an older server, which
-/// sends neither.
+/// Name of the header that marks a list or watch of operations as complete. An answer with neither
+/// this header nor a warning comes from an older release of the server. Such an answer may be
+/// incomplete.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
 /// A source of the rule sets that currently may miss operations.
@@ -69,11 +69,12 @@ pub enum Incomplete {
     NoRuleSets,
     /// The server has not read the rule sets of the cluster yet.
     NotRead,
-    /// No server detects operations, or the server that answers cannot reach the server that
+    /// The replica of the server that answers has not been up to date for more than 15 s. For
+    /// example, no replica detects operations, or this replica cannot reach the replica that
     /// detects operations.
     NotCurrent,
-    /// The list comes from a file that does not state whether the list was complete. No server
-    /// sends this.
+    /// The list comes from a file that does not state whether the list was complete. Only the
+    /// plugin uses this reason.
     NotRecorded,
     /// Some rule sets do not work. Contains their number and names.
     NotWorking(NotWorking),
@@ -87,8 +88,8 @@ pub struct NotWorking {
     /// Number of all rule sets.
     pub total: usize,
     /// Names and reasons of the rule sets that do not work. Empty for users who may not list rule
-    /// sets. After parsing a warning, the list can be shorter than `count`, because a warning names
-    /// at most ten rule sets.
+    /// sets. If this value was parsed from a warning, the list can be shorter than `count`, because
+    /// a warning names at most ten rule sets.
     pub named: Vec<Named>,
 }
 
@@ -149,7 +150,8 @@ impl fmt::Display for Incomplete {
     }
 }
 
-/// The error for a warning that is not about rule sets, such as a warning of the kube-apiserver.
+/// The error for a text that is not the text of an [`Incomplete`], such as a warning of the
+/// kube-apiserver.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the warning is not about rule sets")]
 pub struct AnotherText;

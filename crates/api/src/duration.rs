@@ -50,7 +50,8 @@ pub fn human(seconds: i64) -> String {
         }
     };
     match seconds {
-        // A start can be up to one second in the future, because clocks differ slightly.
+        // Clocks differ slightly. So a start can be up to one second in the future. Then the age
+        // counts as zero.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),

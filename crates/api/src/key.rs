@@ -1,11 +1,12 @@
-//! The key of an object, which consists of namespace and name, and the order of keys.
+//! The key of an object (its namespace and name), and the order of keys.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
 /// The namespace and name of an object. Keys are sorted by the bytes of `namespace/name`, like the
-/// keys of etcd. So all keys in the namespace `a-b` come before the keys in `a`.
+/// keys of etcd. The byte of `-` is less than the byte of `/`. So all keys in the namespace `a-b`
+/// come before the keys in `a`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Namespace. Empty for a cluster-scoped object.
@@ -23,9 +24,10 @@ impl Key {
         }
     }
 
-    /// Creates the key of the record of an operation. Records and operations are in one index, and
-    /// a record has the name of its operation. So the namespace of the key has a prefix with a
-    /// slash, which no namespace of Kubernetes can contain.
+    /// Creates the key of a record, which is the result of one completed operation. Records and
+    /// operations are in one index, and a record has the namespace and name of its operation. So
+    /// that the two keys differ, the namespace in the key of a record has a prefix with a slash. No
+    /// namespace of Kubernetes contains a slash.
     pub fn of_record(namespace: &str, name: impl Into<Arc<str>>) -> Self {
         Self::new([RECORD_PREFIX, namespace].concat(), name)
     }
@@ -35,7 +37,8 @@ impl Key {
         is_record_namespace(&self.namespace)
     }
 
-    /// Returns the namespace of the object, which the key of a record contains after a prefix.
+    /// Returns the namespace of the object. For the key of a record, this is the namespace without
+    /// the prefix.
     pub fn object_namespace(&self) -> &str {
         let namespace = &*self.namespace;
         namespace.strip_prefix(RECORD_PREFIX).unwrap_or(namespace)
@@ -50,7 +53,7 @@ impl Key {
 /// Prefix of the namespace in the key of a record.
 const RECORD_PREFIX: &str = "records/";
 
-/// Returns true if the keys of records have this namespace.
+/// Returns true if `namespace` is the namespace in the key of a record.
 pub fn is_record_namespace(namespace: &str) -> bool {
     namespace.starts_with(RECORD_PREFIX)
 }
@@ -71,8 +74,9 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // The second comparison distinguishes keys with the same bytes. Such keys do not occur,
-        // because a name would have to contain a slash, which Kubernetes forbids.
+        // Different keys have the same path only if a name contains a slash, which Kubernetes
+        // forbids. Then the comparison of the namespaces decides, so that different keys never
+        // compare as equal.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))

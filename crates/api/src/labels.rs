@@ -25,7 +25,8 @@ pub const SERVER_SUFFIXES: [&str; 15] = [
     "subject-uid",
 ];
 
-/// The label keys with [`PREFIX`] that rule sets may set. The keys in this list lack the prefix.
+/// Of the label keys with [`PREFIX`], rule sets may set only these. The list contains them without
+/// the prefix.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
 /// Maximum length of a label value, in bytes (`validation.LabelValueMaxLength` in apimachinery).
@@ -59,8 +60,8 @@ pub fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// Returns true if `text` is valid as the name in a label key, which is the part after the slash.
-/// The length is not checked.
+/// Returns true if `text` is valid as the name in a label key. The name is the part after the
+/// slash, or the whole key if it has no slash. The length is not checked.
 pub fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (Some(first), Some(last)) = (bytes.first(), bytes.last()) else {
@@ -77,7 +78,7 @@ fn is_value_byte(byte: u8) -> bool {
 
 /// Converts `text` to a label value. A text that is a valid label value stays the same. Otherwise,
 /// invalid characters are replaced, a long text is truncated, and a hash of the whole text is
-/// appended. So different texts become different values.
+/// appended. So different texts almost always become different values.
 pub fn to_value(text: &str) -> String {
     if is_value(text) {
         return text.to_owned();

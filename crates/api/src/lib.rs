@@ -1,6 +1,6 @@
 //! The types of this project's API groups: `OperationRuleSet`, `InFlightOperation` and
-//! `OperationRecord`, with the names, labels and schemas that belong to them. The server, the plugin
-//! and the engine use this crate.
+//! `OperationRecord`, with the names, labels and schemas that belong to them. The server, the
+//! plugin and the engine use this crate.
 
 pub mod completeness;
 pub mod duration;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// API group of the CRDs: `OperationRuleSet`, and operations that are stored as custom resources.
 pub const GROUP: &str = "ifo.kubevirt.io";
-/// API group that the server serves through API aggregation.
+/// API group that `ifo-apiserver` serves through API aggregation.
 pub const LIVE_GROUP: &str = "live.ifo.kubevirt.io";
 /// API version of both groups.
 pub const VERSION: &str = "v1alpha1";
@@ -89,7 +89,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// The result of discovery for the target of a rule set, which is the resource that it watches.
+/// The result of discovery for the target of a rule set. The target is the resource that the server
+/// watches for the rule set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// The target exists, and can be listed and watched.
@@ -99,9 +100,11 @@ pub enum Resolution {
         /// True if the target's objects are namespaced.
         namespaced: bool,
     },
-    /// Discovery succeeded, and the cluster does not serve the target.
+    /// Discovery succeeded. The cluster does not serve the target, or the target cannot be listed
+    /// and watched.
     NotServed {
-        /// Explanation which part of the target is missing: group, version or resource.
+        /// Explanation: which part of the target is missing (group, version or resource), or why
+        /// the target cannot be watched.
         message: String,
         /// True if the cluster serves the target's API group. Then the version or the resource in
         /// the rule set is probably misspelt. If false, the product that defines the resource is

@@ -41,8 +41,8 @@ pub struct Spec {
     pub component: String,
     /// The object on which the operation was detected.
     pub subject: SubjectReference,
-    /// Item, for rules that yield a list: it distinguishes several operations of the same name on
-    /// one subject.
+    /// For a rule with `forEach`: the key of the list element. It distinguishes several operations
+    /// of the same name on one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// Key of the piece of work that the operation belongs to, if the rule yields one. Operations
@@ -142,9 +142,9 @@ pub enum StartTimeSource {
     Restored,
 }
 
-/// The usual duration of an operation. If fewer than five earlier runs are known, it is the limit
-/// that the rule sets with `expectedDuration`. The time for which an operation is `Blocked`, `Failing` or
-/// `Settling` does not count.
+/// The usual duration of an operation. If fewer than five earlier runs are known, it is the
+/// `expectedDuration` of the rule, which is a limit. The time for which an operation is `Blocked`,
+/// `Failing` or `Settling` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
@@ -239,8 +239,9 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
     /// `Progressing`, `Detected` and `Completed`. Their observedGeneration is the generation of the
-    /// subject. `Overdue` is present if the usual duration is known, and `Stalled` if the rule gives
-    /// `stalledAfter` and the progress is known. Both are suspicions: their message has the reason.
+    /// subject. `Overdue` is present if the usual duration is known, and `Stalled` if the rule
+    /// gives `stalledAfter` and the progress is known. Both are suspicions: their message has the
+    /// reason.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// A field that no release has. A test builds a server with this field, to check that releases

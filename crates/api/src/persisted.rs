@@ -3,9 +3,10 @@
 //! from this type.
 //!
 //! The custom resource has the same content as the live object, which the server serves from
-//! memory. There are three exceptions: namespace, UID and creationTimestamp of the live object are
-//! stored in an annotation and in the status. The custom resource is cluster-scoped, and the
-//! kube-apiserver sets its UID and creationTimestamp.
+//! memory. There are three exceptions. The custom resource has no namespace, because it is
+//! cluster-scoped, and the kube-apiserver sets its UID and creationTimestamp. So the namespace of
+//! the live object is in an annotation, and the UID and creationTimestamp of the live object are in
+//! the status.
 
 use crate::live::{Expected, Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -91,8 +92,8 @@ pub struct InFlightOperationSpec {
     pub component: String,
     /// The object on which the operation was detected.
     pub subject: SubjectReference,
-    /// Item, for rules that yield a list: it distinguishes several operations of the same name on
-    /// one subject.
+    /// For a rule with `forEach`: the key of the list element. It distinguishes several operations
+    /// of the same name on one subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// Key of the piece of work that the operation belongs to, if the rule yields one.
@@ -123,8 +124,8 @@ pub struct InFlightOperationStatus {
     /// metadata.generation of the subject as of the last write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// `Progressing`, `Detected` and `Completed`, and `Overdue` and `Stalled` where they apply, as in the
-    /// live object.
+    /// `Progressing`, `Detected` and `Completed`, and `Overdue` and `Stalled` where they apply, as
+    /// in the live object.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// The state of the operation, or its result.

@@ -15,8 +15,8 @@ pub const PLURAL: &str = "operationrecords";
 /// Maximum length of the message of a record, in bytes. A longer message is cut.
 pub const MAX_MESSAGE: usize = 200;
 
-/// The record of one operation that has completed. It is kept in memory, never changes, and is
-/// removed when the server has newer records than it can keep.
+/// The record of one operation that has completed. It is kept in memory and never changes. When
+/// there are too many records, the server removes the records of the operations that ended first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {

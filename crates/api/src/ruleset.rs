@@ -44,13 +44,13 @@ pub const MAX_EXPRESSION: usize = 4096;
 /// Maximum number of namespaces in one rule set. Each namespace can need its own watch.
 pub const MAX_NAMESPACES: usize = 64;
 /// Maximum number of fixed labels in one rule set, and maximum number of computed labels. Each
-/// operation of the rule set has all these labels.
+/// operation of the rule set can have all these labels.
 pub const MAX_LABELS: usize = 32;
 
 /// Maximum number of variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
-/// Maximum of `debounce`, `appearAfter` and `stateAfter`, in seconds. The server keeps waiting
-/// operations and states in memory for these times.
+/// Maximum of `debounce`, `appearAfter` and `stateAfter`, in seconds. While such a time runs, the
+/// server keeps the operation or its next state in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
 /// Rules that detect operations on one resource. The server watches the resource and evaluates the
@@ -321,8 +321,8 @@ pub struct Rule {
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// Time for which `progress` must not have risen before the operation counts as stalled: a
-    /// duration of at most 24 hours, or a CEL expression that yields a duration. The time for which the operation is `Blocked`, `Failing` or
-    /// `Settling` does not count.
+    /// duration of at most 24 hours, or a CEL expression that yields a duration. The time for which
+    /// the operation is `Blocked`, `Failing` or `Settling` does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
@@ -332,18 +332,19 @@ pub struct Rule {
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
-    /// string such as the UID of a migration. Operations with the same key, on any subject, are
-    /// one piece of work, and `kubectl ifo` shows one line for them. A key that ends with `/` is
-    /// the beginning of other keys: the operation belongs to the piece of work with such a key
-    /// that was in flight at the same time.
+    /// string such as the UID of a migration. Operations with the same key, on any subject, are one
+    /// piece of work, and `kubectl ifo` shows one line for them. A key that ends with `/` is the
+    /// beginning of other keys: the operation belongs to a piece of work whose key begins with this
+    /// key, and that was in flight at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
 }
 
 impl Rule {
-    /// Returns field name and source of each expression of the rule, except `forEach`. In a rule
-    /// with `forEach`, the returned expressions can read `item`.
+    /// Returns field name and source of each expression of the rule, except `forEach`. A fixed
+    /// duration such as `30m` is left out, because it is not an expression. In a rule with
+    /// `forEach`, the returned expressions can read `item`.
     pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [
             ("itemKey", &self.item_key),

@@ -1,5 +1,5 @@
-//! Generates the CRDs from the types in this crate. [`join_lines`] is also used for the
-//! descriptions in `OpenAPI`.
+//! Generates the CRDs from the types in this crate. `ifo-apiserver` also uses [`join_lines`] for
+//! the descriptions in its `OpenAPI` schemas.
 
 use crate::persisted;
 use crate::ruleset::OperationRuleSet;
@@ -13,9 +13,9 @@ pub fn operation_rule_sets() -> CustomResourceDefinition {
     readable(OperationRuleSet::crd())
 }
 
-/// Returns the CRD for operations that persistence mode stores, which is also in
-/// `deploy/crd-persistence/inflightoperations.yaml`. The CRD has no status subresource, because the
-/// server writes spec and status in one request.
+/// Returns the CRD of the operations that `ifo-apiserver` stores in persistence mode. The CRD is
+/// also in `deploy/crd-persistence/inflightoperations.yaml`. The CRD has no status subresource,
+/// because `ifo-apiserver` writes spec and status in one request.
 pub fn persisted_operations() -> CustomResourceDefinition {
     let mut crd = readable(persisted::InFlightOperation::crd());
     for version in &mut crd.spec.versions {
@@ -24,10 +24,11 @@ pub fn persisted_operations() -> CustomResourceDefinition {
     crd
 }
 
-/// Returns the fields of a rule set that this release has and `installed` does not have, such as
-/// `spec.rules[].operation`. The kube-apiserver removes these fields from rule sets.
+/// Returns the fields of a rule set that this crate defines and the CRD `installed` does not
+/// define, such as `spec.rules[].operation`. The kube-apiserver removes these fields from rule
+/// sets.
 ///
-/// A definition without a schema for [`VERSION`](crate::VERSION) yields no fields.
+/// If `installed` has no schema for [`VERSION`](crate::VERSION), the list is empty.
 pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
     let own = operation_rule_sets();
     let mut missing = Vec::new();
@@ -37,7 +38,7 @@ pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
     missing
 }
 
-/// Returns the schema of `spec` in the served version.
+/// Returns the schema of `spec` in [`VERSION`](crate::VERSION), or None if `crd` does not have it.
 fn spec_of(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
     let mut versions = crd.spec.versions.iter();
     let version = versions.find(|version| version.name == crate::VERSION)?;
@@ -45,8 +46,8 @@ fn spec_of(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
     schema.properties.as_ref()?.get("spec")
 }
 
-/// Adds the paths of the properties that `own` has and `installed` does not have. `path` is the
-/// path of both schemas.
+/// Adds to `missing` the paths of the properties that `own` has and `installed` does not have.
+/// `path` is the path at which both schemas are, such as `spec.rules[]`.
 fn compare(
     own: &JSONSchemaProps,
     installed: &JSONSchemaProps,
@@ -110,8 +111,8 @@ fn join_descriptions(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Joins the lines of each paragraph, because clients wrap descriptions themselves. Empty lines and
-/// list items are kept.
+/// Joins the lines of each paragraph, because clients wrap descriptions themselves. Empty lines are
+/// kept. A line that begins with a space, `-` or `*`, such as a list item, stays a separate line.
 pub fn join_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -158,7 +159,7 @@ mod tests {
             missing_fields(&older),
             ["spec.rules[].outcome", "spec.variables"]
         );
-        // Nothing is known about a definition without this version.
+        // A definition without this version has no schema to compare, so no field is reported.
         older.spec.versions.clear();
         assert_eq!(missing_fields(&older), [""; 0]);
     }

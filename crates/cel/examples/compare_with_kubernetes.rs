@@ -1,14 +1,17 @@
-//! Compares the answers to random expressions with those of Kubernetes. `make fuzz-cel` runs it.
+//! Evaluates random expressions with this crate and with Kubernetes, and compares the answers.
+//! `make fuzz-cel` runs this example.
 //!
-//! The arguments are the path of the program `cel-oracle`, the number of seconds, and the seed. The
-//! same seed yields the same expressions.
+//! The arguments are the path of the program `cel-oracle`, the duration of the comparison in
+//! seconds, and the seed. `cel-oracle` evaluates expressions with the code of Kubernetes. The same
+//! seed yields the same expressions.
 //!
 //! ```console
 //! $ cargo run --example compare_with_kubernetes -- "$(tests/cel-oracle/build)" 60 1
 //! ```
 //!
-//! The program prints each difference that is not known, with the smallest expression that has the
-//! difference. If there are differences, the exit code is 1.
+//! The example prints each difference that is not on the lists of known differences in
+//! `ifo_cel::fuzzing::comparison`. It prints the smallest expression that it finds for the
+//! difference. If it prints a difference, the exit code is 1.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -22,21 +25,22 @@ use ifo_cel::fuzzing::comparison::{Answer, Comparison, PolicyVariable, compare};
 use ifo_cel::fuzzing::random_expressions::{Case, Expression, Generator};
 use serde_json::{Value, json};
 
-/// Number of expressions that are sent to Kubernetes at once.
+/// Number of expressions that are sent to `cel-oracle` at once.
 const BATCH: usize = 500;
 
-/// Number of further answers to an expression whose answer differs. Kubernetes' answer can depend on
-/// the order of a map, which is random. Such an answer is not compared.
+/// If the answers to an expression differ, Kubernetes evaluates the expression this many times
+/// again. Kubernetes' answer can depend on the order of a map, which is random. If Kubernetes'
+/// answers vary, the difference is not reported.
 const REPETITIONS: usize = 16;
 
 /// Number of differences after which the program ends. Each difference takes some seconds, because
 /// its expression is made smaller.
 const MAX_DIFFERENCES: usize = 40;
 
-/// The length of the longest expression that is compared. A longer expression is a compile error.
+/// Maximum length of a compared expression in bytes. This crate refuses a longer expression.
 const MAX_LENGTH: usize = 4_096;
 
-/// The objects of the recorded answers.
+/// The folder of the objects on which the recorded answers were computed.
 const OBJECTS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/golden/kubernetes-cel/objects"
@@ -83,20 +87,21 @@ fn objects(folder: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
     Ok(objects)
 }
 
-/// The state of a run.
+/// What one run of this example needs and counts.
 struct ComparisonRun {
     generator: Generator,
-    /// JSON texts.
+    /// The objects as JSON texts.
     objects: Vec<String>,
     kubernetes: Kubernetes,
     compared: usize,
-    /// Number of Kubernetes' answers in each phase.
+    /// Number of Kubernetes' answers by phase, such as `ok` or `compile-err`.
     phases: BTreeMap<String, usize>,
     /// Number of known differences, by reason.
     known: BTreeMap<&'static str, usize>,
     /// Number of expressions whose answer varies in Kubernetes.
     varying: usize,
-    /// The differences, by the smallest expression.
+    /// The descriptions of the unknown differences. The key is the smallest expression that was
+    /// found for the difference.
     different: BTreeMap<String, String>,
 }
 
@@ -148,7 +153,7 @@ impl ComparisonRun {
         compare(answer, json.as_bytes())
     }
 
-    /// Returns true if Kubernetes has several answers to a case.
+    /// Returns true if repeated evaluations of `case` in Kubernetes have different answers.
     fn varies(&mut self, case: &Case) -> Result<bool, Box<dyn Error>> {
         let again = vec![case.clone(); REPETITIONS];
         let answers = self.answers(&again)?;
@@ -156,8 +161,8 @@ impl ComparisonRun {
         Ok(answers.iter().any(|(_, answer)| answer.v != first.v))
     }
 
-    /// Makes the expression of a difference smaller as long as the answers differ, and adds it to
-    /// the report.
+    /// Makes the expression of `case` smaller as long as the answers still differ. Then prints the
+    /// difference, and adds the difference to the report.
     fn add_difference(&mut self, case: Case) -> Result<(), Box<dyn Error>> {
         let mut smallest = case;
         while let Some(smaller) = self.smaller(&smallest)? {
@@ -184,8 +189,8 @@ impl ComparisonRun {
         Ok(())
     }
 
-    /// Returns the smallest of the cases that are one step smaller than `case` and have a
-    /// difference.
+    /// Returns the smallest case that is one step smaller than `case` and whose answers still
+    /// differ. Returns None if there is no such case.
     fn smaller(&mut self, case: &Case) -> Result<Option<Case>, Box<dyn Error>> {
         let with = |expression: Expression| Case {
             expression,
@@ -260,8 +265,8 @@ impl Kubernetes {
     /// Sends the questions, and returns the replies in the same order.
     fn ask(&mut self, questions: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
         let Self { input, output, .. } = self;
-        // The program blocks while nothing reads its output. So the questions are written on
-        // another thread.
+        // While its output is full, `cel-oracle` reads no further questions. So another thread
+        // writes the questions, and this thread reads the replies at the same time.
         thread::scope(|scope| {
             let writing = scope.spawn(|| -> std::io::Result<()> {
                 for question in questions {
@@ -285,7 +290,7 @@ impl Kubernetes {
 
 impl Drop for Kubernetes {
     fn drop(&mut self) {
-        // The program may have ended already.
+        // `cel-oracle` may have ended already. Errors are ignored for this reason.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

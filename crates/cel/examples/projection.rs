@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the fields that the expressions name. A projection cannot be printed.
+/// Returns the paths of the fields that the expressions name. The example prints these paths,
+/// because a projection cannot be printed.
 fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     let mut paths = Vec::new();
     for source in EXPRESSIONS {
@@ -72,8 +73,8 @@ fn paths() -> Result<Vec<String>, Box<dyn Error>> {
     Ok(paths)
 }
 
-/// Returns a Pod as an API server sends it. Most of its JSON are environment variables and managed
-/// fields.
+/// Returns a Pod as a kube-apiserver sends it. Its JSON consists mostly of environment variables
+/// and managed fields.
 fn pod() -> Value {
     let environment: Vec<_> = (0..100)
         .map(|index| json!({"name": format!("VARIABLE_{index}"), "value": "x".repeat(40)}))

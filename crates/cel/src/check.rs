@@ -1,6 +1,6 @@
-//! The type checker: the static types, the choice of an overload for the types of the arguments, and
-//! cel-go's errors for wrong arguments. The type `dyn` matches every type. `object` has the type
-//! `dyn`, because there is no schema.
+//! The type checker. It contains the static types, and finds the overloads of a function that match
+//! the types of the arguments. If no overload matches, it returns cel-go's error. The type `dyn`
+//! matches every type. `object` has the type `dyn`, except if the caller passes a schema.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) enum Ty {
     List(Box<Ty>),
     Map(Box<Ty>, Box<Ty>),
     Optional(Box<Ty>),
-    /// The type of an object or map of the schema, which is at this path. It matches every type, like
+    /// The type of the object or map at this path of the schema. This type matches every type, like
     /// `dyn`, but the types of its fields are known.
     Schema(Arc<[PathStep]>),
 }
@@ -92,7 +92,8 @@ impl Ty {
         }
     }
 
-    /// Returns true for a type that is neither a type of the language nor a type parameter.
+    /// Returns true for a type that cel-go calls opaque: an optional, or a type of one of
+    /// Kubernetes' libraries.
     pub(super) fn is_opaque(&self) -> bool {
         matches!(
             self,
@@ -106,8 +107,8 @@ impl Ty {
         )
     }
 
-    /// Returns true if null can be used where this type is expected. cel-go treats values of these
-    /// types like protobuf messages.
+    /// Returns true if null can be used where this type is expected. cel-go treats values of such a
+    /// type like protobuf messages, which can be null.
     fn accepts_null(&self) -> bool {
         self.is_opaque() || matches!(self, Self::Duration | Self::Timestamp)
     }
@@ -182,8 +183,8 @@ impl Ty {
         }
     }
 
-    /// Returns true if the common type of both types is `dyn`, because a value can have one of several
-    /// types of the schema.
+    /// Returns true if one of the types contains a type of the schema, and neither type covers the
+    /// other type. In this case, the common type of both types is `dyn`.
     fn loses_schema_with(&self, other: &Self) -> bool {
         (self.has_schema() || other.has_schema()) && !self.covers(other) && !other.covers(self)
     }
@@ -197,8 +198,9 @@ impl Ty {
         }
     }
 
-    /// Returns a type that all types have with which this type can be compared: numbers with other
-    /// numbers, and null with everything.
+    /// Returns the type that replaces this type in a comparison. Every type of number becomes
+    /// double, because numbers of different types can be compared. Null becomes `dyn`, because null
+    /// can be compared with everything.
     fn lenient(&self) -> Self {
         match self {
             Self::Int | Self::Uint | Self::Double => Self::Double,
@@ -229,9 +231,9 @@ impl Ty {
     }
 }
 
-/// Returns the result type of a call whose types come from a schema. Calls that cel-go refuses, but
-/// that cannot fail when they are evaluated, are accepted: comparisons of numbers of different types
-/// and with null, and conditionals with different types.
+/// Returns the result type of a call whose types come from a schema. In contrast to cel-go, this
+/// function accepts some calls that cannot fail when they are evaluated: comparisons of numbers of
+/// different types, comparisons with null, and conditionals whose results have different types.
 pub(super) fn resolve_with_schema(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     resolve(name, args, member).or_else(|message| {
         let lenient: Vec<Ty> = match (name, args) {
@@ -258,8 +260,9 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
         let mut pairs = known.iter().zip(overload.args);
         if pairs.all(|(arg, wanted)| bound.takes(arg, *wanted)) {
             let ty = bound.result(overload.result);
-            // As in cel-go, unknown types of two overloads are different types, and an unknown type
-            // becomes the type that the first matching overload wants.
+            // As in cel-go, the unknown types in the results of two overloads are different types,
+            // so the common result is `dyn`. The loop below replaces an unknown type of an argument
+            // by the type that the first matching overload wants.
             result = Some(match result {
                 Some(other) if other != ty || other.has_unknown() => Ty::Dyn,
                 _ => ty,
@@ -282,7 +285,7 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
     })
 }
 
-/// The types that replace the type parameters `A` and `B` in one call.
+/// The types that replace the type parameters `A` and `B` of one overload.
 #[derive(Default)]
 struct Bound {
     a: Option<Ty>,
@@ -308,7 +311,8 @@ impl Bound {
         }
     }
 
-    /// Replaces the unknown types in the type of an argument by the types that `wanted` has there.
+    /// Replaces each unknown type in the type of an argument by the type at the same place in
+    /// `wanted`.
     fn make_known(&self, arg: &mut Ty, wanted: P) {
         match (wanted, arg) {
             (wanted, arg @ Ty::Free) => *arg = self.result(wanted),
@@ -353,8 +357,8 @@ impl Bound {
     }
 }
 
-/// Sets a type parameter to `ty`. Returns false if the type parameter already has a type that does
-/// not fit `ty`.
+/// Sets a type parameter to `ty`. If the type parameter already has a type, both types are
+/// combined, and the result is false if they do not fit.
 fn bind(bound: &mut Option<Ty>, ty: &Ty) -> bool {
     match bound {
         None => {

@@ -27,14 +27,14 @@ pub(super) const MAX_SOURCE: usize = 4096;
 pub(super) const MAX_DEPTH: usize = 250;
 
 /// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] bytes, such as
-/// `!!…!!a`, can have 2,048 levels. The parser visits all of these levels before the expression is
+/// `1+1+…+1`, can have 2,048 levels. The parser visits all of these levels before the expression is
 /// refused because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB of stack for
 /// each level. Unused pages of the stack need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
 /// The lock that allows only one compilation at a time, so that only one large stack is in memory.
-/// Each compilation has a new thread, whose stack is freed at its end. Expressions change rarely,
-/// so the cost of a new thread does not matter.
+/// Each compilation has a new thread. The stack of the thread is freed when the compilation ends.
+/// Expressions change rarely, so the cost of a new thread does not matter.
 static COMPILE_LOCK: Mutex<()> = Mutex::new(());
 
 /// The result of a compilation.
@@ -43,12 +43,12 @@ pub(super) struct Compiled {
     pub source: String,
     /// The places of the ops in `source`.
     pub spans: Spans,
-    /// The position of an error of the whole expression.
+    /// The byte of `source` at which an error of the whole expression is reported.
     pub root_at: usize,
     pub op: Op,
     pub ty: Ty,
-    /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
-    /// `exists` are counted in addition.
+    /// Number of budget steps that every evaluation takes. Some ops take further steps, such as the
+    /// iterations of the comprehension `exists`.
     pub weight: u64,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -83,8 +83,8 @@ pub(super) fn with_stack<T: Send>(
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         match compiling {
-            // If the parser panics, the result is this error. No expression is known for which the
-            // parser panics.
+            // If the parser panics, the result is the error below. No expression is known for which
+            // the parser panics.
             Ok(compiling) => compiling
                 .join()
                 .unwrap_or_else(|_| Err(error("the compiler failed".to_owned()))),
@@ -118,7 +118,8 @@ pub(super) fn compile_on_this_thread(
             message,
         });
     }
-    // If several lists have errors, only the errors of the first of these lists are reported.
+    // Only one error is reported: in the first of these lists that is not empty, the error with the
+    // first position in the text.
     let errors = [
         lowered.misused,
         lowered.mistyped,
@@ -155,7 +156,8 @@ pub(super) fn compile_on_this_thread(
     })
 }
 
-/// Parses `source`. Returns an error if it exceeds [`MAX_SOURCE`] or [`MAX_DEPTH`].
+/// Parses `source`. Returns an error if `source` has a syntax error, or exceeds [`MAX_SOURCE`] or
+/// [`MAX_DEPTH`].
 pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
     if source.len() > MAX_SOURCE {
         return Err(error(format!(
@@ -208,8 +210,8 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // The parser returns this message if the expression is nested too deeply. The useful text
-        // is in the source of the error.
+        // If the expression is nested too deeply, the parser returns the message `UNKNOWN`. The
+        // useful text is in `cause`.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };

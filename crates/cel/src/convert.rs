@@ -8,7 +8,7 @@ use super::time::{Instant, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
 /// Number of bytes that are copied in one step of the budget. A step that creates one element of a
-/// list allocates at least as much memory. So the budget of steps also limits the memory of an
+/// list also allocates only a few dozen bytes. So the budget of steps also limits the memory of an
 /// evaluation.
 pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
@@ -94,7 +94,8 @@ fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
         V::Int(int) => Ok(V::Double(*int as f64)),
         V::Uint(uint) => Ok(V::Double(*uint as f64)),
         V::Str(text) => match text.parse::<f64>() {
-            // If a number is too large, Go returns an error, but Rust returns infinity.
+            // If a number is too large, Go returns an error, but Rust returns infinity. A text
+            // without a digit, such as `inf`, is the name of infinity and is accepted.
             Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(unconvertible(&value, "double"))
             }
@@ -201,8 +202,8 @@ pub(super) fn format_double(value: f64) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     // If two shortest texts are equally near to the value, Go returns the text whose last digit is
-    // even. Rust returns this text only if it rounds to a given number of digits. So the value is
-    // formatted again with the known number of digits.
+    // even. Rust does the same only if the format has a precision. So the value is formatted again,
+    // with the number of digits as the precision.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {

@@ -170,7 +170,7 @@ impl Decimal {
         Ok(a)
     }
 
-    /// Returns the digits with the sign, without the power of ten, as the nearest double.
+    /// Returns the double that is nearest to the digits with the sign. The power of ten is ignored.
     pub(super) fn mantissa(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
         let value: f64 = text.parse().unwrap_or_default();

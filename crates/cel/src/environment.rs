@@ -44,7 +44,7 @@ pub struct Environment {
     item_type: ItemType,
 }
 
-/// The type of `item`. It is `dyn` if the list was compiled without a schema.
+/// The type of `item`. It is `dyn` if the type of the list's elements is not known.
 #[derive(Clone, Debug)]
 struct ItemType(Ty);
 
@@ -110,8 +110,9 @@ impl Environment {
         }
     }
 
-    /// Returns this environment with `item`, which is an element of the result of `list`. If `list` was
-    /// compiled with a schema, the type of `item` is known.
+    /// Returns this environment with `item`, which is an element of the result of `list`. `item`
+    /// has the type of the list's elements. This type is known, for example, if `list` was compiled
+    /// with a schema.
     #[must_use]
     pub fn with_item_of(&self, list: &Program) -> Self {
         let item_type = match &list.0.ty {
@@ -151,7 +152,7 @@ impl Environment {
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
-    /// read. See [`Projection::of`].
+    /// read. `want` is the part of the result that the caller needs. See [`Projection::of`].
     pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)

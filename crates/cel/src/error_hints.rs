@@ -1,4 +1,5 @@
-//! Says what to do about a compile error, for mistakes that authors of expressions often make.
+//! Returns a hint for a compile error that authors of expressions often make. The hint says how to
+//! correct the expression.
 
 use super::op::Function;
 
@@ -11,7 +12,7 @@ const REQUEST_NAMES: [&str; 5] = [
     "authorizer",
 ];
 
-/// Functions of other languages and of other CEL environments, with the CEL function that does the
+/// Functions of other languages and of other CEL environments, with the CEL text that does the
 /// same.
 const OTHER_NAMES: [(&str, &str); 16] = [
     ("any", "exists"),
@@ -125,7 +126,7 @@ fn syntax_hint(source: &str, line: usize, column: usize) -> Option<String> {
     })
 }
 
-/// The hint for a string without quotes of CEL.
+/// Returns the hint for a text that has no CEL quotes. Authors often write only the quotes of YAML.
 fn quote(source: &str) -> String {
     let source = source.trim();
     let short = source.chars().count() <= 40 && !source.contains(['\'', '"', '\\', '\n']);
@@ -171,8 +172,9 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
     if let Some(nearest) = nearest(name) {
         return Some(format!("the nearest is `{nearest}`"));
     }
-    // A name with a capital letter, which is neither called nor a receiver, is a string such as
-    // `Running`. The parser reports a call after the name of the function.
+    // A name that begins with a capital letter is probably a string, such as `Running`. This is not
+    // true for a function or for the value before a dot or an index. The error of an unknown
+    // function has the position after its name, so `strip_prefix` returns None.
     let rest: String = (source.lines().nth(line.saturating_sub(1))?.chars())
         .skip(column.saturating_sub(1))
         .collect();
@@ -183,7 +185,7 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
 }
 
 /// Returns the hint for a call with arguments of wrong types. `types` begins with the name of the
-/// function.
+/// function or operator, and also contains the types of the arguments.
 fn overload_hint(types: &str) -> Option<String> {
     let (operator, rest) = types.split_once('\'')?;
     let arguments = quoted_after(rest, "applied to '(")?.strip_suffix(')')?;
@@ -216,7 +218,8 @@ fn overload_hint(types: &str) -> Option<String> {
     Some(format!("convert the string: {function}(…)"))
 }
 
-/// Returns the nearest of the possible values, which `message` lists.
+/// Returns a hint with the possible value that is nearest to the value in the expression. `message`
+/// contains first the value in the expression, and then the possible values.
 fn value_hint(message: &str) -> Option<String> {
     let mut quoted = message.split('\'').skip(1).step_by(2);
     let found = quoted.next()?;
@@ -265,8 +268,8 @@ fn result_hint(types: &str) -> Option<String> {
     Some(hint)
 }
 
-/// Returns true if `source` looks like words and not like an expression. It is one word, or it has
-/// two words next to each other. It has no operator and no quotes.
+/// Returns true if `source` looks like words and not like an expression. Such a text is one word,
+/// or has two words next to each other. It has no operator and no quotes.
 fn is_plain_text(source: &str) -> bool {
     let source = source.trim().trim_end_matches(['.', '!', '?', ':', '…']);
     let is_word = |word: &str| {

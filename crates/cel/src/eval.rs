@@ -1,7 +1,9 @@
 //! Evaluates an op tree, which is the compiled form of an expression.
 //!
-//! An error ends the evaluation, with one exception: `&&` and `||` ignore an error of one operand
-//! if the other operand decides the result. An exhausted budget is never ignored.
+//! If an op has an error, the result of the evaluation is an error, with two exceptions. `&&` and
+//! `||` ignore an error of one operand if another operand decides the result. `all` and `exists`
+//! ignore an error of one iteration if another iteration decides the result. An exhausted budget is
+//! never ignored.
 
 use std::rc::Rc;
 
@@ -28,11 +30,11 @@ use super::{
 pub(super) const SEARCH_BYTES_PER_STEP: usize = 1024;
 
 /// Number of bytes that are matched with a regular expression in one step of the budget. The number
-/// is smaller, because matching is slower than searching for a text.
+/// is smaller than [`SEARCH_BYTES_PER_STEP`], because matching is slower than searching for a text.
 pub(super) const MATCH_BYTES_PER_STEP: usize = 64;
 
-/// Number of budget steps for compiling a regular expression. A compilation takes at most about one
-/// millisecond.
+/// Number of budget steps for compiling a regular expression during an evaluation. A compilation
+/// takes at most about one millisecond.
 const PATTERN_COMPILE_STEPS: u64 = 5_000;
 
 /// The state of one evaluation. `'e` is the lifetime of the op tree.
@@ -64,9 +66,9 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         outcome
     }
 
-    // This function is recursive, and the deepest tree must be evaluated on a stack of 2 MiB. So
-    // most arms call a function that is not inlined, which keeps the stack frame of this function
-    // small.
+    // This function is recursive, and the evaluation of the deepest tree must fit on a stack of
+    // 2 MiB. So most arms call a function that is not inlined. This keeps the stack frame of
+    // `dispatch` small.
     #[inline]
     fn dispatch(&mut self, op: &'e Op) -> Outcome<'e> {
         match op {
@@ -115,8 +117,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
 
     #[inline(never)]
     fn item(&self) -> Outcome<'e> {
-        // The error is possible only if the caller evaluates a program that uses `item` without
-        // setting `item`.
+        // The error occurs only if the program uses `item` and the caller has not set `item`.
         self.scope
             .item
             .as_ref()
@@ -203,7 +204,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         Ok(found.map_or(V::Optional(None), V::some))
     }
 
-    /// Returns the value at a path whose first selection is optional, or None if it does not exist.
+    /// Returns the value at a path whose first selection is optional, or None if there is no value.
     fn find_path(
         &mut self,
         base: &'e Op,
@@ -250,8 +251,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         }
     }
 
-    /// Returns the element or member at an index as an optional value. `value` is None if the value
-    /// itself does not exist. As in cel-go, the index is not evaluated then.
+    /// Returns the element or member at an index as an optional value. `value` is None if the list
+    /// or map itself does not exist. In this case, the index is not evaluated, as in cel-go.
     fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));
@@ -261,7 +262,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         Ok(found.map_or(V::Optional(None), V::some))
     }
 
-    /// Returns the element or member at an index, or None if it does not exist.
+    /// Returns the element or member of `value` at an index, or None if there is no such element or
+    /// member.
     fn element_at(&mut self, value: &V<'e>, index: &V<'e>) -> Result<Option<V<'e>>, Fault<'e>> {
         if value.is_list() {
             let at = match index {
@@ -333,19 +335,20 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
             charge(self.scope.budget, key_cost(map.len(), &key))?;
             match present_item(value, *optional)? {
                 Some(value) => insert(&mut map, key, value),
-                // As in cel-go, an optional entry without a value removes an earlier entry.
+                // As in cel-go, an optional entry without a value removes an earlier entry with the
+                // same key.
                 None => map.retain(|(own, _)| !same_key(own, &key)),
             }
         }
         Ok(V::Map(map.into()))
     }
 
-    /// Evaluates `or`, or `orValue` if `unwraps` is true. As in cel-go, a first operand that is not
-    /// an optional is the result.
+    /// Evaluates `orValue` if `unwraps` is true, and `or` if `unwraps` is false. As in cel-go, if
+    /// the first operand is not an optional, the first operand is the result.
     #[inline(never)]
     fn otherwise(&mut self, pair: &'e (Op, Op), unwraps: bool) -> Outcome<'e> {
-        // The most frequent form is `a.?b.orValue(c)`. It needs no optional value, which would be
-        // allocated.
+        // The most frequent form is `a.?b.orValue(c)`. Here, the value of `a.?b` is not put into an
+        // optional, which saves an allocation.
         if let (true, Op::OptionalPath(base, fields)) = (unwraps, &pair.0) {
             return match self.find_path(base, fields)? {
                 Some(value) => Ok(value),
@@ -374,7 +377,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         if transform.flat {
             return result;
         }
-        // As in cel-go 0.26, an optional that the body of `optMap` returns is not nested.
+        // If the body of `optMap` returns an optional, the result contains the value of this
+        // optional, or null if it has no value. cel-go 0.26 does the same.
         Ok(V::some(match result? {
             V::Optional(Some(value)) => (*value).clone(),
             V::Optional(None) => V::Null,
@@ -501,7 +505,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         self.search(&search.pattern, &text, search.all, limit.as_ref())
     }
 
-    /// Searches a text with a pattern. `limit` is the maximum number of matches.
+    /// Searches a text with a pattern. Returns a list of all matches if `all` is true, and the
+    /// first match if `all` is false. `limit` is the maximum number of matches in the list.
     fn search(
         &mut self,
         pattern: &Pattern,
@@ -524,7 +529,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         }
     }
 
-    /// Evaluates `find` or `findAll` with a computed pattern.
+    /// Evaluates `find` or `findAll` with a computed pattern, which is not a string literal.
     fn find_computed(&mut self, function: Function, args: &[V<'e>]) -> Outcome<'e> {
         let [text, V::Str(pattern), limit @ ..] = args else {
             return Err(Fault::no_overload());
@@ -571,8 +576,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         }
     }
 
-    /// Calls a function of an extension library. Functions of several libraries can have the same
-    /// name. Then the type of the first argument decides which function is called.
+    /// Calls a function of an extension library. If functions of two libraries have the same name,
+    /// the type of the first argument decides which function is called.
     #[inline(never)]
     fn extension(&mut self, library: Library, function: Function, args: &'e [Op]) -> Outcome<'e> {
         let mut values = Vec::with_capacity(args.len());
@@ -674,8 +679,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     /// Charges the steps of one iteration, and sets the variables of a comprehension to the element
-    /// or entry at `index` of `range`. `depth` is the number of comprehensions around this
-    /// comprehension.
+    /// or entry at `index` of `range`. `depth` is the number of variables of the comprehensions
+    /// around this comprehension.
     fn bind(
         &mut self,
         fold: &Comprehension,
@@ -752,8 +757,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         Ok(V::List(items.into()))
     }
 
-    /// Returns the element of the result for the element or key at `index`, or None if the condition
-    /// is false.
+    /// Returns the value that the iteration `index` adds to the result of the comprehension, or
+    /// None if the condition is false.
     fn collected(
         &mut self,
         fold: &'e Comprehension,
@@ -772,8 +777,9 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     /// Returns the fault of a comprehension in which the iteration `failed` has ended with `fault`.
-    /// As in cel-go, the conditions of the later iterations are evaluated, too. If one of them
-    /// fails, its fault is the result.
+    /// As in cel-go, the conditions of the later iterations are evaluated, too. The fault of the
+    /// last condition that fails is the result. If none of these conditions fails, `fault` is the
+    /// result.
     #[inline(never)]
     fn last_fault(
         &mut self,
@@ -841,7 +847,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         Ok(V::Map(entries.into()))
     }
 
-    /// Adds the entries of `map`, whose keys must be new.
+    /// Adds the entries of `map` to `entries`. Returns an error if `entries` already contains a key
+    /// of `map`.
     fn add_entries(
         &mut self,
         entries: &mut Vec<(V<'e>, V<'e>)>,
@@ -877,8 +884,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 }
 
-/// Returns the error of a variable with its place in the variable's expression. The budget had
-/// `steps` steps before the evaluation.
+/// Adds to the error `text` of a variable the place of the error in the variable's expression.
+/// `steps` is the number of steps that the budget had before the evaluation of the variable.
 #[cold]
 #[inline(never)]
 fn locate_in_variable<'a>(
@@ -905,8 +912,8 @@ fn insert<'e>(map: &mut Vec<(V<'e>, V<'e>)>, key: V<'e>, value: V<'e>) {
     }
 }
 
-/// Returns the value of an element or entry of a literal. Returns None for an optional element whose
-/// value does not exist.
+/// Returns the value of an element or entry of a literal. Returns None for an optional element
+/// whose value does not exist.
 fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>> {
     match value {
         value if !optional => Ok(Some(value)),
@@ -918,7 +925,8 @@ fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>
     }
 }
 
-/// Returns a field of a map, or None if it does not exist.
+/// Returns the value of a field of a map, or None if the field does not exist. Returns None also if
+/// `value` is neither a map nor a list.
 fn present_field<'e>(
     value: &V<'e>,
     field: &'e str,
@@ -931,7 +939,7 @@ fn present_field<'e>(
     }
 }
 
-/// Returns the value at a path of fields, or None if it does not exist.
+/// Returns the value at a path of fields, or None if a field of the path does not exist.
 fn present_path<'e>(
     mut value: V<'e>,
     fields: &'e [Box<str>],
@@ -946,8 +954,8 @@ fn present_path<'e>(
     Ok(Some(value))
 }
 
-/// Returns a field of a map. If `value` is neither a map nor a list, the error is a missing field,
-/// as in cel-go.
+/// Returns the value of a field of a map. If `value` is neither a map nor a list, the error is a
+/// missing field, as in cel-go.
 fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
     charge_field(value, field, budget)?;
     match value.field(field) {
@@ -957,8 +965,8 @@ fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e>
     }
 }
 
-/// Charges the steps for the search of a field. A name in an expression is short, so a search in a map
-/// of the document takes no steps.
+/// Charges the steps for the search of a field. A name in an expression is short, so a search in a
+/// map of the document takes no steps.
 fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Result<(), Fault<'e>> {
     match value {
         V::Map(_) => charge(budget, value.find_cost(&V::Str(Text::Ref(field)))),

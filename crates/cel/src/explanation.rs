@@ -1,6 +1,7 @@
-//! Explains the result of an expression: the clauses that decided it, with the values of their
-//! operands. In contrast to failures, explanations contain values of the object. So only a user who
-//! may read the object may see them.
+//! Explains the result of an expression. An explanation contains the clauses (parts of the
+//! expression) that decided the result, with the values of their operands. In contrast to failures,
+//! explanations contain values of the object. So only a user who may read the object may see an
+//! explanation.
 
 use super::convert_result::{self, TypedValue};
 use super::eval::{Context, Outcome};
@@ -10,7 +11,8 @@ use super::op_positions::{address, line_and_column, text_of};
 use super::value::{V, charge};
 use super::{EvaluationFault, EvaluationScope, Program};
 
-/// Maximum nesting of variables that are explained. The expression of a deeper variable is left out.
+/// Maximum nesting of variables that are explained. The expression of a deeper variable is left
+/// out.
 const MAX_VARIABLE_DEPTH: usize = 8;
 
 /// The result of an expression, and the clauses that decided it.
@@ -18,15 +20,17 @@ const MAX_VARIABLE_DEPTH: usize = 8;
 pub struct Explanation {
     /// The result of the expression.
     pub result: Result<TypedValue, EvaluationFault>,
-    /// The clauses that decided the result. If an `&&` is false, this is its first clause that is
-    /// false. If it is true, these are all its clauses.
+    /// The clauses that decided the result. For example, an `&&` with the result false has one
+    /// deciding clause: its first clause that is false. If the result is true, all its clauses are
+    /// deciding clauses.
     pub clauses: Vec<DecidingClause>,
 }
 
 /// A part of an expression that decided its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecidingClause {
-    /// The variable whose expression contains the clause. None for the explained expression.
+    /// The variable whose expression contains the clause. None if the clause is in the explained
+    /// expression itself.
     pub variable: Option<String>,
     /// The text of the clause, in one line.
     pub text: String,
@@ -119,14 +123,15 @@ impl<'a> Explainer<'_, 'a, '_> {
         }
     }
 
-    /// Adds the clauses of `&&` or `||`. A term with the value `decides` decides alone.
+    /// Adds the clauses that decided the outcome of `&&` or `||`. A term with the value `decides`
+    /// alone decides the outcome.
     fn decide_terms(&mut self, op: &'a Op, terms: &'a [Op], decides: bool) {
         if let Some(term) = terms.iter().find(|term| self.is(term, decides)) {
             return self.decide(term);
         }
         let is_failed = matches!(self.outcome(op), Some(Err(_)));
         for term in terms {
-            // A failure decides if no other term does.
+            // If no term has the value `decides` and a term fails, the first failure decides.
             let failed = matches!(self.outcome(term), Some(Err(_)));
             if is_failed && !failed {
                 continue;
@@ -138,7 +143,8 @@ impl<'a> Explainer<'_, 'a, '_> {
         }
     }
 
-    /// Adds the clauses that decided the value of a variable, if it is a bool or has failed.
+    /// Adds the clauses that decided the value of a variable, if the value is a bool or an error.
+    /// Adds nothing if the expression of the variable is only a path, a literal or `object`.
     fn decide_variable(&mut self, slot: usize) {
         let Some(program) = self.scope.variable(slot) else {
             return;
@@ -188,7 +194,8 @@ impl<'a> Explainer<'_, 'a, '_> {
         }
     }
 
-    /// Adds the operands of a clause: the values that it reads, and the results of functions.
+    /// Adds the operands of a clause: the values that the clause reads, and the results of
+    /// functions.
     fn add_operands(
         &mut self,
         op: &'a Op,
@@ -203,14 +210,15 @@ impl<'a> Explainer<'_, 'a, '_> {
                 let typed = self.typed(outcome);
                 operands.push((text, typed));
             }
-            // The parts of a path are parts of its value.
+            // The value of a path is enough. The values of its parts, such as the value of `a` in
+            // `a.b`, are left out.
             if !matches!(operand, Op::Path(..)) {
                 self.add_operands(operand, operands);
             }
         }
     }
 
-    /// Returns the text of an op. None if it is unknown.
+    /// Returns the text of an op in the expression, or None if the text is unknown.
     fn text(&self, op: &Op) -> Option<String> {
         Some(match op {
             Op::Now => "now".to_owned(),
@@ -231,10 +239,12 @@ impl<'a> Explainer<'_, 'a, '_> {
     }
 }
 
-/// Returns the operands of an op. The body of a comprehension has several values, so it is left out.
+/// Returns the operands of an op. The body of a comprehension is left out, because it has a
+/// separate value in each iteration.
 fn operands_of(op: &Op) -> Vec<&Op> {
     match op {
-        // The optional in `has(variables.x)` is not a part of the text.
+        // The compiler converts `has(variables.x)` to `optional.of(variables.x).hasValue()`. This
+        // optional is not a part of the text.
         Op::Const(_)
         | Op::Object
         | Op::Now

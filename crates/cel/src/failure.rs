@@ -20,14 +20,14 @@ pub enum EvaluationFault {
     Budget,
 }
 
-/// The text of an error. It has the place in the expression, the operator or function, and the types
-/// of its operands, but no values.
+/// The text of an error. It has the place in the expression, the operator or function, and the
+/// types of its operands, but no values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureText {
     /// What failed, such as `no such overload`.
     pub text: FixedText,
-    /// The operator or function with the types of its operands, such as `string + int`. None if the
-    /// text has the types.
+    /// The operator or function with the types of its operands, such as `string + int`. None if
+    /// `text` already contains the types, or if the operator is unknown.
     pub operation: Option<FixedText>,
     /// The place in the expression. None if it is unknown.
     pub place: Option<ExpressionPlace>,
@@ -36,7 +36,8 @@ pub struct FailureText {
 /// A place in the text of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionPlace {
-    /// The name of the variable whose expression is meant. None for the evaluated expression itself.
+    /// The name of the variable whose expression contains the place. None if the place is in the
+    /// evaluated expression itself.
     pub variable: Option<Box<str>>,
     /// Line, from 1.
     pub line: usize,
@@ -124,7 +125,8 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// Returns true for a text that contains no names of types.
+    /// Returns true if the text is one fixed text. A text of several words can contain names of
+    /// types.
     pub(super) fn is_fixed(&self) -> bool {
         matches!(self.0, Words::One(_))
     }

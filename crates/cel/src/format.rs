@@ -16,7 +16,7 @@ use super::value::{Fault, V, charge, steps};
 /// cel-go has no such limit, but longer texts are not useful.
 const MAX_PRECISION: usize = 255;
 
-/// The error for a larger precision.
+/// The error for a precision or width above [`MAX_PRECISION`].
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
 
 /// Number of decimals of a clause without a precision.
@@ -265,7 +265,8 @@ fn signed(value: i64, print: impl Fn(u64) -> String) -> String {
     format!("{sign}{}", print(value.unsigned_abs()))
 }
 
-/// Returns the precision of a clause or the default, or an error if the precision is too large.
+/// Returns the precision of a clause, or [`DEFAULT_PRECISION`] if the clause has none. Returns an
+/// error if the precision is too large.
 fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     let precision = precision.unwrap_or(DEFAULT_PRECISION);
     if precision > MAX_PRECISION {
@@ -274,8 +275,9 @@ fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
     Ok(precision)
 }
 
-/// Returns the number that `%f` and `%e` format. Both clauses also accept the names of infinities
-/// and NaN as strings, because CEL has no literals for these numbers.
+/// Returns the number that `%f` or `%e` formats, or None if the clause does not accept the value.
+/// Both clauses also accept the names of infinities and NaN as strings, because CEL has no literals
+/// for these numbers.
 fn double(value: &V<'_>) -> Option<f64> {
     match value {
         V::Double(number) => Some(*number),

@@ -54,8 +54,9 @@ impl Lowering<'_> {
         })
     }
 
-    /// Returns the first node that the clause does not accept, with its type. The node can be the
-    /// argument itself, or an element of an argument that is a list or map literal.
+    /// Returns the first node that the clause does not accept, with the type of the node. The node
+    /// can be the argument itself, or an element of an argument that is a list or map literal.
+    /// Returns None if the clause accepts the argument.
     fn find_refused(&self, clause: Clause, node: &IdedExpr) -> Option<(u64, Ty)> {
         let ty = self.types.get(&node.id)?;
         if !clause.takes(ty) {

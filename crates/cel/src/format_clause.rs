@@ -79,9 +79,9 @@ pub(super) struct FormatParts<'t> {
     args: usize,
     /// Number of clauses so far.
     pub seen: usize,
-    /// True during an evaluation, and false during compilation. The value matters if a clause is
-    /// incomplete and also has no value. Then the evaluation reports the missing value, and the
-    /// compiler reports the incomplete clause, as in cel-go.
+    /// True during an evaluation, and false during compilation. The flag matters only if the format
+    /// string ends with a single `%` for which the list has no value. As in cel-go, the evaluation
+    /// reports the missing value, and the compiler reports the incomplete clause.
     evaluating: bool,
 }
 
@@ -194,7 +194,7 @@ impl Clause {
         [FORMATTING, self.type_error_text(), GIVEN, found].concat()
     }
 
-    /// Returns the part of the error text that lists the types that the clause can format.
+    /// Returns the part of the error text that says which types the clause can format.
     pub(super) fn type_error_text(self) -> &'static str {
         match self {
             Self::String => {

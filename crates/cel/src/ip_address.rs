@@ -1,8 +1,9 @@
 //! IP addresses and CIDRs (`ip('10.0.0.1')` and `cidr('10.0.0.0/8')`), as in Kubernetes. Addresses
 //! with a zone and IPv4-mapped IPv6 addresses are refused.
 //!
-//! Go's `netip.ParseAddr` is reimplemented here, because the URL in `format.uri()` can contain an
-//! IPv6 address, and the error of this format contains Go's reason and the position in the address.
+//! Go's `netip.ParseAddr` is reimplemented here because of the texts of its errors. The URL in
+//! `format.uri()` can contain an IPv6 address. The error of this format contains Go's reason, and
+//! the part of the address that Go quotes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,8 +36,8 @@ impl AddressFault {
     }
 }
 
-/// Parses an IPv4 or IPv6 address like Go's `netip.ParseAddr`. The bytes can be invalid UTF-8,
-/// because the host of a URL can be.
+/// Parses an IPv4 or IPv6 address like Go's `netip.ParseAddr`. `text` can be invalid UTF-8, because
+/// an unescaped host of a URL can contain any bytes.
 pub(super) fn parse_address(text: &[u8]) -> Result<ParsedAddress, AddressFault> {
     match text.iter().find(|byte| b".:%".contains(byte)) {
         Some(b'.') => Ok(ParsedAddress {
@@ -53,7 +54,7 @@ pub(super) fn parse_address(text: &[u8]) -> Result<ParsedAddress, AddressFault> 
 fn parse_octets(text: &[u8], part: Range<usize>) -> Result<[u8; 4], AddressFault> {
     let mut octets = [0; 4];
     let mut dots = 0;
-    // None before the first digit of an octet.
+    // The value is None before the first digit of an octet.
     let mut octet: Option<u8> = None;
     for at in part.clone() {
         match text.get(at) {
@@ -109,7 +110,8 @@ impl Groups {
         }
     }
 
-    /// Replaces `::` by groups that are zero.
+    /// Returns the address, in which groups of zeros replace `::`. Returns an error if the number
+    /// of groups is wrong.
     fn address(mut self) -> Result<Ipv6Addr, AddressFault> {
         let missing = self.values.len() - self.len;
         match self.gap {
@@ -142,7 +144,7 @@ fn parse_groups(text: &[u8]) -> Result<ParsedAddress, AddressFault> {
         groups.gap = Some(0);
         start = 2;
     }
-    // Only a leading `::` can end the address here.
+    // The address is complete here only if it is `::`.
     let mut complete = start == end;
     while groups.len < 8 && !complete {
         let rest = start..end;
@@ -258,7 +260,7 @@ impl Ip {
         Ok(Self::parse(text)?.to_string() == text)
     }
 
-    /// Returns 4 or 6.
+    /// Returns the version of IP: 4 or 6.
     pub(super) fn family(self) -> i64 {
         if self.0.is_ipv4() { 4 } else { 6 }
     }
@@ -322,8 +324,8 @@ impl CidrError {
     }
 }
 
-/// An IP address with a prefix length. As in Kubernetes, the address can have bits after the prefix.
-/// These bits count in a comparison, so `10.0.0.1/8` does not equal `10.0.0.0/8`.
+/// An IP address with a prefix length. As in Kubernetes, the address can have bits after the
+/// prefix. These bits count in a comparison, so `10.0.0.1/8` does not equal `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cidr {
     address: Ip,
@@ -353,7 +355,7 @@ impl Cidr {
         i64::from(self.prefix)
     }
 
-    /// Returns the CIDR without the bits after the prefix.
+    /// Returns the CIDR in which the bits after the prefix are zero.
     pub(super) fn masked(self) -> Self {
         let address = match self.address.0 {
             IpAddr::V4(address) => {
@@ -371,7 +373,8 @@ impl Cidr {
         }
     }
 
-    /// Returns false if `ip` has another family.
+    /// Returns true if `ip` has the same prefix. If `ip` has the other IP version, the result is
+    /// false.
     pub(super) fn contains_ip(self, ip: Ip) -> bool {
         let other = Self {
             address: ip,
@@ -385,7 +388,8 @@ impl Cidr {
     }
 }
 
-/// Parses a prefix length without a sign and without leading zeros.
+/// Parses a prefix length from 0 to `longest`. Returns None for a text with a sign or a leading
+/// zero.
 fn parse_prefix(text: &str, longest: u8) -> Option<u8> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits || (text.len() > 1 && text.starts_with('0')) {

@@ -1,9 +1,9 @@
 //! A decoded JSON object (`Doc`). The decoder reads only the fields that a projection selects, and
 //! skips all other fields.
 //!
-//! The decoded values are a tree whose nodes are in one vector. Strings without escapes are
-//! borrowed from the JSON text. A number is an integer if it fits `i64`, and otherwise a double. If
-//! a key is repeated, the last value is used.
+//! The decoded values are a tree. All nodes except the root are in one vector. Strings without
+//! escapes are borrowed from the JSON text. A number is an integer if it is written as an integer
+//! and fits `i64`, and otherwise a double. If a key is repeated, the last value is used.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +21,8 @@ const MAX_BYTES: usize = 32 << 20;
 
 /// Maximum number of decoded values of one object. An object with more selected values is refused.
 /// A value takes 56 bytes, and up to 112 bytes during decoding. The limit equals
-/// [`super::STEPS_PER_OBJECT`], because expressions cannot visit more values within that budget.
+/// [`super::STEPS_PER_OBJECT`], because a comprehension takes at least one step for each value that
+/// it visits.
 const MAX_VALUES: usize = 100_000;
 
 /// Maximum number of members of an object that are searched linearly. If there are more members, a
@@ -98,8 +99,8 @@ impl<'a> Doc<'a> {
         if json.len() > MAX_BYTES {
             return Err(DocError::TooLong);
         }
-        // The text is checked once as a whole, because then serde_json need not check each string.
-        // Like Go's JSON decoder, this replaces invalid UTF-8.
+        // The UTF-8 is checked once for the whole text, so that serde_json need not check each
+        // string. Invalid UTF-8 is replaced, as Go's JSON decoder does.
         match std::str::from_utf8(json) {
             Ok(text) => Self::parse_text(text, projection),
             Err(_) => {
@@ -108,8 +109,9 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// Decodes a JSON value of any type. An escaped lone surrogate, such as `\ud800`, is replaced as
-    /// in Go. serde_json refuses it, so the text is repaired and decoded again.
+    /// Decodes a JSON value of any type. An escaped lone surrogate, such as `\ud800`, is replaced
+    /// as in Go. serde_json returns an error for a lone surrogate. After an error, the surrogates
+    /// in the text are replaced, and the text is decoded again.
     fn parse_text<'t>(text: &'t str, projection: &Projection) -> Result<Doc<'t>, DocError> {
         decode(text, &projection.root).or_else(|error| match replace_lone_surrogates(text) {
             Some(repaired) => decode(&repaired, &projection.root)
@@ -191,7 +193,8 @@ pub struct Node<'d> {
 }
 
 impl<'d> Node<'d> {
-    /// Returns the member `name` of an object.
+    /// Returns the member `name` of an object. None if the object has no such member, or if the
+    /// value has another type.
     pub fn get(self, name: &str) -> Option<Node<'d>> {
         let DocItem::Map(span) = self.item else {
             return None;
@@ -257,7 +260,7 @@ impl<'d> Node<'d> {
         self.item
     }
 
-    /// Returns the number of members or elements.
+    /// Returns the number of members or elements. A value of another type has none.
     pub(super) fn len(self) -> usize {
         match self.item {
             DocItem::List(span) | DocItem::Map(span) => span.len,
@@ -313,7 +316,7 @@ fn decode<'a>(json: &'a str, need: &NeededPart) -> Result<Doc<'a>, DocError> {
     })
 }
 
-/// The decoded members and elements during decoding.
+/// The members and elements that are decoded so far.
 struct Arena<'a> {
     /// The members and elements of objects and lists that are complete. The members of one object
     /// are contiguous, and so are the elements of one list.
@@ -365,7 +368,7 @@ impl<'a> Arena<'a> {
     }
 }
 
-/// Decodes one value to the arena, as far as `need` requires it.
+/// Decodes the part `need` of one value. Adds the members or elements of the value to the arena.
 struct Value<'b, 'a, 'p> {
     arena: &'b mut Arena<'a>,
     need: &'p NeededPart,
@@ -452,8 +455,8 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
     }
 }
 
-/// Decodes a key of an object, of which only the part in field 0 is needed. Returns the key and the
-/// needed part of its member, or None if the member is not needed.
+/// Decodes a key of an object. Field 0 is the needed part of the object. Returns the key and the
+/// needed part of the member with this key, or None if the member is not needed.
 struct NeededKey<'p>(&'p NeededPart);
 
 impl<'a, 'p> DeserializeSeed<'a> for NeededKey<'p> {
@@ -485,7 +488,8 @@ impl<'a, 'p> Visitor<'a> for NeededKey<'p> {
     }
 }
 
-/// Replaces escaped lone surrogates in `json` by U+FFFD. Returns None if there are none.
+/// Replaces escaped lone surrogates in `json` by U+FFFD. Returns None if `json` has no lone
+/// surrogate.
 fn replace_lone_surrogates(json: &str) -> Option<String> {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -511,7 +515,7 @@ fn replace_lone_surrogates(json: &str) -> Option<String> {
     changed.then_some(out)
 }
 
-/// Returns the UTF-16 code unit if `text` begins with an escape `\uXXXX`.
+/// Returns the UTF-16 code unit if `text` begins with an escape `\uXXXX`, and None otherwise.
 fn escaped_unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -18,8 +18,8 @@ type ListOutcome<'e> = Result<V<'e>, Fault<'e>>;
 /// Number of elements that a function visits in one step of the budget.
 const VISITS_PER_STEP: usize = 16;
 
-/// Maximum depth of nested lists that `flatten` replaces by their elements. The function is
-/// recursive, and a deeper list could exceed the stack. A JSON document has less than this depth.
+/// Maximum number of levels of nested lists that `flatten` replaces by their elements. The function
+/// is recursive, so more levels could overflow the stack. A JSON document has fewer levels.
 const MAX_FLATTEN_DEPTH: i64 = 256;
 
 /// Calls a function of lists or sets.
@@ -28,7 +28,8 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
         return range(*end, budget);
     }
     let Some(list) = args.first().filter(|list| list.is_list()) else {
-        // The second argument of `sum` is internal.
+        // The compiler adds a second argument to `sum`. The error shows only the argument that the
+        // author has written.
         let args = if function == Function::Sum {
             &args[..1]
         } else {
@@ -77,7 +78,7 @@ pub(super) fn equals<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bo
     }
 }
 
-/// Compares two values. Returns None if their types cannot be compared.
+/// Compares two values. Returns None if their types cannot be compared, or if one value is NaN.
 fn compare<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Option<Ordering>, Fault<'e>> {
     match order(a, b, budget) {
         Err(Fault::Budget) => Err(Fault::Budget),
@@ -89,7 +90,7 @@ fn elements<'a, 'e>(list: &'a V<'e>) -> impl DoubleEndedIterator<Item = V<'e>> +
     (0..list.len()).filter_map(|index| list.element(index))
 }
 
-/// Creates a list of at most `len` elements. Each element costs one step.
+/// Creates a list of `elements`, which must have at most `len` elements. The cost is `len` steps.
 fn list_of<'e>(
     elements: impl Iterator<Item = V<'e>>,
     len: usize,
@@ -120,7 +121,9 @@ fn is_comparable(value: &V<'_>) -> bool {
     )
 }
 
-/// As in cel-go, the first element decides whether an overload of the function exists.
+/// Returns the first element, or None for an empty list. The result is an error if the first
+/// element has no order. As in cel-go, the first element decides whether the function has an
+/// overload for the list.
 fn first_comparable<'e>(list: &V<'e>) -> Result<Option<V<'e>>, Fault<'e>> {
     match list.element(0) {
         Some(first) if !is_comparable(&first) => Err(Fault::no_overload()),
@@ -144,10 +147,10 @@ fn sum<'e>(list: &V<'e>, zero: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
     Ok(total)
 }
 
-/// Returns the smallest or the largest element. An element replaces the result so far if the
-/// comparison of the result with the element yields `replaced_if`: `Greater` for the minimum, `Less`
-/// for the maximum. As in Kubernetes, an element whose type cannot be compared with that of the
-/// result, such as a text with a number, is ignored.
+/// Returns the smallest element if `replaced_if` is `Greater`, and the largest element if it is
+/// `Less`. An element replaces the result so far if the order of this result and the element is
+/// `replaced_if`. As in Kubernetes, an element that cannot be compared with the result so far is
+/// ignored. An example is a text if the result so far is a number.
 fn extreme<'e>(list: &V<'e>, replaced_if: Ordering, budget: &mut Budget) -> ListOutcome<'e> {
     let Some(mut result) = first_comparable(list)? else {
         return Err(Fault::error("min or max called on empty list"));
@@ -201,8 +204,8 @@ fn sort<'e>(list: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
     sort_by_keys(list, &keys, budget)
 }
 
-/// Sorts a list by the keys of its elements. All keys must have the same type. The order of elements
-/// with equal keys is kept.
+/// Sorts a list by the keys of its elements. All keys must have the same type. The order of
+/// elements with equal keys is kept.
 pub(super) fn sort_by_keys<'e>(
     list: &V<'e>,
     keys: &[V<'e>],
@@ -266,7 +269,8 @@ fn slice<'e>(list: &V<'e>, start: i64, end: i64, budget: &mut Budget) -> ListOut
     list_of(part, end - start, budget)
 }
 
-/// Replaces each element that is a list by its elements, down to `depth` nested lists.
+/// Replaces each element that is a list by the elements of that list. `depth` is the number of
+/// levels of nested lists that are replaced.
 fn flatten<'e>(list: &V<'e>, depth: i64, budget: &mut Budget) -> ListOutcome<'e> {
     if depth < 0 {
         return Err(Fault::error("level must be non-negative"));

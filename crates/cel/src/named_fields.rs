@@ -1,6 +1,6 @@
 //! Lists the fields that the text of an expression names, such as `object.spec`, with line and
-//! column. Callers use the list to check the fields against a schema. Fields of computed values,
-//! such as the result of a function, are not in the list.
+//! column. Callers use the list to check the fields against a schema. Fields of a computed value,
+//! such as a map literal, are not in the list.
 //!
 //! In contrast, a [`super::Projection`] is the union of all fields that an evaluation can read. A
 //! projection is used for decoding, and has no positions.
@@ -138,7 +138,7 @@ pub struct NameOrigins {
 /// Returns the field selections in `source`. `origins` has the origins of `item` and the variables.
 ///
 /// # Errors
-/// The syntax of `source` is wrong.
+/// The syntax of `source` is wrong, or `source` is too long or too deeply nested.
 pub fn fields(source: &str, origins: &NameOrigins) -> Result<NamedFields, CompileError> {
     with_stack(|| {
         let (root, info) = parse(source)?;
@@ -343,8 +343,8 @@ impl FieldReader<'_> {
         let Some((names, bodies)) = args.split_at_checked(variables) else {
             return ValueOrigins::default();
         };
-        // With two variables, the first variable is an index or a key, and the second variable is an
-        // element of a list or a member of a map.
+        // With two variables, the first variable is an index or a key, and the second variable is
+        // an element of a list or a member of a map.
         let last = match names {
             [var] => self.read_with([(var, range.elements())], bodies),
             [key, value] => {

@@ -45,8 +45,8 @@ const NO_LABEL_VALUE: &str = "a valid label must be an empty string or consist o
     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 impl NamedFormat {
-    /// Returns the format with the given name. The names are those of `format.named`, and of the
-    /// functions such as `format.uri()`.
+    /// Returns the format with the given name, or None if there is no such format. The name is the
+    /// argument of `format.named`, or the last part of a function such as `format.uri`.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "dns1123Label" => Self::Dns1123Label,
@@ -85,8 +85,8 @@ impl NamedFormat {
         }
     }
 
-    /// Returns Kubernetes' messages about an invalid text. The result is empty if the text is valid.
-    /// Only the message of [`Self::Uri`] contains the text.
+    /// Returns Kubernetes' messages about an invalid text. The result is empty if the text is
+    /// valid. Only the message of [`Self::Uri`] contains the text.
     pub(super) fn validate(self, text: &str) -> Vec<String> {
         let bytes = text.as_bytes();
         let check = |valid: bool, message: &str| {
@@ -114,8 +114,9 @@ impl NamedFormat {
     }
 }
 
-/// Replaces a `-` at the end, and the byte before it, by `a`. Kubernetes also removes two bytes, so
-/// that a prefix can be one byte longer than a name, and the byte before the `-` is not checked.
+/// Replaces a `-` at the end, together with the byte before this `-`, by `a`. Kubernetes does the
+/// same. As a consequence, a prefix can be one byte longer than a name, and the byte before the `-`
+/// is not checked.
 fn without_final_dash(name: &[u8]) -> Vec<u8> {
     match name {
         [start @ .., _, b'-'] => [start, b"a"].concat(),
@@ -137,7 +138,8 @@ fn is_subdomain(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'.').all(is_label)
 }
 
-/// Returns true for the name in a label key, such as `name` in `app.kubernetes.io/name`.
+/// Returns true if `name` can be the name in a label key, such as `name` in
+/// `app.kubernetes.io/name`. A label value that is not empty has the same form.
 fn is_label_name(name: &[u8]) -> bool {
     let ends = |end: Option<&u8>| end.is_some_and(u8::is_ascii_alphanumeric);
     let valid = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
@@ -181,8 +183,8 @@ fn dns_1035_label(name: &[u8]) -> Vec<String> {
     messages
 }
 
-/// Checks a label key. It limits bytes, and says so, while the messages about DNS names call the
-/// bytes characters.
+/// Checks a label key, and returns the messages. These messages contain a number of bytes. The
+/// messages about DNS names also count bytes, but call them characters.
 fn qualified_name(key: &[u8]) -> Vec<String> {
     let mut parts = key.split(|byte| *byte == b'/');
     let (prefix, name) = match (parts.next(), parts.next(), parts.next()) {
@@ -232,7 +234,8 @@ fn label_value(value: &[u8]) -> Vec<String> {
     messages
 }
 
-/// Removes `len` bytes at the start if `wanted` is true for each of them.
+/// Returns `text` without its first `len` bytes. Returns None if `text` is shorter, or if `wanted`
+/// is false for one of these bytes.
 fn strip(text: &[u8], len: usize, wanted: impl Fn(&u8) -> bool) -> Option<&[u8]> {
     let (start, rest) = text.split_at_checked(len)?;
     start.iter().all(wanted).then_some(rest)
@@ -302,7 +305,7 @@ fn is_date(text: &[u8]) -> bool {
 /// - `t` and `z` can be small letters.
 /// - Any character except for a line feed can separate the fraction from the seconds.
 /// - The UTC offset can have any digits.
-/// - Any text can follow after a second `T`.
+/// - Any text can follow a second `T` or `t`.
 fn is_date_time(text: &str) -> bool {
     let mut parts = text.split(['T', 't']);
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else {
@@ -325,8 +328,8 @@ fn is_time(text: &str) -> bool {
     is_offset(rest) || without_fraction(rest).is_some_and(is_offset)
 }
 
-/// Removes one character that is not a line feed, and the digits after it. Returns None if there are
-/// no digits.
+/// Returns `text` without the fraction at its start: one character that is not a line feed, and the
+/// digits after this character. Returns None if `text` does not start with a fraction.
 fn without_fraction(text: &str) -> Option<&str> {
     let mut chars = text.chars();
     chars.next().filter(|separator| *separator != '\n')?;

@@ -1,9 +1,10 @@
-//! Observes an evaluation. [`FailureLocator`] finds the op that failed, and [`OutcomeRecorder`] keeps
+//! Observes an evaluation. An observer receives the outcome of each op, which is a node of the
+//! compiled expression. [`FailureLocator`] finds the op that failed, and [`OutcomeRecorder`] keeps
 //! the outcomes of all ops for an explanation. The normal evaluation has the observer `()`, which
-//! costs nothing.
+//! does nothing and costs no time.
 //!
 //! After a failure, [`locate`] repeats the evaluation with a [`FailureLocator`]. Failures are rare,
-//! so this is cheaper than to keep the position of each op during every evaluation.
+//! so it is cheaper to repeat a failed evaluation than to observe every evaluation.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -32,7 +33,8 @@ impl<'e> EvaluationObserver<'e> for () {
     fn evaluated(&mut self, _: &'e Op, _: &mut Outcome<'e>) {}
 }
 
-/// Keeps the last outcome of each op, by the address of the op. Failures have their places.
+/// Keeps the last outcome of each op, by the address of the op. The outcome of an op that failed
+/// contains the place of the failure.
 pub(super) struct OutcomeRecorder<'e> {
     locator: FailureLocator<'e>,
     pub outcomes: HashMap<usize, Outcome<'e>>,
@@ -77,7 +79,7 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                         column,
                     }
                 });
-                // Other errors contain the types already.
+                // A text that is not fixed already contains the types.
                 let operation = text.is_fixed().then(|| self.operation(op)).flatten();
                 *outcome = Err(Fault::Located(Rc::new(FailureText {
                     text: text.clone(),
@@ -85,7 +87,8 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                     place,
                 })));
             }
-            // The error comes from an operand, or it needs no place.
+            // The error already has the place of an operand, or it needs no place, like a missing
+            // field.
             Err(_) => {}
         }
     }
@@ -105,6 +108,7 @@ impl<'e> FailureLocator<'e> {
     }
 
     /// Returns the operator or function with the types of its operands, such as `string + int`.
+    /// Returns None for an op without an operator, such as a field selection.
     fn operation(&self, op: &'e Op) -> Option<FixedText> {
         let infix = |pair: &(Op, Op), operator| {
             FixedText::joined(&[self.type_of(&pair.0), operator, self.type_of(&pair.1)])
@@ -168,7 +172,8 @@ impl<'e> FailureLocator<'e> {
     }
 
     fn call(&self, name: &'static str, args: &[Op]) -> FixedText {
-        // `size` has both forms. The form without a receiver is usual.
+        // `size` can be called with and without a receiver. The error shows the form without a
+        // receiver, which is more usual.
         let is_member = name != "size" && overloads(name).iter().any(|overload| overload.member);
         let (receiver, args) = match args {
             [receiver, args @ ..] if is_member => (Some(receiver), args),
@@ -209,9 +214,10 @@ impl<'e> FailureLocator<'e> {
     }
 }
 
-/// Repeats an evaluation that failed with the error `text`, and returns the error with its place. The
-/// repetition takes at most `steps` steps, as many as the evaluation that failed. If the budget does
-/// not have enough steps left, the error is returned without a place.
+/// Repeats an evaluation that failed with the error `text`, and returns the error with its place.
+/// `steps` is the number of steps of the evaluation that failed, and the maximum for the
+/// repetition. If the budget does not have enough steps left, the error is returned without a
+/// place.
 #[cold]
 pub(super) fn locate<'e, 'a: 'e>(
     compiled: &'e Compiled,

@@ -1,6 +1,6 @@
-//! The op tree, which is the compiled form of an expression. The compiler creates the op tree, and
-//! the module `eval` evaluates it. An op tree is immutable, can be shared between threads, and has
-//! at most [`super::compile::MAX_DEPTH`] levels.
+//! The op tree, which is the compiled form of an expression. Each node of the tree is an op. The
+//! compiler creates the op tree, and the module `eval` evaluates it. An op tree is immutable, can
+//! be shared between threads, and has at most [`super::compile::MAX_DEPTH`] levels.
 
 use super::named_format::NamedFormat;
 use super::overloads::constant_format;
@@ -17,21 +17,22 @@ pub(super) enum Op {
     Item,
     /// A variable of the environment, by its index.
     Variable(usize),
-    /// The variable of a comprehension. The number is the number of comprehensions around this
-    /// comprehension: 0 for the outermost one.
+    /// A variable of a comprehension or of `optMap`. The number is the index of the variable among
+    /// all such variables in scope: 0 for the first variable of the outermost comprehension.
     Var(usize),
     /// A chain of field selections, such as `a.b.c`. The whole chain is one op, so that the
     /// evaluation does not recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),
-    /// A chain of field selections whose first selection is optional, such as `.?a.b`. The result is
-    /// an optional value. A missing field is no error.
+    /// A chain of field selections whose first selection is optional, such as `.?a.b`. The result
+    /// is an optional value. A missing field is no error.
     OptionalPath(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
     /// `list[?index]` or `map[?key]`, which returns an optional value.
     OptionalIndex(Box<(Op, Op)>),
     List(Vec<Op>),
-    /// A list literal with optional elements, such as `[a, ?b]`. The flag marks an optional element.
+    /// A list literal with optional elements, such as `[a, ?b]`. The flag marks an optional
+    /// element.
     OptionalList(Vec<(Op, bool)>),
     Map(Vec<(Op, Op)>),
     /// A map literal with optional entries, such as `{?'a': b}`. The flag marks an optional entry.
@@ -72,8 +73,8 @@ pub(super) struct PatternSearch {
     pub limit: Option<Op>,
 }
 
-/// A call of `optMap` or `optFlatMap`. The value of the optional is the value of a variable, like in
-/// a comprehension.
+/// A call of `optMap` or `optFlatMap`. The body reads the value of the optional through a variable,
+/// as in a comprehension.
 #[derive(Debug, PartialEq)]
 pub(super) struct OptionalTransform {
     pub target: Op,
@@ -175,13 +176,14 @@ pub(super) enum Arith {
 pub(super) struct Comprehension {
     pub kind: ComprehensionKind,
     /// True if the comprehension has two variables: the index and the element of a list, or the key
-    /// and the value of a map. One variable is the element of a list or the key of a map.
+    /// and the value of a map. False if it has one variable: the element of a list, or the key of a
+    /// map.
     pub two_variables: bool,
     /// The list or map that is visited.
     pub range: Op,
-    /// The condition of `map`, `transformList`, `transformMap` and `transformMapEntry`.
+    /// The optional condition of `map`, `transformList`, `transformMap` and `transformMapEntry`.
     pub test: Option<Op>,
-    /// The last argument, which is evaluated for each element or key.
+    /// The last argument. It is evaluated for each visited element or key for which `test` is true.
     pub body: Op,
     /// Number of steps for one element or key.
     pub weight: u64,
@@ -197,7 +199,7 @@ pub(super) enum ComprehensionKind {
     Map,
     TransformMap,
     TransformMapEntry,
-    /// `sortBy`, whose body returns the key.
+    /// `sortBy`, whose body returns the sort key of an element.
     SortBy,
 }
 
@@ -456,7 +458,7 @@ static FUNCTIONS: [(&str, Function); 104] = [
 ];
 
 impl Function {
-    /// Returns the names of all functions, without those such as `format.uri`.
+    /// Returns the names of all functions, except for functions such as `format.uri`.
     pub(super) fn names() -> impl Iterator<Item = &'static str> {
         FUNCTIONS.iter().map(|(name, _)| *name)
     }
@@ -469,23 +471,26 @@ impl Function {
             .or_else(|| constant_format(name).map(Self::ConstantFormat))
     }
 
-    /// Returns the name of the function, for error texts with the types of its arguments.
+    /// Returns the name of the function for error texts. The result is `format` for all functions
+    /// such as `format.uri`.
     pub(super) fn full_name(self) -> &'static str {
         let mut functions = FUNCTIONS.iter();
         let found = functions.find(|(_, function)| *function == self);
         found.map_or("format", |(name, _)| name)
     }
 
-    /// Returns the name of the function for error texts. The result is empty for a function of the
-    /// language itself, because errors of these functions do not contain the name.
+    /// Returns the name of the function like [`Self::full_name`], but an empty text for functions
+    /// such as `format.uri`.
     pub(super) fn name(self) -> &'static str {
         let mut functions = FUNCTIONS.iter();
         let named = functions.find(|(_, own)| *own == self);
         named.map_or("", |(name, _)| name)
     }
 
-    /// Returns the library that implements the function. If several libraries have functions of
-    /// the same name, the result is the library for which the function was added first.
+    /// Returns the library that implements the function. `indexOf` and `lastIndexOf` are also
+    /// functions of lists, and the comparisons of quantities are also functions of semantic
+    /// versions. For these functions, the module `eval` chooses the library by the type of the
+    /// first argument.
     pub(super) fn library(self) -> Library {
         match self {
             Self::CharAt
@@ -572,8 +577,8 @@ impl Function {
         matches!(self, Self::IndexOf | Self::LastIndexOf)
     }
 
-    /// Returns true for a function that converts a value to another type. cel-go evaluates such a
-    /// call during compilation if the argument is a literal.
+    /// Returns true for a function that converts a value to another type. As in cel-go, the
+    /// compiler evaluates a call of such a function if the argument is a literal.
     pub(super) fn is_conversion(self) -> bool {
         matches!(
             self,

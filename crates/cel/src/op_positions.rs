@@ -1,5 +1,6 @@
-//! The places of ops in the text of the expression. They are needed only after a failure and for
-//! explanations. So the op tree does not contain them, and they cost nothing during an evaluation.
+//! The places of ops in the text of the expression. An op is a node of the compiled expression. The
+//! places are needed only after a failure and for explanations. So the op tree does not contain the
+//! places, and they cost nothing during an evaluation.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use super::op::Op;
 /// The place of an op in the text, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    /// The position that an error at the op has, such as the position of an operator.
+    /// The position of an error of the op, such as the position of an operator.
     pub at: usize,
     /// The first byte of the op and its operands.
     pub start: usize,
@@ -35,8 +36,8 @@ pub(super) struct Spans(HashMap<usize, Span>);
 impl Spans {
     pub(super) fn add(&mut self, op: &Op, span: Span) {
         if let Some(address) = operands_address(op) {
-            // The operands of an op that was dropped can have had the same address, so the last span
-            // is the right one.
+            // If the map already contains the address, the op with this address was dropped. So the
+            // new span replaces the old span.
             self.0.insert(address, span);
         }
     }
@@ -46,7 +47,8 @@ impl Spans {
     }
 }
 
-/// Returns the address of the op itself. It identifies the op while the tree is not changed.
+/// Returns the address of the op itself. The address identifies the op while the tree is not
+/// changed.
 pub(super) fn address(op: &Op) -> usize {
     std::ptr::from_ref(op).addr()
 }
@@ -97,8 +99,9 @@ pub(super) fn line_and_column(source: &str, offset: usize) -> (usize, usize) {
     )
 }
 
-/// Returns the text of a span in one line. The tokens of a span do not include its last closing
-/// parenthesis, nor the name of a function before its parenthesis, so they are added here.
+/// Returns the text of a span in one line. The place of a call is its opening parenthesis. So a
+/// span can lack the name of a function at its start, and a closing parenthesis at its end. This
+/// function adds both.
 pub(super) fn text_of(source: &str, span: Span) -> String {
     let is_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let (mut start, mut end) = (span.start, span.end.min(source.len()));
@@ -109,7 +112,7 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
         let before = source.get(..start).unwrap_or_default();
         start = before.trim_end_matches(|c| is_name(c) || c == '.').len();
     }
-    // The last token can be the dot before a name.
+    // The last token can be the dot before a name. Then the name is added.
     let skip = |end: usize, is_part: &dyn Fn(char) -> bool| {
         let rest = source.get(end..).unwrap_or_default();
         end + rest.len() - rest.trim_start_matches(is_part).len()
@@ -130,8 +133,8 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the end of the text that begins at `start`, so that each parenthesis that is opened before
-/// `end` is closed.
+/// Returns the first position, from `end` on, at which each bracket and each quote that was opened
+/// after `start` is closed. If there is no such position, returns the end of `source`.
 fn balanced_end(source: &str, start: usize, end: usize) -> usize {
     let mut open = 0_i32;
     let mut quote = None;

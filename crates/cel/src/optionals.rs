@@ -1,5 +1,6 @@
 //! The functions of optional values, such as `optional.of`. The functions `or`, `orValue`, `optMap`
-//! and `optFlatMap` do not always evaluate their arguments, so they are ops of their own.
+//! and `optFlatMap` do not always evaluate their arguments, so the module `eval` implements these
+//! functions as separate ops.
 
 use super::Budget;
 use super::op::Function;
@@ -7,7 +8,7 @@ use super::strings::no_overload;
 use super::time::Instant;
 use super::value::{Fault, V, charge, steps};
 
-/// The zero of Go's type for a point in time, 0001-01-01T00:00:00Z, in seconds since 1970.
+/// The zero value of Go's type `time.Time`, 0001-01-01T00:00:00Z, in seconds since 1970.
 const GO_ZERO_TIME: i64 = -62_135_596_800;
 
 /// Calls a function of optional values.
@@ -46,7 +47,8 @@ pub(super) fn call<'e>(
     })
 }
 
-/// Returns true for the zero value of a type: null, false, 0, or an empty text, list or map.
+/// Returns true for the zero value of a type: null, false, 0, [`GO_ZERO_TIME`], or an empty text,
+/// byte string, list or map.
 fn is_zero(value: &V<'_>) -> bool {
     match value {
         V::Null => true,

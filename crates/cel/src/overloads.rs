@@ -1,5 +1,6 @@
-//! The overloads of each function and operator, which are the accepted types of its arguments with
-//! the type of the result. They equal those of a `ValidatingAdmissionPolicy` of Kubernetes 1.36.
+//! The overloads of each function and operator, except for `&&` and `||`. An overload is one
+//! accepted combination of argument types, with the type of the result. The overloads equal those
+//! in the expressions of a `ValidatingAdmissionPolicy` of Kubernetes 1.36.
 
 use super::named_format::NamedFormat as NamedFormatValue;
 
@@ -145,7 +146,7 @@ static TO_DOUBLE: [Overload; 4] = [
     f(&[Str], Double),
     f(&[Uint], Double),
 ];
-// Kubernetes declares the conversion of a number, but it always fails.
+// Kubernetes declares the conversion of an integer to a duration, but this conversion always fails.
 static TO_DURATION: [Overload; 3] = [
     f(&[Duration], Duration),
     f(&[Int], Duration),
@@ -321,8 +322,8 @@ static NAMED: [Overload; 1] = [f(&[Str], P::Optional(&NamedFormat))];
 static CONSTANT_FORMAT: [Overload; 1] = [f(&[], NamedFormat)];
 static VALIDATE: [Overload; 1] = [m(&[NamedFormat, Str], P::Optional(&LIST_STRING))];
 
-/// Returns the overloads of a function or operator. The parser returns operators under names such
-/// as `_+_`.
+/// Returns the overloads of a function or operator. The result is empty for an unknown name. The
+/// parser returns operators under names such as `_+_`.
 pub(super) fn overloads(name: &str) -> &'static [Overload] {
     match name {
         "_+_" => &ADD,
@@ -419,7 +420,7 @@ pub(super) fn overloads(name: &str) -> &'static [Overload] {
     }
 }
 
-/// Returns the name of a format if `name` is a function such as `format.dns1123Label`.
+/// Returns the format if `name` is the name of a function such as `format.dns1123Label`.
 pub(super) fn constant_format(name: &str) -> Option<NamedFormatValue> {
     name.strip_prefix("format.")
         .and_then(NamedFormatValue::named)

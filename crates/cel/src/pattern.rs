@@ -1,6 +1,6 @@
-//! The regular expressions of the functions `matches`, `find` and `findAll`. Syntax, meaning and errors equal those of RE2
-//! in Go. The size of a compiled pattern is limited, and a search with a complex pattern takes more
-//! steps of the budget.
+//! The regular expressions of the functions `matches`, `find` and `findAll`. Syntax and meaning
+//! equal those of RE2 in Go. Most errors also have the text of Go. The size of a compiled pattern
+//! is limited, and a search with a complex pattern takes more steps of the budget.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -17,16 +17,16 @@ use super::value::{Fault, Text, V, charge, steps};
 /// limit has the same order of magnitude.
 const MAX_COMPILED: usize = 1 << 20;
 
-/// Maximum size of the automaton states in bytes (256 KiB). The `regex` crate caches these states
-/// for each pattern and thread.
+/// Maximum size of a cache of automaton states in bytes (256 KiB). The `regex` crate has such a
+/// cache for each pattern and thread.
 const MAX_STATE_CACHE: usize = 1 << 18;
 
 /// Maximum number of patterns in the cache of [`cached_pattern`]. Only computed patterns are in the
 /// cache. A pattern that is a string literal is compiled together with the expression.
 const MAX_CACHED_PATTERNS: usize = 16;
 
-/// Each group of this many automaton states increases the weight of a pattern by 1. The weight is
-/// needed for the worst case. In this case, a search cannot use cached states, and visits all
+/// Number of automaton states of a pattern that increases its weight by 1. The weight is the cost
+/// factor for the worst case. In this case, a search cannot use cached states, and visits all
 /// states of the pattern for each byte of text.
 const STATES_PER_WEIGHT: u64 = 16;
 
@@ -116,8 +116,8 @@ pub(super) fn find<'e>(
     }
 }
 
-/// Returns the matches in `text` from left to right, which do not overlap. `limit` is the maximum
-/// number of matches. As in Go, an empty match directly after another match does not count.
+/// Returns the matches in `text` from left to right. The matches do not overlap. `limit` is the
+/// maximum number of matches. As in Go, an empty match directly after another match does not count.
 pub(super) fn find_all<'e>(
     pattern: &Pattern,
     text: &Text<'e>,
@@ -151,8 +151,8 @@ pub(super) fn find_all<'e>(
     Ok(V::List(matches.into()))
 }
 
-/// Returns start and end of the first match that begins at the byte `from` or later. A match between
-/// two bytes of one character is ignored.
+/// Returns start and end of the first match that begins at the byte `from` or later. A match that
+/// begins or ends inside of a character is ignored.
 fn next_match(pattern: &Pattern, text: &str, from: usize) -> Option<(usize, usize)> {
     let mut from = from;
     loop {

@@ -30,8 +30,8 @@ impl Projection {
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
-    /// read. The variables that `op` uses are included. `want` is the part of the result of `op`
-    /// that the caller needs.
+    /// read. This includes the parts that the variables read which `op` uses. `variables` contains
+    /// the op of each variable. `want` is the part of the result of `op` that the caller needs.
     pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
         let mut collector = NeedCollector {
             variables: vec![None; variables.len()],
@@ -83,7 +83,8 @@ impl NeededPart {
         }
     }
 
-    /// Returns a value in which the part `need` of every member or element is needed.
+    /// Returns the part of a list or map that consists of the part `need` of every element or
+    /// member.
     pub(super) fn every(need: NeededPart) -> Self {
         Self {
             every: Some(Box::new(need)),
@@ -123,7 +124,7 @@ impl NeededPart {
         self.every.take().map(|need| *need).unwrap_or_default()
     }
 
-    /// Returns the part that is needed of any member of a map.
+    /// Returns the union of the needed parts of all members of a map.
     fn into_member(self) -> NeededPart {
         if self.whole {
             return Self::whole();
@@ -308,7 +309,7 @@ impl NeedCollector {
     fn visit_comprehension(&mut self, fold: &Comprehension, want: NeededPart) {
         let outer = self.vars.len();
         // With two variables, the second variable is an element of the list or a member of the map.
-        // The first variable is an index or a key, of which nothing is read.
+        // The first variable is an index or a key, for which no value must be decoded.
         let element = outer + usize::from(fold.two_variables);
         self.vars.resize(element + 1, NeededPart::default());
         if let Some(test) = &fold.test {

@@ -2,8 +2,8 @@
 //!
 //! A quantity is stored as a 64-bit integer and a power of ten. If 64 bits are not enough, it is
 //! stored as a [`Decimal`] with any number of digits up to [`MAX_DIGITS`]. Without this limit, a
-//! short text with a large exponent, such as `1e2000000000`, could need two billion digits.
-//! Fractions below 10^-9 are rounded away from zero.
+//! short text with a large exponent, such as `1e2000000000`, could need two billion digits. A
+//! quantity with more than nine decimal places is rounded away from zero to nine places.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -20,8 +20,9 @@ use super::value::{Fault, V};
 /// Largest number of decimal digits that always fit `i64`.
 const I64_DIGITS: i64 = 18;
 
-/// A quantity. As in Kubernetes, an expression can observe which variant it is, because `isInteger`
-/// is false for every large quantity. A sum stays large even if its value fits 64 bits again.
+/// A quantity. As in Kubernetes, an expression can observe the variant of a quantity, because
+/// `isInteger` is false for every large quantity. The sum of a large quantity and a quantity is
+/// large, even if its value fits 64 bits.
 #[derive(Clone, Debug)]
 pub(super) enum Quantity {
     /// The number `value` times 10^`exponent`.
@@ -40,7 +41,8 @@ pub(super) enum ParseQuantityError {
 }
 
 impl ParseQuantityError {
-    /// Returns Kubernetes' text of the error. [`Self::TooLarge`] has a text of our own.
+    /// Returns Kubernetes' text of the error. Kubernetes does not have the error
+    /// [`Self::TooLarge`], so its text is our own.
     fn message(self) -> &'static str {
         match self {
             Self::Format => {
@@ -109,7 +111,7 @@ fn split_parts(text: &str) -> Result<Parts<'_>, ParseQuantityError> {
     })
 }
 
-/// The factor of a suffix, by its exponent.
+/// The factor that a suffix stands for, as an exponent of ten or of two.
 enum Unit {
     /// A power of ten.
     Ten(i64),
@@ -138,7 +140,7 @@ fn parse_unit(suffix: &str) -> Option<Unit> {
         _ => {
             let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
             // Kubernetes keeps only the lower 32 bits of a larger exponent. No real quantity has
-            // such an exponent, so it is only clamped here.
+            // such an exponent, so this function simply limits the exponent to the range of `i32`.
             Unit::Ten(exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
         }
     })
@@ -242,8 +244,8 @@ impl Quantity {
         }
     }
 
-    /// Returns the nearest double, or the double before or after it. The digits and the power of
-    /// ten are rounded separately, and the product is rounded again.
+    /// Returns a double near the value. As in Kubernetes, the digits and the power of ten are
+    /// rounded separately, and the product is rounded again.
     pub(super) fn approximate(&self) -> f64 {
         let (base, exponent) = match self {
             #[allow(clippy::cast_precision_loss)] // The result is approximate.
@@ -312,8 +314,8 @@ impl Quantity {
     }
 }
 
-/// Returns a power of ten like Go's `math.Pow10`: as the product of two powers, which are rounded
-/// separately.
+/// Returns a power of ten like Go's `math.Pow10`: as the product or the quotient of two powers,
+/// which are rounded separately.
 fn power_of_ten(exponent: i64) -> f64 {
     let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::NAN);
     match exponent {
@@ -324,8 +326,8 @@ fn power_of_ten(exponent: i64) -> f64 {
     }
 }
 
-/// Formats the number without an exponent, unless it would have more than [`MAX_DIGITS`] trailing
-/// zeros or decimals.
+/// Formats the number without an exponent. If this needs more than [`MAX_DIGITS`] trailing zeros or
+/// decimal places, the number is formatted with an exponent.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.decimal();

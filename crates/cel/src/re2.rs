@@ -2,8 +2,8 @@
 //!
 //! Some constructs of RE2 have another meaning in the `regex` crate. For example, `\d` in the crate
 //! matches the digits of every script, and `&&` in a class is an operator. So this module parses a
-//! pattern like Go does. The translated pattern uses only constructs that have the same meaning in
-//! RE2 and in the crate.
+//! pattern like Go does, and writes constructs that have the same meaning in the crate as the
+//! original constructs have in RE2.
 
 use std::fmt::Write;
 
@@ -11,7 +11,8 @@ use std::fmt::Write;
 /// `(a{10}){20}` has the count 200. A pattern with a larger count is an error.
 const MAX_REPEAT: u64 = 1000;
 
-/// Translates a pattern and estimates its number of states, or returns Go's error.
+/// Returns the translated pattern and its estimated number of automaton states. For an invalid
+/// pattern, returns Go's error.
 pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
     let mut translator = Translator {
         rest: source,
@@ -41,7 +42,7 @@ struct Translator<'p> {
 struct Group {
     /// The largest repetition count in the group. Counts of nested repetitions are multiplied.
     max_repeats: u64,
-    /// The estimated number of automaton states, without the last atom.
+    /// The estimated number of automaton states, without the states of `atom`.
     states: u64,
     /// The last atom, to which a repetition operator applies. None if there is no atom.
     atom: Option<Atom>,
@@ -144,8 +145,8 @@ impl Translator<'_> {
                 if !valid {
                     return Err(format!("invalid named capture: `{whole}`"));
                 }
-                // The name of the group is dropped, because `matches` does not need it and the
-                // crate accepts fewer names than Go.
+                // The name of the group is dropped, because no function uses it, and the crate
+                // accepts fewer names than Go.
                 self.out.push_str("(?:");
                 self.rest = &named[name.len() + 1..];
             } else {

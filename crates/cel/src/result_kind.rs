@@ -12,9 +12,9 @@ pub enum ResultKind {
     Bool,
     /// A string.
     String,
-    /// A percentage: a number, or a string such as `45.20%`.
+    /// A percentage: a number, a string such as `45.20%`, or null.
     Progress,
-    /// A timestamp, or a string in RFC 3339.
+    /// A timestamp, a string in RFC 3339, or null.
     Time,
     /// A duration.
     Duration,

@@ -1,5 +1,6 @@
-//! The schema of the objects, for the type check of tools. Without a schema, all fields of `object`
-//! have the type `dyn`. An evaluation does not use the schema.
+//! The schema of the objects on which expressions are evaluated. Tools use a schema to check the
+//! types of fields during compilation. Without a schema, all fields of `object` have the type
+//! `dyn`. An evaluation does not use the schema.
 
 use super::named_fields::PathStep;
 
@@ -17,9 +18,10 @@ pub enum FieldType {
         /// The only possible values. The list is empty if all strings are possible.
         values: Vec<String>,
     },
-    /// A list. The path of its elements ends with [`PathStep::Each`].
+    /// A list. The path of its elements is the path of the list, followed by [`PathStep::Each`].
     List,
-    /// An object or a map. The path of a member of a map can end with [`PathStep::Index`].
+    /// An object or a map. The path of a member ends with [`PathStep::Field`], or with
+    /// [`PathStep::Index`] if the key of the member is not known.
     Object,
 }
 

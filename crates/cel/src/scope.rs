@@ -48,9 +48,9 @@ impl<'a> EvaluationScope<'a> {
         }
     }
 
-    /// Sets the variables. The previous variables and their results are dropped. A program can be
-    /// evaluated if it was compiled with `environment`. Variables may have been declared in
-    /// `environment` after this compilation.
+    /// Sets the variables. The previous variables and their results are dropped. After this call,
+    /// the scope can evaluate the programs that were compiled with `environment`. Since the
+    /// compilation of such a program, more variables can have been declared in `environment`.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();
@@ -72,7 +72,8 @@ impl<'a> EvaluationScope<'a> {
         self.environment?.name_at(slot)
     }
 
-    /// Returns the result of a variable that was read before.
+    /// Returns the cached result of a variable, or None if the variable was not read before. If the
+    /// evaluation of the variable has read `now`, [`Self::read_now`] becomes true.
     pub(super) fn cached_result(&mut self, slot: usize) -> Option<Result<V<'a>, Fault<'a>>> {
         let cached = self.results.get(slot)?.as_ref()?;
         self.read_now |= cached.read_now;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The error for a text that is not a semantic version. It contains Kubernetes' text of the error
-/// without the quoted part of the version.
+/// The error for a text that is not a semantic version. Its text is Kubernetes' text of the error,
+/// without the part of the version that Kubernetes quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SemanticVersionError(&'static str);
 
@@ -50,7 +50,8 @@ impl fmt::Display for SemanticVersion {
     }
 }
 
-/// The error texts for one of the three numbers of a version.
+/// The error texts for one of the three numbers of a version, or for an identifier of the
+/// pre-release.
 struct NumberFaults {
     character: SemanticVersionError,
     leading_zero: SemanticVersionError,
@@ -150,7 +151,7 @@ fn normalize_part(part: &str) -> Cow<'_, str> {
 }
 
 impl SemanticVersion {
-    /// Parses a version with all three numbers, without leading zeros.
+    /// Parses a version. A missing number or a leading zero is an error.
     pub(super) fn parse(text: &str) -> Result<Self, SemanticVersionError> {
         if text.is_empty() {
             return Err(SemanticVersionError("Version string empty"));
@@ -163,8 +164,8 @@ impl SemanticVersion {
         Self::parse_parts(major, minor, rest)
     }
 
-    /// Parses `text` like [`Self::parse`], but accepts a leading `v`, leading zeros, and versions
-    /// without a minor and patch number.
+    /// Parses `text` like [`Self::parse`], but accepts a leading `v`, leading zeros, and short
+    /// versions such as `1` and `1.2`.
     pub(super) fn parse_normalized(text: &str) -> Result<Self, SemanticVersionError> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts = text.splitn(3, '.');
@@ -208,28 +209,29 @@ impl SemanticVersion {
         })
     }
 
-    /// Returns the number of bytes of the pre-release and the build metadata. It limits the work of a
-    /// comparison.
+    /// Returns the number of bytes of the pre-release and the build metadata. The cost of a
+    /// function call depends on this number.
     pub(super) fn len(&self) -> usize {
         self.pre_release.len() + self.build.len()
     }
 
-    /// Returns the major number. As in Kubernetes, a number from 2^63 becomes negative.
+    /// Returns the major number. As in Kubernetes, a number of 2^63 or more becomes negative.
     pub(super) fn major(&self) -> i64 {
         self.major.cast_signed()
     }
 
-    /// Returns the minor number. As in Kubernetes, a number from 2^63 becomes negative.
+    /// Returns the minor number. As in Kubernetes, a number of 2^63 or more becomes negative.
     pub(super) fn minor(&self) -> i64 {
         self.minor.cast_signed()
     }
 
-    /// Returns the patch number. As in Kubernetes, a number from 2^63 becomes negative.
+    /// Returns the patch number. As in Kubernetes, a number of 2^63 or more becomes negative.
     pub(super) fn patch(&self) -> i64 {
         self.patch.cast_signed()
     }
 
-    /// Compares two versions. A version with a pre-release comes before the same version without.
+    /// Compares two versions. A version with a pre-release comes before the same version without a
+    /// pre-release.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         let key = |version: &Self| {
             (

@@ -10,7 +10,7 @@ use super::semantic_version::SemanticVersion;
 use super::strings::no_overload;
 use super::value::{Fault, V};
 
-/// Calls a function of semantic versions. A call costs one step for 64 bytes that it reads.
+/// Calls a function of semantic versions. A call costs one step for each 64 bytes of its arguments.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],

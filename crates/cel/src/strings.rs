@@ -120,7 +120,8 @@ pub(super) fn slice<'e>(
     }
 }
 
-/// Returns the byte position of the code point `index`. The end of the text is a valid position.
+/// Returns the byte position of the code point `index`, or None if there is no such position. The
+/// end of the text is a valid position.
 fn offset(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     text.char_indices()
@@ -164,7 +165,8 @@ fn last_index_of<'e>(text: &str, part: &str, from: Option<i64>) -> StringOutcome
     let end = match from {
         None => text.len(),
         Some(from) if from < 0 => return Err(out_of_range()),
-        // The match must not begin after the code point `from`, but it can end after it.
+        // The match must not begin after the code point `from`, but it can end after this code
+        // point.
         Some(from) => match offset(text, from) {
             Some(start) if start < text.len() => text.len().min(start + part.len()),
             _ => return Ok(V::Int(-1)),
@@ -306,8 +308,8 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
     Ok(V::Str(Text::Own(out.into())))
 }
 
-/// Returns true if Go prints a character outside of ASCII as it is. Letters, marks, numbers,
-/// punctuation characters and symbols of Unicode 15.0 are printed, which is the version of Go 1.26.
+/// Returns true if Go prints a character outside of ASCII without an escape sequence. Go 1.26 does
+/// so for the letters, marks, numbers, punctuation characters and symbols of Unicode 15.0.
 pub(super) fn is_printable(char: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}&&\p{age:15.0}]$").expect("the pattern is valid")

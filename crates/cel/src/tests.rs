@@ -25,8 +25,8 @@ fn compile_any(source: &str) -> Result<Compiled, CompileError> {
 }
 
 /// Compiles each of `sources`. The results can have any type. The sources are compiled on two
-/// threads with a large stack. With one thread for each source, the tests would take more than twice
-/// as long.
+/// threads with a large stack. With one thread for each source, the tests would take more than
+/// twice as long.
 pub(crate) fn compile_all(
     sources: &[impl AsRef<str> + Sync],
     environment: &Environment,
@@ -55,7 +55,8 @@ fn compile(source: &str, kind: ResultKind) -> Result<Program, CompileError> {
     super::compile(source, kind, &Environment::default())
 }
 
-/// Evaluates an expression and returns its value in the format of the golden file.
+/// Evaluates an expression and returns its value in the format of the recorded answers of
+/// Kubernetes (`tests/golden/kubernetes-cel/answers.jsonl`).
 fn evaluate<'a>(
     compiled: &'a Compiled,
     doc: &'a Doc<'a>,

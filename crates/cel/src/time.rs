@@ -6,10 +6,8 @@ use jiff::tz::TimeZone;
 
 use super::op::TimePart;
 
-/// Seconds of a day.
-const DAY: i64 = 86_400;
-/// Nanoseconds of a second.
-const BILLION: i64 = 1_000_000_000;
+const SECONDS_PER_DAY: i64 = 86_400;
+const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
 
 /// The earliest timestamp of CEL, 0001-01-01T00:00:00Z, in seconds since 1970.
 const MIN_SECOND: i64 = -62_135_596_800;
@@ -18,14 +16,14 @@ const MAX_SECOND: i64 = 253_402_300_799;
 
 /// A timestamp of CEL. jiff's type `Timestamp` is not used for two reasons:
 ///
-/// - Its range ends one day earlier than the range of CEL's timestamps.
-/// - A timestamp must keep the UTC offset of the text from which it was parsed.
+/// - The range of jiff's type ends about 26 hours before the range of CEL's timestamps.
+/// - A timestamp of CEL must keep the UTC offset of the text from which it was parsed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instant {
     /// Seconds since 1970.
     second: i64,
     nanosecond: u32,
-    /// The UTC offset in seconds east. It is used only for formatting.
+    /// The UTC offset in seconds east of UTC. It is used only for formatting.
     offset: i32,
 }
 
@@ -54,8 +52,8 @@ impl From<Timestamp> for Instant {
         // Before 1970, the seconds and the nanoseconds of jiff's time are negative.
         let nanosecond = i64::from(time.subsec_nanosecond());
         Self {
-            second: time.as_second() + nanosecond.div_euclid(BILLION),
-            nanosecond: u32::try_from(nanosecond.rem_euclid(BILLION)).unwrap_or(0),
+            second: time.as_second() + nanosecond.div_euclid(NANOSECONDS_PER_SECOND),
+            nanosecond: u32::try_from(nanosecond.rem_euclid(NANOSECONDS_PER_SECOND)).unwrap_or(0),
             offset: 0,
         }
     }
@@ -71,8 +69,8 @@ impl Instant {
         })
     }
 
-    /// Converts the timestamp to jiff's type. Returns None for the last day of CEL's range, which
-    /// jiff does not support.
+    /// Converts the timestamp to jiff's type. Returns None for about the last 26 hours of CEL's
+    /// range, which jiff does not support.
     pub(super) fn timestamp(self) -> Option<Timestamp> {
         Timestamp::new(self.second, i32::try_from(self.nanosecond).ok()?).ok()
     }
@@ -83,20 +81,22 @@ impl Instant {
 
     /// Adds a duration. Returns None if the sum is outside of CEL's range.
     pub(super) fn plus(self, nanoseconds: i64) -> Option<Self> {
-        let sum = i64::from(self.nanosecond) + nanoseconds.rem_euclid(BILLION);
-        let second = self.second + nanoseconds.div_euclid(BILLION) + sum / BILLION;
+        let sum = i64::from(self.nanosecond) + nanoseconds.rem_euclid(NANOSECONDS_PER_SECOND);
+        let second = self.second
+            + nanoseconds.div_euclid(NANOSECONDS_PER_SECOND)
+            + sum / NANOSECONDS_PER_SECOND;
         Some(Self {
-            nanosecond: u32::try_from(sum % BILLION).unwrap_or(0),
+            nanosecond: u32::try_from(sum % NANOSECONDS_PER_SECOND).unwrap_or(0),
             offset: self.offset,
             ..Self::at(second)?
         })
     }
 
     /// Returns the nanoseconds from `other` to this timestamp. Returns None if the difference is
-    /// more than about 292 years, because it does not fit `i64`.
+    /// more than about 292 years, because then the nanoseconds do not fit `i64`.
     pub(super) fn since(self, other: Self) -> Option<i64> {
         (self.second - other.second)
-            .checked_mul(BILLION)?
+            .checked_mul(NANOSECONDS_PER_SECOND)?
             .checked_add(i64::from(self.nanosecond) - i64::from(other.nanosecond))
     }
 
@@ -125,7 +125,8 @@ impl Instant {
                 && second < 60
                 && input.0.is_empty();
             valid.then(|| {
-                let local = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+                let local =
+                    days(year, month, day) * SECONDS_PER_DAY + hour * 3600 + minute * 60 + second;
                 (local - i64::from(offset), nanosecond, offset)
             })
         };
@@ -142,16 +143,16 @@ impl Instant {
     pub(super) fn part(self, part: TimePart, zone: Option<&str>) -> Option<i64> {
         let offset = zone.map_or(Some(0), |zone| self.zone_offset(zone))?;
         let local = self.second + offset;
-        let (year, month, day) = civil(local.div_euclid(DAY));
-        let second = local.rem_euclid(DAY);
+        let (year, month, day) = civil(local.div_euclid(SECONDS_PER_DAY));
+        let second = local.rem_euclid(SECONDS_PER_DAY);
         Some(match part {
             TimePart::FullYear => year,
             TimePart::Month => month - 1,
-            TimePart::DayOfYear => local.div_euclid(DAY) - days(year, 1, 1),
+            TimePart::DayOfYear => local.div_euclid(SECONDS_PER_DAY) - days(year, 1, 1),
             TimePart::DayOfMonth => day - 1,
             TimePart::Date => day,
             // 1970-01-01 was a Thursday.
-            TimePart::DayOfWeek => (local.div_euclid(DAY) + 4).rem_euclid(7),
+            TimePart::DayOfWeek => (local.div_euclid(SECONDS_PER_DAY) + 4).rem_euclid(7),
             TimePart::Hours => second / 3600,
             TimePart::Minutes => second / 60 % 60,
             TimePart::Seconds => second % 60,
@@ -159,11 +160,12 @@ impl Instant {
         })
     }
 
-    /// Returns the UTC offset of `zone` in seconds east. `zone` is an IANA name, or hours and
-    /// minutes such as `-05:30`.
+    /// Returns the UTC offset of `zone` at this time, in seconds east of UTC. `zone` is an IANA
+    /// name, or hours and minutes such as `-05:30`. Returns None if `zone` is invalid.
     fn zone_offset(self, zone: &str) -> Option<i64> {
         if let Some((hours, minutes)) = zone.split_once(':') {
-            // cel-go accepts all numbers. More than four digits would only lead to other years.
+            // cel-go accepts hours and minutes of any size. The limit prevents an overflow, and no
+            // real UTC offset exceeds it.
             let parse = |text: &str| {
                 let number: i64 = text.parse().ok()?;
                 (-9_999..=9_999).contains(&number).then_some(number)
@@ -194,8 +196,8 @@ impl Instant {
 impl std::fmt::Display for Instant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let local = self.second + i64::from(self.offset);
-        let (year, month, day) = civil(local.div_euclid(DAY));
-        let second = local.rem_euclid(DAY);
+        let (year, month, day) = civil(local.div_euclid(SECONDS_PER_DAY));
+        let second = local.rem_euclid(SECONDS_PER_DAY);
         let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
         write!(
             f,
@@ -259,7 +261,7 @@ impl Rest<'_> {
         nanosecond
     }
 
-    /// Parses a UTC offset and returns it in seconds east.
+    /// Parses a UTC offset and returns it in seconds east of UTC.
     fn offset(&mut self) -> Option<i32> {
         if self.byte(b'Z').is_some() {
             return Some(0);
@@ -318,7 +320,8 @@ fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Parses a duration like Go's `time.ParseDuration`, in nanoseconds.
+/// Parses a duration such as `1h30m` like Go's `time.ParseDuration`. Returns the nanoseconds, or
+/// None if `text` is invalid.
 pub(super) fn parse_duration(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -332,8 +335,8 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
         return None;
     }
     // The limit is 2^63 and not `i64::MAX`, because the smallest duration is -2^63 nanoseconds.
-    let limit = i128::from(i64::MAX) + 1;
-    let mut total: i128 = 0;
+    let limit = 1_u64 << 63;
+    let mut total: u64 = 0;
     while !rest.is_empty() {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let (whole, after) = rest.split_at(digits(rest));
@@ -348,7 +351,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             .find(|c: char| c == '.' || c.is_ascii_digit())
             .unwrap_or(after.len());
         let (unit, after) = after.split_at(end);
-        let unit: i128 = match unit {
+        let unit: u64 = match unit {
             "ns" => 1,
             "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
             "ms" => 1_000_000,
@@ -357,30 +360,58 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             "h" => 3_600_000_000_000,
             _ => return None,
         };
-        if !whole.is_empty() {
-            let whole: u64 = whole.parse().ok()?;
-            total += i128::from(whole) * unit;
-        }
-        // Digits after the 18th have no effect, because an hour has less than 10^18 nanoseconds.
-        let mut part: i128 = 0;
-        let mut divisor: i128 = 1;
-        for digit in fraction.bytes().take(18) {
-            part = part * 10 + i128::from(digit - b'0');
-            divisor *= 10;
-        }
-        total += part * unit / divisor;
+        let whole: u64 = match whole {
+            "" => 0,
+            digits => digits.parse().ok()?,
+        };
+        let part = whole
+            .checked_mul(unit)?
+            .checked_add(fraction_of(unit, fraction))
+            .filter(|part| *part <= limit)?;
+        // Go does not detect an overflow of the sum from 2^63 + 2^63 to 0.
+        total = total.wrapping_add(part);
         if total > limit {
             return None;
         }
         rest = after;
     }
-    i64::try_from(if negative { -total } else { total }).ok()
+    if negative {
+        return 0_i64.checked_sub_unsigned(total);
+    }
+    i64::try_from(total).ok()
+}
+
+/// Returns the nanoseconds of a fraction of a unit. `unit` is in nanoseconds, and `digits` are the
+/// digits after the decimal point. As in Go, the result is computed as a double, and digits after
+/// about the 19th are ignored.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "Go converts in the same way, and the result is between 0 and the unit"
+)]
+fn fraction_of(unit: u64, digits: &str) -> u64 {
+    let mut fraction: u64 = 0;
+    let mut scale = 1.0;
+    for digit in digits.bytes() {
+        if fraction > i64::MAX as u64 / 10 {
+            break;
+        }
+        let next = fraction * 10 + u64::from(digit - b'0');
+        if next > 1 << 63 {
+            break;
+        }
+        fraction = next;
+        scale *= 10.0;
+    }
+    (fraction as f64 * (unit as f64 / scale)) as u64
 }
 
 /// Formats a duration as seconds with a fraction, like cel-go.
 #[allow(clippy::cast_precision_loss)] // Go's `Duration.Seconds` is a double.
 pub(super) fn format_duration(nanoseconds: i64) -> String {
-    let seconds = (nanoseconds / BILLION) as f64 + (nanoseconds % BILLION) as f64 / 1e9;
+    let seconds = (nanoseconds / NANOSECONDS_PER_SECOND) as f64
+        + (nanoseconds % NANOSECONDS_PER_SECOND) as f64 / 1e9;
     format!("{seconds}s")
 }
 
@@ -393,9 +424,9 @@ pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
         ((nanoseconds / unit) as f64 + (nanoseconds % unit) as f64 / unit as f64) as i64
     };
     Some(match part {
-        TimePart::Hours => whole(3600 * BILLION),
-        TimePart::Minutes => whole(60 * BILLION),
-        TimePart::Seconds => whole(BILLION),
+        TimePart::Hours => whole(3600 * NANOSECONDS_PER_SECOND),
+        TimePart::Minutes => whole(60 * NANOSECONDS_PER_SECOND),
+        TimePart::Seconds => whole(NANOSECONDS_PER_SECOND),
         TimePart::Milliseconds => nanoseconds / 1_000_000,
         _ => return None,
     })

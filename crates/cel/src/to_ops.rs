@@ -1,6 +1,6 @@
 //! Converts the parser's syntax tree to the op tree, which is the form that is evaluated. The
-//! conversion also resolves names and checks types. Macros such as `has` and `exists` are plain
-//! calls in the syntax tree.
+//! conversion also resolves names and checks types. The parser does not expand macros such as `has`
+//! and `exists`, so they are plain calls in the syntax tree.
 
 use cel::IdedExpr;
 use cel::common::ast::{
@@ -20,19 +20,19 @@ use super::op_positions::{Span, Spans};
 use super::pattern::Pattern;
 use super::{Budget, Environment, FieldType, ObjectSchema};
 
-/// Number of ops that are evaluated in one step of the budget. With this number, a step takes at
-/// most about 300 ns.
+/// Number of ops that the evaluation of an expression charges as one step of its [`Budget`]. With
+/// this number, a step takes at most about 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
-/// The names of the internal variable in which cel-go's comprehensions accumulate their result. An
-/// iteration variable must not have one of these names.
+/// The names of cel-go's internal variables that hold the result of a comprehension. An iteration
+/// variable must not have one of these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
-/// Maximum length of a path whose type is looked up in the schema. A schema can be recursive, such as
-/// a list of lists.
+/// Maximum length of a path whose type is looked up in the schema. A schema can be recursive, such
+/// as a list whose elements are again such lists. Without the limit, the look-up would not end.
 const MAX_PATH: usize = 64;
 
-/// Maximum number of possible values of a field in an error.
+/// Maximum number of possible values of a field that an error message lists.
 const MAX_VALUES: usize = 16;
 
 /// An error at a node of the syntax tree.
@@ -48,16 +48,16 @@ pub(super) struct Lowered {
     /// The places of the ops in the text.
     pub spans: Spans,
     pub ty: Ty,
-    /// Number of budget steps that one evaluation takes. The iterations of comprehensions such as
-    /// `exists` are counted in addition.
+    /// Number of steps that one evaluation takes from the [`Budget`] at its beginning. Each
+    /// iteration of a comprehension such as `exists` takes further steps.
     pub weight: u64,
     /// Errors in calls of macros. These errors are reported before all other errors, because the
     /// types of wrong macro calls are unknown.
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
-    /// Literals that cel-go's validators refuse, such as the pattern in `matches('[')`. These errors
-    /// are reported only if the types are right.
+    /// Literals that cel-go's validators refuse, such as the pattern in `matches('[')`. These
+    /// errors are reported only if the types are right.
     pub invalid: Vec<NodeError>,
     /// Other literals that a function can never accept, as in `int('a')`. These errors are reported
     /// only if there are no other errors.
@@ -69,7 +69,8 @@ pub(super) struct Lowered {
     pub reads_item: bool,
 }
 
-/// Converts the syntax tree below `root`. The op tree is only valid if there are no errors.
+/// Converts the syntax tree below `root`. The op tree is valid only if all four lists of errors in
+/// the result are empty.
 pub(super) fn lower(
     root: &IdedExpr,
     info: &SourceInfo,
@@ -125,12 +126,13 @@ pub(super) struct Lowering<'v> {
     values: HashMap<u64, Vec<String>>,
     info: &'v SourceInfo,
     spans: Spans,
-    /// The span of the nodes that were converted since the beginning of the current node.
+    /// The span of the operands of the current node that are converted so far. None before the
+    /// first operand.
     extent: Option<Span>,
     /// The comprehension variables in scope, with their types. An op refers to a variable by its
     /// index in this list.
     vars: Vec<(String, Ty)>,
-    /// Number of ops so far.
+    /// Number of converted nodes so far, which stands for the number of ops.
     ops: u64,
     /// Depth of the current node.
     level: usize,
@@ -197,7 +199,7 @@ impl Lowering<'_> {
     fn token_of(&self, node: u64) -> Span {
         let (start, stop) = self.info.offset_for(node).unwrap_or_default();
         let byte = |offset: u32| usize::try_from(offset).unwrap_or_default();
-        // The parser returns the position of the last byte of a token.
+        // `stop` is the position of the last byte of the token, so the end is one byte later.
         Span {
             at: byte(start),
             start: byte(start),
@@ -233,8 +235,8 @@ impl Lowering<'_> {
         self.schema_type(&path)
     }
 
-    /// Returns the type of an element or member of an object of the schema. Returns None for other
-    /// calls.
+    /// Returns the type of `object[key]` or `object[?key]`, if `object` is an object of the schema.
+    /// Returns None for all other calls.
     fn indexed_type(
         &mut self,
         node: u64,
@@ -262,7 +264,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Reports strings that are compared with a field, but are not one of its possible values.
+    /// Reports each string literal that is compared with a field and is not a possible value of the
+    /// field. In `field.orValue('x')`, the text `x` becomes a possible value of the result.
     fn check_values(
         &mut self,
         node: u64,
@@ -301,7 +304,7 @@ impl Lowering<'_> {
             return;
         };
         let text = text.inner();
-        // An empty string often stands for a missing value.
+        // An empty string is not reported, because it often stands for a missing value.
         if text.is_empty() || values.iter().any(|own| own == text) {
             return;
         }
@@ -330,8 +333,9 @@ impl Lowering<'_> {
             Expr::List(list) => self.list(list),
             Expr::Map(map) => self.map(map),
             Expr::Struct(message) => self.undeclared(node.id, &message.type_name),
-            // These nodes do not occur here. A comprehension would be an expanded macro, and the
-            // parser expands no macros. If a node was incomplete, the parser has returned an error.
+            // These nodes do not occur here. `Comprehension` is an expanded macro, and the parser
+            // expands no macros. `Unspecified` is an incomplete node, for which the parser returns
+            // an error.
             Expr::Comprehension(_) | Expr::Unspecified => {
                 self.misused(node.id, "unsupported expression")
             }
@@ -419,8 +423,9 @@ impl Lowering<'_> {
         (Op::Variable(slot), program.0.ty.clone().without_unknown())
     }
 
-    /// Returns the operand of a field selection, and the type of the field. The flag is true if the
-    /// operand is an optional. Then the field is also an optional.
+    /// Returns the converted operand of a field selection, and the type of the field. The flag is
+    /// true if the operand is an optional. In this case, the selection also returns an optional,
+    /// whose value has the type of the field.
     fn field_of(&mut self, node: u64, operand: &IdedExpr, name: &str) -> (Op, Ty, bool) {
         let (operand, ty) = self.expr(operand);
         let is_optional = ty.optional_value().is_some();
@@ -437,7 +442,8 @@ impl Lowering<'_> {
         (operand, field, is_optional)
     }
 
-    /// Returns the type if `select` is a type name such as `google.protobuf.Timestamp` or `net.IP`.
+    /// Returns the name and the type if `select` is a type name such as `google.protobuf.Timestamp`
+    /// or `net.IP`.
     fn qualified_type(&self, select: &SelectExpr) -> Option<(&'static str, Ty)> {
         let (root, middle) = match &select.operand.expr {
             Expr::Ident(root) => (root, None),
@@ -656,7 +662,8 @@ impl Lowering<'_> {
                 return (Op::Const(folded), ty);
             }
             (Some(function), Ok([op])) if function.is_conversion() && is_literal(&op) => {
-                // The argument is a list or map literal, which only `dyn` accepts.
+                // The argument is a list or map literal, possibly inside `dyn`. Of the conversion
+                // functions, only `dyn` accepts such an argument.
                 if function != Function::Dyn {
                     let message = "no such overload".to_owned();
                     self.unacceptable.push(NodeError { node, message });
@@ -782,8 +789,8 @@ impl Lowering<'_> {
         (op, result)
     }
 
-    /// Returns the names of the variables of a comprehension, or the replacement of the node if an
-    /// argument is not a name.
+    /// Returns the names of the variables of a comprehension. If a name is not allowed, reports an
+    /// error, and returns the replacement of the node.
     fn variable_names(
         &mut self,
         kind: ComprehensionKind,
@@ -793,7 +800,7 @@ impl Lowering<'_> {
         for var in vars {
             let name = match &var.expr {
                 Expr::Ident(name) => without_dot(name),
-                // cel-go has two texts.
+                // cel-go has another text for a macro that has one variable and returns a list.
                 _ if vars.len() == 1 && kind.makes_list() => {
                     return Err(self.misused(var.id, "argument is not an identifier"));
                 }
@@ -811,7 +818,8 @@ impl Lowering<'_> {
         Ok(names)
     }
 
-    /// Returns the types of the variables of a comprehension over a value of the type `range`.
+    /// Returns the types of the two variables of a comprehension over a value of the type `range`.
+    /// A comprehension with one variable uses only the first type.
     fn range_types(&mut self, node: u64, range: &Ty, variables: usize) -> (Ty, Ty) {
         match range {
             Ty::List(of) if variables == 2 => (Ty::Int, (**of).clone()),
@@ -832,7 +840,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the type of the result of a comprehension. `first` is the type of its first variable.
+    /// Returns the type of the result of a comprehension. `first` is the type of its first
+    /// variable.
     fn comprehension_type(
         &mut self,
         node: u64,
@@ -854,7 +863,7 @@ impl Lowering<'_> {
             ComprehensionKind::TransformMapEntry => {
                 let empty = Ty::map(Ty::Free, Ty::Free);
                 match check("cel.@mapInsert", &[empty.clone(), body.clone()], false) {
-                    // As in cel-go, the result is a map also if the check fails.
+                    // As in cel-go, the result has a map type even if the check fails.
                     Ty::Error => empty,
                     ty => ty,
                 }
@@ -934,7 +943,8 @@ fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
     path.iter().cloned().chain([step]).collect()
 }
 
-/// Returns the sum of an empty list. The type of the sum is known when the expression is compiled.
+/// Returns the sum of an empty list, if the compiler knows that the sum has the type `ty`. None
+/// stands for the integer 0, which is the sum for all other types.
 fn zero(ty: &Ty) -> Option<Const> {
     match ty {
         Ty::Uint => Some(Const::Uint(0)),
@@ -948,7 +958,7 @@ fn optional_of(value: Op) -> Op {
     Op::Call(Function::OptionalOf, vec![value])
 }
 
-/// Returns true if an expression consists of literals only.
+/// Returns true if an expression consists only of literals and of calls of `dyn` with literals.
 fn is_literal(op: &Op) -> bool {
     match op {
         Op::Const(_) => true,
@@ -976,8 +986,9 @@ fn is_index(literal: &Op) -> bool {
     )
 }
 
-/// Returns the name of a function such as `sets.contains`. The parser returns its call as a member
-/// call of the name `sets`. Returns None if there is no function with this name.
+/// Returns the name of a function such as `sets.contains`. The parser returns `sets.contains(a, b)`
+/// as a call of `contains` with the receiver `sets`. Returns None if there is no function with this
+/// name.
 fn qualified_name(target: &IdedExpr, name: &str) -> Option<String> {
     let Expr::Ident(prefix) = &target.expr else {
         return None;
@@ -987,7 +998,8 @@ fn qualified_name(target: &IdedExpr, name: &str) -> Option<String> {
 }
 
 /// Returns the node of the first argument and a reason, if the argument is a literal that the
-/// function can never accept. Kubernetes checks the same functions.
+/// function can never accept. As in Kubernetes, only `matches`, `duration` and `timestamp` are
+/// checked.
 fn refused_literal(name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
     let first = args.first()?;
     let Expr::Literal(value) = &first.expr else {
@@ -1017,8 +1029,8 @@ fn fold_conversion(function: Function, value: &Const) -> Result<Const, String> {
     Const::of(&converted).ok_or_else(String::new)
 }
 
-/// Returns the op for a call of `matches`, `find` or `findAll` with a compiled pattern. The pattern
-/// was the second of `args`.
+/// Returns the op for a call of `matches`, `find` or `findAll` with a compiled pattern. `args[1]`
+/// is the text of this pattern.
 fn with_pattern(function: Function, args: Vec<Op>, pattern: Pattern) -> Op {
     let mut args = args.into_iter();
     let text = args.next().unwrap_or(Op::Const(Const::Null));

@@ -1,7 +1,7 @@
 //! URLs (`url('https://example.com/a?b=c')`), with the parsing of Go's package `net/url`.
 //!
-//! The crate `url` is not used. It implements the WHATWG standard, which normalizes hosts, ports and
-//! paths, and accepts other texts than Go.
+//! The crate `url` is not used. It implements the WHATWG standard, which normalizes hosts, ports
+//! and paths, and accepts other texts than Go.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -162,8 +162,8 @@ fn escaped_byte(bytes: &[u8]) -> Option<u8> {
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
 }
 
-/// Decodes the `%` escapes. The result can be invalid UTF-8. In a host and a zone, characters that
-/// Go does not allow there are an error, with or without an escape.
+/// Decodes the `%` escapes. The result can be invalid UTF-8. In a host or a zone, Go does not allow
+/// some characters. Such a character is an error, whether it is escaped or not.
 fn unescape(text: &str, part: UrlPart) -> Result<Vec<u8>, Reason<'_>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -214,8 +214,9 @@ fn escaped_form(text: &str, part: UrlPart) -> Result<String, Reason<'_>> {
     })
 }
 
-/// Converts decoded bytes to text. Each byte that is not UTF-8 becomes U+FFFD. In Kubernetes the
-/// bytes stay in the string, where functions of CEL also treat each of them as one U+FFFD.
+/// Converts decoded bytes to text. Each byte that is not UTF-8 becomes U+FFFD. In Kubernetes, the
+/// bytes stay in the string, and the functions of CEL treat each such byte as one U+FFFD. So their
+/// results are the same.
 fn to_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let mut out = String::new();
@@ -227,7 +228,8 @@ fn to_text(bytes: Vec<u8>) -> String {
     })
 }
 
-/// Splits the scheme from a URL. The scheme is empty if the URL does not start with one.
+/// Returns the scheme of a URL, and the text after the colon. If the URL has no scheme, returns an
+/// empty scheme and the whole URL.
 fn split_scheme(text: &str) -> Result<(&str, &str), Reason<'_>> {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic();
     let end = text
@@ -262,7 +264,9 @@ fn parse_host<'t>(scheme: &str, text: &'t str) -> Result<Vec<u8>, Reason<'t>> {
         Some(_) => return Err(Reason::Fixed("invalid IP-literal")),
         None => {}
     }
-    // In other URLs, such as those of PostgreSQL, there can be several hosts with ports.
+    // An `http` or `https` URL has one host, so the port begins at the first colon. Other URLs,
+    // such as those of PostgreSQL, can have several hosts with ports. For these URLs, only the last
+    // port is checked.
     let one_host = scheme == "http" || scheme == "https";
     let colon = if one_host {
         text.find(':')
@@ -323,9 +327,10 @@ enum ParseMode {
     /// Like Go's `url.ParseRequestURI`, which does not accept relative URLs. A fragment is treated
     /// as a part of the path or query.
     Request,
-    /// Like Go's `url.Parse`, for the text before the fragment. The difference is that a URL without
-    /// a scheme can have a host, such as `//example.com/path`. Relative URLs are also refused here,
-    /// because the whole text was already parsed as a request.
+    /// Like Go's `url.Parse`, for the text before the fragment. The difference from `Request` is
+    /// that a URL without a scheme can have a host, such as `//example.com/path`. Go's `url.Parse`
+    /// also accepts relative URLs. This mode refuses them, because [`Url::parse`] refuses every
+    /// text that is not valid as a `Request`.
     Reference,
 }
 
@@ -333,7 +338,8 @@ enum ParseMode {
 #[derive(Default)]
 struct Components {
     scheme: String,
-    /// The text after the scheme if it does not start with `/`, such as the address in `mailto:`.
+    /// The text between the scheme and the query, if this text does not start with `/`. An example
+    /// is the address after `mailto:`.
     opaque: String,
     /// The escaped user name and password.
     user_info: Option<String>,
@@ -343,7 +349,7 @@ struct Components {
     query: String,
     /// True if the URL ends with `?` and has no query.
     ends_with_question_mark: bool,
-    /// True if there is no `//` between the scheme and the path.
+    /// True if the URL has a scheme, and no `//` between the scheme and the path.
     omits_host: bool,
 }
 
@@ -405,8 +411,8 @@ impl Components {
 
     /// Returns the URL like Go's `URL.String`. An empty fragment is omitted.
     ///
-    /// Go has two rules for paths without a leading `/`. They are not needed, because each path that
-    /// [`Url::parse`] accepts is empty, starts with `/`, or is `*`.
+    /// Go has two special rules for paths without a leading `/`. These rules are not needed here,
+    /// because each path that [`Url::parse`] accepts is empty, starts with `/`, or is `*`.
     fn text(&self, escaped_fragment: &str) -> String {
         let mut out = String::new();
         if !self.scheme.is_empty() {
@@ -440,8 +446,8 @@ impl Components {
     }
 }
 
-/// The error for a text that is not a URL. It contains Kubernetes' text of the error without the URL
-/// and without Go's reason.
+/// The error for a text that is not a URL. The message is the beginning of the message in
+/// Kubernetes, which also contains the URL and Go's reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UrlError(&'static str);
 
@@ -453,8 +459,8 @@ impl UrlError {
     }
 }
 
-/// Returns the error of Go's `url.ParseRequestURI`, which contains `text`. Returns None if there is
-/// no error.
+/// Returns the message of the error that Go's `url.ParseRequestURI` returns for `text`. The message
+/// contains `text`. Returns None if there is no error.
 pub(super) fn request_uri_error(text: &str) -> Option<String> {
     let reason = Components::parse(text, ParseMode::Request).err()?;
     Some(format!(
@@ -515,7 +521,7 @@ impl Url {
         })
     }
 
-    /// Returns the number of bytes of the whole URL. It limits the work of all methods.
+    /// Returns the number of bytes of the whole URL. This number limits the work of each method.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
@@ -557,7 +563,8 @@ impl Url {
     }
 
     /// Returns the decoded parameters of the query, sorted by key. As in Go, parameters with a `;`
-    /// or an invalid `%` escape are skipped.
+    /// or an invalid `%` escape are skipped. Returns no parameters if the query has more than
+    /// [`MAX_QUERY_PARAMETERS`].
     pub(super) fn query(&self) -> Vec<(String, Vec<String>)> {
         let separators = self.query.bytes().filter(|byte| *byte == b'&').count();
         if separators >= MAX_QUERY_PARAMETERS {

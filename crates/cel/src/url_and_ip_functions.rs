@@ -10,8 +10,8 @@ use super::strings::no_overload;
 use super::url::{Url, is_url};
 use super::value::{Fault, Text, V, charge, steps};
 
-/// Calls a function of URLs or IP addresses. A call costs one step for 64 bytes of a text that it
-/// reads or creates.
+/// Calls a function of URLs or IP addresses. A call costs one step for each 64 bytes of the texts
+/// and URLs in its arguments. `getQuery` also costs steps for its result.
 pub(super) fn call<'e>(
     function: Function,
     args: &[V<'e>],
@@ -68,8 +68,8 @@ fn parse_cidr<'e>(text: &str) -> Result<Cidr, Fault<'e>> {
     Cidr::parse(text).map_err(|error| Fault::error(error.message()))
 }
 
-/// Returns the parameters of the query. Each parameter costs two steps, because it becomes two
-/// values.
+/// Returns the parameters of the query as a map from the key to its values. Each key and each value
+/// costs one step.
 fn query<'e>(url: &Url, budget: &mut Budget) -> Result<V<'e>, Fault<'e>> {
     let text = |text: String| V::Str(Text::Own(text.into()));
     let mut entries = Vec::new();

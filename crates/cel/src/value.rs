@@ -80,8 +80,8 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// The reason why an evaluation has no result. Missing fields are common, and `||` often ignores
-/// this error. So the variants `Missing…` are created without an allocation.
+/// The reason why an evaluation has no result. Errors because of missing fields are common, and
+/// `||` often ignores them. So the variants `Missing…` are created without an allocation.
 #[derive(Clone)]
 pub(super) enum Fault<'e> {
     /// A field that the expression selects by its name does not exist.
@@ -134,13 +134,13 @@ pub(super) fn charge<'e>(budget: &mut Budget, steps: u64) -> Result<(), Fault<'e
 }
 
 /// Returns the number of steps for `len` units of work, such as bytes. One step pays for `per_step`
-/// units.
+/// units. The result is rounded down.
 pub(super) fn steps(len: usize, per_step: usize) -> u64 {
     u64::try_from(len / per_step).unwrap_or(u64::MAX)
 }
 
 impl<'e> V<'e> {
-    /// Converts a node of the document. Lists and maps stay in the document.
+    /// Converts a node of the document. Lists and maps are not copied, but refer to the document.
     pub(super) fn of(node: Node<'e>) -> Self {
         match node.item() {
             DocItem::Null => Self::Null,
@@ -273,7 +273,8 @@ impl<'e> V<'e> {
 
     /// Returns the number of steps for [`Self::find`]. A map that the evaluation has created is
     /// searched linearly, so the search takes more steps in a larger map. In a map of the document,
-    /// `key` is compared with a few keys, which takes steps only if `key` is long.
+    /// `key` is compared with at most [`MAX_NODE_COMPARISONS`] keys. These comparisons take steps
+    /// only if `key` is long.
     pub(super) fn find_cost(&self, key: &V<'_>) -> u64 {
         match self {
             Self::Map(entries) => steps(entries.len(), 16) + key_cost(entries.len(), key),
@@ -291,8 +292,9 @@ impl<'e> V<'e> {
     }
 }
 
-/// Largest number of keys with which a key is compared in a map of the document, which has at most
-/// 100,000 members. The search is binary, or linear in a small map.
+/// Largest number of keys with which a search in a map of the document compares its key. A map of
+/// up to 8 members is searched linearly. A larger map has at most 100,000 members, and its binary
+/// search takes up to 17 comparisons.
 const MAX_NODE_COMPARISONS: usize = 17;
 
 /// Returns the number of steps for the bytes that are read when `key` is compared with `keys` other
@@ -305,7 +307,7 @@ pub(super) fn key_cost(keys: usize, key: &V<'_>) -> u64 {
     steps(keys.saturating_mul(bytes), SEARCH_BYTES_PER_STEP)
 }
 
-/// Returns true if two keys of a map literal are equal and have the same type.
+/// Returns true if two keys of a map are equal and have the same type.
 pub(super) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
     match (a, b) {
         (V::Null, V::Null) => true,
@@ -351,7 +353,8 @@ pub(super) fn truncate_uint(value: f64) -> Option<u64> {
 /// The error for a comparison with NaN.
 struct Unordered;
 
-/// Compares two numbers of any types. Returns None if one of the values is not a number.
+/// Compares two values whose types are int, uint or double. Returns None if one of the values has
+/// another type. Returns [`Unordered`] if one of the values is NaN.
 #[allow(clippy::cast_precision_loss)] // cel-go also converts the integer to a double.
 fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     let int_double = |int: i64, double: f64| {
@@ -389,7 +392,8 @@ fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
     Some(order.ok_or(Unordered))
 }
 
-/// Compares two values. The result is an error if their types cannot be compared.
+/// Compares two values. The result is an error if the types cannot be compared, or if one of the
+/// values is NaN.
 pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ordering, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return order.map_err(|Unordered| Fault::error("NaN values cannot be ordered"));
@@ -411,7 +415,7 @@ pub(super) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ord
 }
 
 /// Returns true if two values are equal. Two numbers of different types can be equal. Other values
-/// of different types are never equal.
+/// of different types are not equal, or their comparison is an error.
 pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     if let Some(order) = numeric_order(a, b) {
         return Ok(matches!(order, Ok(Ordering::Equal)));
@@ -440,8 +444,8 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Semver(a), V::Semver(b)) => a == b,
         (V::NamedFormat(a), V::NamedFormat(b)) => a == b,
         (V::Optional(Some(a)), V::Optional(Some(b))) => return equal(a, b, budget),
-        // As in Kubernetes, the comparison of a value of its own types with a value of another type
-        // is an error. But the value can be compared with null.
+        // `a` has a type that Kubernetes adds to CEL, such as a quantity. As in Kubernetes, the
+        // comparison is an error if `b` has another type, except null.
         (
             V::Quantity(_) | V::Url(_) | V::Ip(_) | V::Cidr(_) | V::Semver(_) | V::NamedFormat(_),
             b,
@@ -452,8 +456,8 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
     })
 }
 
-/// Returns true if two elements of lists or two values of maps are equal. As in cel-go, values whose
-/// comparison is an error, such as a quantity and a number, are equal here.
+/// Returns true if two elements of lists or two values of maps are equal. As in cel-go, values
+/// whose comparison is an error, such as a quantity and a number, are equal here.
 fn equal_parts<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     match equal(a, b, budget) {
         Err(Fault::Budget) => Err(Fault::Budget),

@@ -1,13 +1,13 @@
-//! Finds the plural, the scope and the short names of a kind without asking a cluster. The server's
-//! demo and the plugin use this module for objects from files, and for kinds that discovery does
-//! not contain.
+//! Finds the plural, the scope and the short names of a kind without asking a cluster. The demo of
+//! `ifo-apiserver` and the plugin use this module for objects from files. The plugin also uses this
+//! module for kinds that discovery does not contain.
 //!
-//! The first source in each row that has an answer is used:
+//! In each row, the first source that has an answer is used:
 //!
 //! | wanted | first source | second source | third source |
 //! | --- | --- | --- | --- |
 //! | plural of a kind | the CRD of the kind, if it is among the objects | a resource in a rule set that can be the plural | the algorithm of apimachinery |
-//! | whether a resource has a kind | the CRD of the kind, if it is among the objects | English plurals | |
+//! | whether a kind belongs to a resource | the CRD of the kind, if it is among the objects | English plurals | |
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod kind_name;
@@ -31,7 +31,8 @@ pub fn group(api_version: &str) -> &str {
     group_and_version(api_version).0
 }
 
-/// Guesses the plural of a kind like `meta.UnsafeGuessKindToResource` in apimachinery.
+/// Guesses the plural of a kind with the algorithm of `meta.UnsafeGuessKindToResource` in
+/// apimachinery.
 pub fn plural(kind: &str) -> String {
     let singular = kind.to_lowercase();
     if singular.is_empty() || singular.ends_with("endpoints") {
@@ -109,7 +110,7 @@ fn read_declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     Some((kind, declaration))
 }
 
-/// The facts about kinds that CRDs and rule sets contain.
+/// Facts about kinds, which come from CRDs and rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownKinds {
     /// Kinds that CRDs define.
@@ -171,8 +172,8 @@ impl KnownKinds {
         }
     }
 
-    /// Returns true if `kind` is namespaced. `has_namespace` is true if any object of the kind has
-    /// a namespace.
+    /// Returns true if `kind` is namespaced. `has_namespace` must be true if at least one known
+    /// object of the kind has a namespace.
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
         let declaration = self.declared.get(&GroupKind::new(group, kind));
         declaration
@@ -231,7 +232,8 @@ mod tests {
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
-            // Adding `es` to this misspelt kind gives the plural of another kind.
+            // This misspelt kind with `es` is the plural of `VirtualMachine`. But a kind that ends
+            // in `n` does not take `es`.
             ("virtualmachines", "VirtualMachin"),
             ("pod", "Pods"),
             ("", "Pod"),

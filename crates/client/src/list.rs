@@ -45,7 +45,7 @@ impl<'a> ListStart<'a> {
     }
 }
 
-/// A page in the form in which the server sent it.
+/// A page in the form in which the API server sent it.
 #[derive(Clone, Debug)]
 pub struct ListPage {
     /// Path and query of the request, for error messages.
@@ -116,10 +116,10 @@ pub enum ListError {
         /// Error of the URI parser.
         source: http::Error,
     },
-    /// The server sent no response, or the response was cut off.
+    /// The API server sent no response, or the response was cut off.
     #[error(transparent)]
     Transport(#[from] kube::Error),
-    /// The server answered with a status code other than 2xx. The body has not been read.
+    /// The API server answered with a status code other than 2xx. The body has not been read.
     #[error("answered {}", .0.status())]
     Refused(Box<Response<Body>>),
     /// The page has more bytes than allowed.
@@ -168,7 +168,8 @@ impl ListPager {
 
     /// Limits the size of a page to `max_bytes`. If a page is larger, the pager immediately
     /// requests the page again with at most `reduced_limit` objects. Later pages are also requested
-    /// with `reduced_limit`.
+    /// with `reduced_limit`. If a page with `reduced_limit` is too large, the result is
+    /// [`ListError::TooLarge`].
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
         self.max_bytes = max_bytes;

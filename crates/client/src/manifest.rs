@@ -1,6 +1,7 @@
 //! Reads the Kubernetes objects in a manifest, which is YAML or JSON with one or more documents. A
-//! `List` is replaced by its items. Like in kubectl, the whole manifest is refused if an object
-//! lacks `apiVersion`, `kind` or `metadata.name`. The error contains the position of this object.
+//! list, such as a `List` or a `PodList`, is replaced by its items. Like in kubectl, the whole
+//! manifest is refused if an object lacks `apiVersion`, `kind` or `metadata.name`. The error
+//! contains the position of this object.
 
 use serde_json::{Map, Value};
 
@@ -45,7 +46,8 @@ impl Object {
 }
 
 /// Reads the objects in the text of a file. `json` is true if the text is JSON and not YAML. The
-/// error contains the line if it is known.
+/// error contains the position: the line of a syntax error if the line is known, or the number of
+/// the document with an invalid object.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
@@ -78,7 +80,7 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
             .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
-        // The text of the parser begins with the position in another form.
+        // The text of the parser begins with the position in another form, which is removed here.
         let own = error
             .location()
             .map(|at| format!("error: line {} column {}: ", at.line(), at.column()));
@@ -102,7 +104,8 @@ pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), 
         && let Some(Value::Array(items)) = document.get_mut("items")
     {
         for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
-            // In a list from a kube-apiserver, such as a `PodList`, the items lack these fields.
+            // In a list from a kube-apiserver, such as a `PodList`, the items lack `kind` and
+            // `apiVersion`.
             if let (Some(item), Some(of)) = (
                 item.as_object_mut(),
                 kind.strip_suffix("List").filter(|k| !k.is_empty()),

@@ -75,9 +75,9 @@ impl ProxiedServer {
     ///
     /// - `*` matches every server.
     /// - A network such as `192.0.2.0/24` matches its addresses.
-    /// - An address matches this address.
-    /// - A domain name matches this name and all subdomains.
-    /// - A domain name with a leading dot matches only the subdomains.
+    /// - An IP address matches a server with this address.
+    /// - A domain name matches a server with this name, and all subdomains.
+    /// - A domain name after a leading `.` or `*.` matches only the subdomains.
     ///
     /// If a port follows an address or a domain name, the port must also match.
     fn matches_entry(&self, entry: &str) -> bool {

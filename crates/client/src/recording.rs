@@ -5,8 +5,8 @@
 //! - The output of `kubectl get … -w --output-watch-events -o json`. Each event has several lines,
 //!   and contains neither `t` nor `resource`.
 //!
-//! The time of an event without `t` is one second after the previous event. So only the order of
-//! such events is meaningful.
+//! The time of an event without `t` is one second after the previous event, or 0 for the first
+//! event. So only the order of such events is meaningful.
 
 use crate::kinds::{KnownKinds, group_and_version};
 use crate::manifest::Object;
@@ -26,13 +26,13 @@ pub enum RecordedChange {
 /// One event of a recorded watch.
 #[derive(Clone, Debug)]
 pub struct RecordedEvent {
-    /// Time of the event in seconds, in the time scale of the recording.
+    /// Time of the event in seconds. The recording chooses the time that is 0.
     pub t: f64,
     /// Resource that the object belongs to.
     pub resource: Gvr,
     /// Type of the event.
     pub change: RecordedChange,
-    /// State of the object. `apiVersion` comes from `resource`. `kind` is empty if the recording
+    /// State of the object. `api_version` comes from `resource`. `kind` is empty if the recording
     /// does not contain the kind.
     pub object: Object,
 }
@@ -78,8 +78,9 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
     (events, faults)
 }
 
-/// Splits a text into JSON values. After an invalid value, the function continues at the next line
-/// that begins with `{`. For example, a value is incomplete if the recording was interrupted.
+/// Splits a text into JSON values. A value can be invalid, for example incomplete because the
+/// recording was interrupted. After such a value, the function continues at the next line that
+/// begins with `{`.
 fn values(text: &str) -> Vec<Result<Value, String>> {
     let mut values = Vec::new();
     let mut rest = text;
@@ -91,12 +92,12 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
             let Some(value) = stream.next() else { break };
             begins = end;
             broken = value.is_err();
-            // After an invalid value, the line numbers in errors count from the place where the
-            // function continued.
+            // After an invalid value, the line numbers in later errors count from the place where
+            // the function continued.
             values.push(value.map_err(|error| error.to_string()));
         }
-        // White space before the invalid value is skipped, so that the search below starts in the
-        // value.
+        // White space before the invalid value is skipped. Otherwise, the search below could find
+        // the first `{` of the same value.
         let value = rest.get(begins..).unwrap_or_default().trim_start();
         match value.find("\n{") {
             Some(next) if broken => rest = &value[next + 1..],
@@ -126,7 +127,7 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
     }))
 }
 
-/// Returns the object with its identity, and the resource that the object belongs to.
+/// Returns the resource that the object belongs to, and the object with its identity.
 fn identify(
     resource: Option<&str>,
     json: Value,

@@ -13,13 +13,14 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Returns the time since `then`, or zero if `then` is in the future.
+    /// Returns the duration from `then` to this reading, or zero if `then` is in the future.
     pub(crate) fn since(self, then: Timestamp) -> Duration {
         Duration::try_from(self.wall.duration_since(then)).unwrap_or_default()
     }
 
-    /// Returns what both clocks showed at the time of day `then`. If `then` is in the future,
-    /// returns this reading.
+    /// Returns the reading at the earlier time of day `then`, calculated from this reading. If
+    /// `then` is in the future, returns this reading. If the monotonic clock cannot represent the
+    /// earlier time, the result has the monotonic time of this reading.
     pub(crate) fn back_at(self, then: Timestamp) -> Self {
         let steady = self.steady.checked_sub(self.since(then));
         Self {

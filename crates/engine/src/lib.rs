@@ -1,13 +1,16 @@
 //! Detects operations: compiles rule sets, evaluates their rules on objects, and tracks the
 //! operations that the rules detect. This crate does no I/O and reads no clock, because its callers
-//! pass data and times as arguments. So the server, `kubectl ifo rules replay` and the tests run
-//! the same code.
+//! pass data and times as arguments. So `ifo-apiserver`, `kubectl ifo rules replay` and the tests
+//! run the same code.
 //!
 //! ```text
 //! OperationRuleSet ──▶ rules ──RuleBook──▶ detect ──FeedEvent──▶ track ──▶ Write
 //!                                             ▲                    ▲
 //!                                JSON of one object, the time   the time
 //! ```
+//!
+//! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` is the result for one
+//! object, or an event of the watch of the resource. A `Write` is a change of an operation.
 //!
 //! [`replay`] runs all of these modules in virtual time. Each module depends only on earlier ones
 //! in this order: `rules`, `detect`, `track`, `replay`.

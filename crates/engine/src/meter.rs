@@ -1,4 +1,4 @@
-//! The interface through which the engine reports events to metrics. The server implements
+//! The interface through which the engine reports events to metrics. `ifo-apiserver` implements
 //! [`Meter`] with Prometheus metrics. Commands that replay or test rules pass `()`, which ignores
 //! the events.
 
@@ -7,8 +7,10 @@ use std::time::Duration;
 
 /// Receives the events that metrics count.
 pub trait Meter: fmt::Debug + Send + Sync {
-    /// Reports that the evaluation of a rule of `rule_set` failed on an object. An evaluation that
-    /// yields no match is no failure.
+    /// Reports that an expression of `rule_set` failed on an object, or that a rule was not
+    /// evaluated because the rule set is throttled. `operation` is the operation of the rule. For
+    /// an expression outside of the rules, it is the key of the computed label, or `nodes`. A rule
+    /// that does not match the object is no failure.
     fn evaluation_failed(&self, rule_set: &str, operation: &str);
 
     /// Reports that an operation started.

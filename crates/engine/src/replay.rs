@@ -1,10 +1,10 @@
 //! Plays recorded events of objects through the engine in virtual time. A [`ReplayObserver`]
 //! receives each evaluation of the rules and each change of an operation.
 //!
-//! In the server, tasks watch the objects and call a [`Detector`] for each watch and one
-//! [`Tracker`]. The replay calls the same types with the same events, and lets timers expire
-//! between the events. A test of the server plays recordings through the tasks and through the
-//! replay, and compares every change.
+//! In `ifo-apiserver`, each watch of objects has a task with its own [`Detector`]. All these tasks
+//! send messages to one [`Tracker`]. The replay calls the same types with the same events, and lets
+//! timers expire between the events. A test of `ifo-apiserver` plays recordings through the tasks
+//! and through the replay, and compares every change.
 
 use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
@@ -53,8 +53,8 @@ pub struct Replay<O> {
     next_resync: Instant,
 }
 
-/// The replayed counterpart of one feed, which is the server's watch of a target or of one
-/// namespace of it.
+/// The replay of one feed. A feed is the watch of one target (a resource that rule sets name), in
+/// all namespaces or in one.
 #[derive(Debug)]
 struct ReplayedFeed {
     source: Source,
@@ -66,8 +66,8 @@ struct ReplayedFeed {
 #[derive(Debug)]
 struct ExistingObject {
     json: Vec<u8>,
-    /// True if the labels of the object match the label selector of the watch. Otherwise the watch
-    /// does not report the object.
+    /// True if the watch reports the object. A watch with a label selector reports only objects
+    /// whose labels match.
     is_shown: bool,
 }
 
@@ -111,8 +111,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Advances the time to `now`. The timers that expire in the meantime take effect in the order
-    /// of their expiry.
+    /// Advances the time to `now`. Timers that expire and evaluations that become due in the
+    /// meantime take effect in the order of their times.
     pub fn advance_to(&mut self, now: ClockReading) {
         loop {
             let can_change = self.feeds.iter().any(|it| it.detector.needs_resync());
@@ -134,8 +134,8 @@ impl<O: ReplayObserver> Replay<O> {
         self.now = now;
     }
 
-    /// Advances the time to the expiry of the next timer of an operation, and evaluates no rules.
-    /// Returns false if no operation has a timer.
+    /// Advances the time to the expiry of the tracker's next timer, and evaluates no rules. Returns
+    /// false if the tracker has no timer.
     pub fn expire_next(&mut self) -> bool {
         let Some(due) = self.tracker.next_deadline() else {
             return false;
@@ -145,7 +145,7 @@ impl<O: ReplayObserver> Replay<O> {
         true
     }
 
-    /// Adds or changes an object. Ignores objects that no rule set covers.
+    /// Adds or changes an object. Ignores objects that no feed covers.
     pub fn applied(&mut self, object: ReplayedObject<'_>) {
         let Some(feed_index) = self.find_feed(object) else {
             return;
@@ -191,8 +191,8 @@ impl<O: ReplayObserver> Replay<O> {
         feeds.position(|feed| feed.source.covers(object.target, object.namespace))
     }
 
-    /// Relists a feed: gives all its objects to the detector, and then reports the objects that
-    /// have vanished since the last list.
+    /// Lists the objects of a feed again. First gives all objects that the watch reports to the
+    /// detector. Then reports the subjects that are missing in this list to the tracker.
     fn relist(&mut self, feed_index: usize) {
         let reset = self.feeds[feed_index].detector.reset();
         self.send_to_tracker(feed_index, reset);
@@ -278,7 +278,8 @@ impl ReplayedFeed {
         there.is_some_and(|there| there.uid == subject.uid)
     }
 
-    /// Returns true if the labels of the object match the label selector of the watch.
+    /// Returns true if the labels of the object match the label selector of the watch, or if the
+    /// watch has no label selector.
     fn selects(&self, json: &[u8]) -> bool {
         let selector = self.detector.book().selector();
         selector.is_none_or(|selector| selector.matches(&labels_of_json(json)))

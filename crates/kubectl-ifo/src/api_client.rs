@@ -1,7 +1,8 @@
 //! Sends GET requests to the kube-apiserver of a cluster.
 //!
-//! Each request has a time limit and is retried while the server answers 429. The result is the
-//! decoded answer, or a [`Problem`]: an error message for the user.
+//! A request is retried for at most ten seconds while the answer is 429. The flag
+//! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
+//! [`Problem`]: an error message for the user.
 
 use super::from_files::ClusterFromFiles;
 use super::problem::Problem;
@@ -16,8 +17,9 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two attempts of a request that the server has answered with 429. `ifo-apiserver`
-/// answers 429 under load, and after its start until it has listed all watched resources.
+/// Time between two attempts of a request that was answered with 429. The kube-apiserver and
+/// `ifo-apiserver` answer 429 under load. `ifo-apiserver` also answers 429 after its start until it
+/// has listed all watched resources.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Largest number of retries of one request. The pauses between the retries take ten seconds in
 /// total. After the last retry, the answer 429 is reported as an error.
@@ -40,7 +42,7 @@ pub(super) struct ApiClient {
     pub(super) from_files: Option<Arc<ClusterFromFiles>>,
 }
 
-/// A successful answer of the server.
+/// A successful answer of the cluster.
 pub(super) struct ServerAnswer {
     /// The body of the answer.
     pub(super) text: String,
@@ -121,8 +123,8 @@ impl ApiClient {
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
-    /// Sends a GET request and returns the answer. While the server answers 429, the request is
-    /// retried for at most ten seconds.
+    /// Sends a GET request and returns the answer. While the answer is 429, the request is retried
+    /// for at most ten seconds.
     pub(super) async fn answer(
         &self,
         uri: &str,

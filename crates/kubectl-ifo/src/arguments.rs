@@ -58,7 +58,8 @@ pub(super) fn with_switches(command: Command) -> Command {
 }
 
 /// Moves the name of the command before all flags: `kubectl ifo -n a tree` becomes `kubectl ifo
-/// tree -n a`. If the arguments name no command, as in `kubectl ifo -n a`, inserts `list`.
+/// tree -n a`. If the arguments name no command, as in `kubectl ifo -n a`, inserts `list`. If the
+/// first argument asks for the help or the version, changes nothing.
 pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flags = all_flags();
     let mut at = 1;

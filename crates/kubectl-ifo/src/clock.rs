@@ -4,11 +4,11 @@
 use jiff::Timestamp;
 use std::sync::OnceLock;
 
-/// The time of the files that the command reads instead of a cluster.
+/// The time at which the files of `--from` were recorded.
 static TIME_OF_FILES: OnceLock<Timestamp> = OnceLock::new();
 
-/// Stops the clock at the time of the files that the command reads, so that ages are relative to
-/// that time. Only the first call has an effect.
+/// Makes [`now`] return `time`, which is the time at which the files of `--from` were recorded. So
+/// ages in the output are relative to this time. Only the first call has an effect.
 pub(crate) fn set(time: Timestamp) {
     let _ = TIME_OF_FILES.set(time);
 }

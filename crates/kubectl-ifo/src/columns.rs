@@ -1,5 +1,5 @@
-//! Defines the columns in which operations are shown. `list`, `summary`, `wait` and `top` share
-//! these columns, and `--sort-by` accepts the headers of the columns.
+//! Defines the columns in which operations are shown. Several commands share these columns, such as
+//! `list` and `top`. `--sort-by` accepts the headers of all columns except `COMPLETED`.
 //!
 //! For each column, this module defines the header, the text of a cell, and the order in which the
 //! column sorts operations.
@@ -51,7 +51,8 @@ const ALL_COLUMNS: &[OperationColumn] = &[
     Component, RuleSet, Reason, Started, Completed, Message,
 ];
 
-/// The text before the subject of a member of a piece of work, below the line of this piece.
+/// The text before the subject in the row of a member of a piece of work. A piece of work is a
+/// group of operations that has one line. The rows of its members are below this line.
 pub(super) const MEMBER_PREFIX: &str = "└ ";
 
 /// The text of a cell without a value.
@@ -86,7 +87,8 @@ impl OperationColumn {
         }
     }
 
-    /// Returns the header, or an abbreviation if the header is wider than `width`.
+    /// Returns the header. If the header is wider than `width`, returns its abbreviation, if there
+    /// is one.
     pub(super) fn header_within(self, width: usize) -> &'static str {
         match self {
             header if header.header().len() <= width => header.header(),
@@ -155,7 +157,7 @@ fn typical(operation: &ListedOperation) -> Option<u64> {
     operation.expected.map(|it| it.typical_seconds)
 }
 
-/// Adds the prefix of members to a subject, if the operation is such a member.
+/// Adds [`MEMBER_PREFIX`] to the subject, if the row shows a member of a piece of work.
 pub(super) fn with_member_prefix(operation: &ListedOperation, subject: String) -> String {
     if operation.is_member_row {
         format!("{MEMBER_PREFIX}{subject}")

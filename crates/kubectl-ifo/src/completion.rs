@@ -95,7 +95,7 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     }
 }
 
-/// Returns the commands without hidden flags, so that the man pages describe all flags.
+/// Makes the flags visible that the short help hides, so that the man pages describe all flags.
 fn without_hidden_flags(command: Command) -> Command {
     let command = command.mut_args(|it| it.hide_short_help(false));
     command.mut_subcommands(without_hidden_flags)
@@ -189,14 +189,14 @@ pub(super) fn print_candidates(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the names of namespaces or operations that complete the word `current`. Empty if the
-/// word is not the name of a namespace or an operation. Empty also if the cluster does not answer
-/// in time.
+/// Returns the names of namespaces or operations that complete the word `current`. Empty if neither
+/// a namespace nor an operation can be at this place of the command line. Empty also if the cluster
+/// does not answer in time.
 fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
     let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());
     let awaited = last.and_then(|it| flag_awaiting_value(&flags, &it));
-    // Set if the word contains a value of `--namespace`. The first text must precede each
+    // Set if the word is or contains a value of `--namespace`. The first text must precede each
     // completion: `-n` for the word `-nshop`, otherwise empty. The second text is the typed part of
     // the value.
     let mut namespace = None;

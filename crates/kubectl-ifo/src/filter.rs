@@ -1,6 +1,6 @@
-//! Defines the filter flags that most commands share, such as `--kind`, and decides which
-//! operations they select. The module [`filter_check`](super::filter_check) checks whether the
-//! values of these flags exist in the cluster.
+//! Defines the filter flags that most commands share, such as `--kind`. Decides which operations
+//! the flags select. The module [`filter_check`](super::filter_check) checks whether the values of
+//! these flags exist in the cluster.
 
 use super::api_client::ApiClient;
 use super::kinds::{ChosenKind, Kinds};
@@ -11,8 +11,8 @@ use ifo_api::labels;
 use std::fmt;
 
 /// The output formats of kubectl that this plugin does not support. `-o` accepts an output format
-/// or the name of an operation. These words are always treated as output formats, because
-/// operations have no such names.
+/// or the name of an operation. The words in this list always count as output formats, because no
+/// operation has such a name.
 const KUBECTL_ONLY_FORMATS: [&str; 8] = [
     "custom-columns",
     "custom-columns-file",
@@ -177,16 +177,19 @@ impl Filters {
     }
 
     /// Returns a field selector that selects the operations on the first node of `--node`. Empty
-    /// without `--node`. With several nodes, the selector shows only whether the server knows the
-    /// field, because a field selector cannot contain alternatives.
+    /// without `--node`. With several nodes, the selector does not select all operations on these
+    /// nodes, because a field selector cannot contain alternatives. Such a selector serves only to
+    /// test whether `ifo-apiserver` knows the field.
     pub(super) fn node_selector(&self) -> String {
         let node = self.node.first();
         node.map(|it| format!("status.nodes={it}"))
             .unwrap_or_default()
     }
 
-    /// Returns a label selector with which the server narrows its list. The selector matches all
-    /// operations that the filters select, and possibly further operations.
+    /// Returns the label selector for a request that asks only whether the list is complete. For
+    /// the answer, `ifo-apiserver` considers the rule sets that can detect operations with these
+    /// labels. The selector contains `--selector`, and the components and operations of the
+    /// filters.
     pub(super) fn label_selector(&self) -> String {
         let label_in = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
@@ -220,8 +223,9 @@ impl Filters {
         }
     }
 
-    /// Returns true if the filters select `operation`, regardless of its phase. The label selector
-    /// is not compared here, because the server evaluates it.
+    /// Returns true if the filters select `operation`, regardless of its phase. This method does
+    /// not compare the label selector. The server evaluates the label selector of a list, and
+    /// `history` evaluates it for completed operations.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();
@@ -240,7 +244,7 @@ impl Filters {
 }
 
 /// Parses the name of a node: `worker-3`, or `node/worker-3` as `kubectl get -o name` prints it. An
-/// invalid name would match no node, or would change the path of a request.
+/// invalid name is an error, because it would match no node, or would change the path of a request.
 pub(super) fn node_name(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
         Some((kind, name)) if ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase()) => {
@@ -351,7 +355,8 @@ mod tests {
             "team=x,ifo.kubevirt.io/component in (olm,kubevirt),\
              ifo.kubevirt.io/operation in (Migrating)"
         );
-        // A label cannot have this value, and the server would refuse the selector.
+        // A label cannot have the value `a b`, and the server would refuse a selector with this
+        // value. So the selector does not contain the components.
         filters.component = vec!["a b".to_owned()];
         filters.selector = None;
         assert_eq!(

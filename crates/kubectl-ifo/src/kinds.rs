@@ -3,8 +3,8 @@
 //!
 //! A user can type a kind, a plural, a singular or a short name in upper or lower case, optionally
 //! with a group and a version. A name without a group matches the kinds of that name in all groups.
-//! In contrast, kubectl uses only the preferred group. That would hide operations on kinds in other
-//! groups. Subresources cannot be named.
+//! In contrast, kubectl uses only the preferred group. With the rule of kubectl, the plugin would
+//! hide operations on kinds in other groups. Subresources cannot be named.
 //!
 //! Discovery is read when a kind is first needed, with two requests for all kinds. If the answers
 //! lack the kind of an owner reference, a further request reads the resources of its API version. A
@@ -32,8 +32,8 @@ const STALE_FRESHNESS: &str = "Stale";
 /// The kinds that a cluster serves, read from discovery when they are needed.
 pub(super) struct Kinds {
     server: ApiClient,
-    /// All kinds of the cluster. The inner value is None if the cluster does not support aggregated
-    /// discovery.
+    /// All kinds of the cluster. The inner value is None if discovery cannot be read, or if the
+    /// cluster does not support aggregated discovery (all kinds in two answers).
     served: OnceCell<Option<ServedKinds>>,
     /// The kinds of the API versions that were requested one by one, by `apiVersion`.
     versions: Mutex<HashMap<String, Vec<ServedResource>>>,
@@ -240,7 +240,8 @@ impl Kinds {
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
-        // The demo server serves no core group if it reads its objects from a folder.
+        // The answer for the core group can be missing: a demo server that reads its objects from a
+        // folder does not serve the core group.
         let core = core.ok().and_then(Result::ok);
         let is_complete = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
         let mut resources = core.map(resources_in).unwrap_or_default();

@@ -1,9 +1,10 @@
 //! The command line of the kubectl plugin: parses the arguments, runs the command, and returns the
 //! exit code.
 //!
-//! Most commands send requests to the cluster of the current kubeconfig context. The tools for
-//! authors of rule sets (`kubectl ifo rules`) read files. Of these tools, only `check --cluster`
-//! sends requests. A command that lists operations uses the modules in this order:
+//! Most commands send requests to a cluster: by default, to the cluster of the current kubeconfig
+//! context. The tools for authors of rule sets (`kubectl ifo rules`) read files. Of these tools,
+//! only `check --cluster` sends requests. A command that lists operations uses the modules in this
+//! order:
 //!
 //! ```text
 //! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
@@ -119,8 +120,9 @@ Examples:
     ///
     /// Limits: 30 s for each request (see --request-timeout) and 3 minutes in total, 20,000
     /// operations, 20,000 records of completed operations, 1,000 objects and 32 MiB of any other
-    /// list, 10 Pods, the last hour and 1 MiB of each log, 8 MiB of metrics for each Pod, and 1,000
-    /// checked rights. The index bundle.json records each limit that was reached.
+    /// list, 10 Pods, the newest lines of each log (the last hour, 10,000 lines, 1 MiB), 8 MiB of
+    /// metrics for each Pod, and 1,000 checked rights. The index bundle.json records each limit that
+    /// was reached.
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),
@@ -135,7 +137,8 @@ Examples:
 }
 
 /// Returns the definition of all commands and flags. If the arguments name no command, the flags of
-/// `list` are accepted. If a flag is repeated, its last value applies, as in kubectl.
+/// `list` are accepted. If a flag is repeated, its last value applies, as in kubectl. Flags that
+/// accept several values keep all values.
 fn definitions() -> clap::Command {
     let commands = PluginCli::command();
     let default = commands.find_subcommand(DEFAULT_COMMAND);
@@ -154,7 +157,8 @@ fn definitions() -> clap::Command {
 /// Parses the arguments of the process, runs the command, and returns the exit code.
 ///
 /// The exit code is 0 for success, 1 for a failure, 2 for invalid arguments, and 141 if the reader
-/// of standard output has closed the pipe. `wait` has further exit codes.
+/// of standard output has closed the pipe. `impact` and `top` have further exit codes. `wait` has
+/// its own exit codes.
 pub fn run() -> ExitCode {
     let cli = parse(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     match cli.command {

@@ -135,7 +135,8 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
     show(&args.common, RowMode::Operations, &args.names).await
 }
 
-/// Prints the operations with these names, or all operations if `names` is empty.
+/// Prints the operations with these names. If `names` is empty, prints all operations that the
+/// filters select.
 async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<ExitCode, Problem> {
     let (mut filters, shape) = common.chosen()?;
     filters.all_phases |= rows == RowMode::Operations;

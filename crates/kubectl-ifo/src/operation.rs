@@ -10,9 +10,10 @@
 //!
 //! This module decodes the JSON of objects from both sources, and of the records of completed
 //! operations (`OperationRecord`). If a field is missing, a default value is used, so that an
-//! object of another release causes no error.
+//! object of another release of `ifo-apiserver` causes no error.
 //!
-//! `rules replay` and `rules test` need no cluster: they detect operations in the plugin itself.
+//! The commands `rules replay` and `rules test` read no operations. They detect operations in the
+//! plugin itself.
 
 mod json_fields;
 mod timing;
@@ -49,7 +50,9 @@ pub(super) struct ListedOperation {
     pub(super) name: String,
     /// resourceVersion of the InFlightOperation.
     pub(super) version: String,
-    /// UID of the live object. A custom resource has this UID in its status. Empty if the UID is
+    /// UID of the live object: the object that `ifo-apiserver` serves from memory. A custom
+    /// resource of `ifo-apiserver` has this UID in its status. A custom resource of the Go operator
+    /// has no live object, so the field has the UID of the custom resource. Empty if the UID is
     /// unknown.
     pub(super) uid: String,
     /// `namespace/name` of the live object, if this is a custom resource of `ifo-apiserver`.
@@ -61,8 +64,9 @@ pub(super) struct ListedOperation {
     /// The part of the subject that the operation is about, such as one disk. None if the operation
     /// is about the whole subject.
     pub(super) item: Option<String>,
-    /// Key of the piece of work. Operations with the same key are one piece of work. None if the
-    /// operation belongs to no piece of work.
+    /// Key of the piece of work (operations that belong together). Operations with the same key are
+    /// one piece of work, except if the key ends with `/` (an open key, see `piece_of_work`). None
+    /// if the operation has no key: such an operation is a piece of its own.
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.
     pub(super) component: String,
@@ -97,7 +101,8 @@ pub(super) struct ListedOperation {
     pub(super) expected: Option<Expected>,
     /// Time at which the operation will probably complete. The time can be past.
     pub(super) estimated_completion: Option<Timestamp>,
-    /// Duration in seconds. None for an operation in flight.
+    /// Duration in seconds. None for an operation in flight, or if the object does not contain the
+    /// duration.
     pub(super) duration_seconds: Option<u64>,
     /// True for a row that shows a member of a piece of work below the line of this piece
     /// (`--expand`).
@@ -180,7 +185,8 @@ struct OperationStatus {
     nodes: Vec<String>,
     state_since: Option<Timestamp>,
     last_progress: Option<Timestamp>,
-    /// Decoded separately, so that a value of another release causes no error.
+    /// Decoded separately. So if another release of `ifo-apiserver` writes this value in another
+    /// form, the value counts as unknown, and no error occurs.
     expected: Option<serde_json::Value>,
     estimated_completion: Option<Timestamp>,
     duration_seconds: Option<u64>,

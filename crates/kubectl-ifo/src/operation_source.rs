@@ -2,7 +2,8 @@
 //!
 //! Operations come from the live API: the aggregated API that `ifo-apiserver` serves. If the
 //! cluster does not serve the live API, operations come from custom resources. If the user may not
-//! list all namespaces, each namespace is read with its own request.
+//! list the operations of all namespaces, the plugin sends one request for each namespace that the
+//! user may see.
 
 mod completeness;
 mod follow;
@@ -28,11 +29,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Largest number of objects in a page of a list, which is the chunk size of kubectl. The limit
+/// Largest number of objects in a page of a list. kubectl uses pages of the same size. The limit
 /// keeps the memory for a page small.
 pub(super) const PAGE_OBJECTS: usize = 500;
 
-/// Largest number of concurrent requests for namespaces.
+/// Largest number of concurrent requests, if each request is for one namespace.
 const CONCURRENCY: usize = 16;
 
 /// Largest number of namespaces that the note about missing rights names.
@@ -43,8 +44,8 @@ const MAX_NAMED: usize = 5;
 pub(super) enum Served {
     /// The live API `live.ifo.kubevirt.io`, whose objects `ifo-apiserver` serves from memory.
     Live,
-    /// Custom resources of `ifo.kubevirt.io`. Custom resources are written by `ifo-apiserver` in
-    /// persistence mode, and by the older Go operator.
+    /// Custom resources of `ifo.kubevirt.io`. `ifo-apiserver` in persistence mode and the older Go
+    /// operator write these custom resources.
     Crs,
 }
 
@@ -65,9 +66,9 @@ impl Served {
         }
     }
 
-    /// Returns true if the discovery of the cluster contains the API. If RBAC refuses a list, the
-    /// answer does not show whether the API exists, because the kube-apiserver checks rights first.
-    /// All users may read discovery.
+    /// Returns true if the discovery of the cluster contains the API, or if discovery cannot be
+    /// read. If RBAC refuses a list, the answer does not show whether the API exists, because the
+    /// kube-apiserver checks rights first. By default, all authenticated users may read discovery.
     pub(super) async fn is_on(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
@@ -83,14 +84,14 @@ pub(super) struct OperationSource {
     pub(super) server: ApiClient,
     /// The API that serves the operations.
     pub(super) served: Served,
-    /// The namespaces that are requested one by one. Set if the user may not list all namespaces,
-    /// or if the files of `--from` contain only these namespaces. None if one request is enough:
-    /// for all namespaces, or for the namespace of `-n`.
+    /// The namespaces that are requested one by one. Set if the user may not list the operations of
+    /// all namespaces, or if the files of `--from` contain only these namespaces. None if one
+    /// request is enough: for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
-    /// A note for the user, if the operations come from custom resources or not from all
-    /// namespaces.
+    /// A note for the user. Set if the operations come from custom resources, or if the user may
+    /// list operations only in some namespaces.
     note: Option<String>,
     /// Whether the list is complete, as the newest answer for each namespace states it. The key is
     /// the namespace, or None for a request for all namespaces.
@@ -98,9 +99,9 @@ pub(super) struct OperationSource {
 }
 
 impl OperationSource {
-    /// Finds the API and the namespaces that the user may read, and lists the operations. Prints a
-    /// note to standard error if custom resources or only some namespaces were read. If `keep_raw`
-    /// is true, the JSON of the objects is kept.
+    /// Finds the API and the namespaces that the user may read, and lists the operations. Returns
+    /// the source and the listed operations. If the source has a note, prints the note to standard
+    /// error. If `keep_raw` is true, each operation keeps the JSON of its object.
     pub(super) async fn open(
         server: ApiClient,
         filters: Filters,
@@ -140,8 +141,10 @@ impl OperationSource {
         }
         let mut listed = source.list_readable().await;
         if listed.is_ok() && source.filters.node.len() > 1 {
-            // An older server does not know nodes. Without this request, the filter would select
-            // nothing, as if no operation touched the nodes.
+            // An older `ifo-apiserver` does not report nodes. With several nodes, the list has no
+            // field selector for nodes, so such a server accepts the list. The filter would then
+            // select nothing, as if no operation touched the nodes. The probe has a field selector,
+            // which such a server refuses.
             listed = source.probe().await.and(listed);
         }
         if let Err(Problem::NotFound(_)) = listed {
@@ -171,7 +174,8 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Converts the error of a server that does not know the field selector of `--node`.
+    /// Returns [`Problem::NoNodes`] if `problem` shows that the server does not know the field
+    /// selector of `--node`. Returns any other problem unchanged.
     fn node_problem(&self, problem: Problem) -> Problem {
         match problem {
             Problem::Invalid(why)
@@ -183,7 +187,8 @@ impl OperationSource {
         }
     }
 
-    /// Returns a source for all operations in any phase. API and namespaces stay the same.
+    /// Returns a source for all operations in any phase. The new source does not use `-n`. Its API
+    /// and its field `namespaces` stay the same.
     pub(super) fn unfiltered(&self) -> Self {
         Self {
             keep_raw: false,
@@ -191,7 +196,7 @@ impl OperationSource {
         }
     }
 
-    /// Returns a source with other filters. API and namespaces stay the same.
+    /// Returns a source with other filters. Its API and its field `namespaces` stay the same.
     pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             server: self.server.clone(),
@@ -222,9 +227,9 @@ impl OperationSource {
         all.unwrap_or(ListCompleteness::NotStated)
     }
 
-    /// Asks the server whether its lists are complete, without listing the operations. The answer
-    /// is only about rule sets that can detect operations with the labels, components and names in
-    /// the filters.
+    /// Asks the server whether its lists are complete. To get this answer, the plugin lists at most
+    /// one operation. The answer is only about rule sets that can detect operations with the
+    /// labels, the component and the name of the operation in the filters.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let asked = self
             .requested_namespaces()
@@ -283,9 +288,9 @@ impl OperationSource {
         }
     }
 
-    /// Lists the operations. If the user may not list all namespaces, lists the operations in the
-    /// namespaces that the user may read. Returns `NotFound` if the cluster does not serve the API,
-    /// even if RBAC refuses the request.
+    /// Lists the operations. If the user may not list the operations of all namespaces, lists them
+    /// in the namespaces that the user may read. Returns `NotFound` if the cluster does not serve
+    /// the API, even if RBAC refuses the request.
     async fn list_readable(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let listed = self.list().await;
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
@@ -300,8 +305,8 @@ impl OperationSource {
         Err(refused)
     }
 
-    /// Lists the operations with one request for each namespace, and records which namespaces the
-    /// user may read.
+    /// Lists the operations with one request for each namespace, and sets `namespaces` to the
+    /// namespaces that the user may read.
     async fn list_one_by_one(&mut self) -> Result<Vec<ListedOperation>, Problem> {
         let all = namespaces(&self.server).await;
         let lists: Vec<(&String, Result<Vec<ListedOperation>, Problem>)> =
@@ -375,8 +380,9 @@ impl OperationSource {
         Ok(operations)
     }
 
-    /// Returns the field selector that excludes completed operations and other nodes at the server.
-    /// Empty for custom resources, because their CRDs do not support these fields.
+    /// Returns the field selector of a list. The selector excludes completed operations (without
+    /// `--all-phases`) and operations on other nodes (with one `--node`). The result is empty for
+    /// custom resources, because their CRDs do not support these fields.
     fn field_selector(&self) -> String {
         if self.served == Served::Crs {
             return String::new();
@@ -391,8 +397,9 @@ impl OperationSource {
         parts.collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the field selector of a watch, which includes completed operations. With several
-    /// nodes, the plugin selects the operations itself.
+    /// Returns the field selector of a watch. The selector contains only the node, because a watch
+    /// includes completed operations. With several nodes, the selector is empty, and the plugin
+    /// selects the operations itself.
     fn watch_selector(&self) -> String {
         if self.served == Served::Crs || self.filters.node.len() > 1 {
             return String::new();

@@ -1,5 +1,6 @@
-//! Defines the output formats, and prints: results to standard output, and errors and notes to
-//! standard error, one line each.
+//! Defines the output formats, and prints results, errors and notes. Results go to standard output.
+//! Errors and notes go to standard error, in one line each. An error in a file can have an excerpt
+//! of the file below this line.
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -84,8 +85,8 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Encodes `value` as JSON or YAML. The format `Table` counts as JSON, because callers format
-/// tables themselves.
+/// Encodes `value` as JSON or YAML. Callers format tables themselves, so they do not use the format
+/// `Table` here. It would give JSON.
 pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
@@ -102,7 +103,7 @@ pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(),
 }
 
 /// Writes a message in one line to standard error: the level, such as `error`, and the text.
-/// Control characters in the text are replaced.
+/// Control characters in the text are replaced or removed, as in [`one_line`].
 pub(super) fn complain(level: &str, what: impl Display) {
     let text = one_line(&what.to_string());
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
@@ -124,7 +125,7 @@ pub(super) fn print_error_line(text: &str) {
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(str::width);
     // Cells contain text from objects. A line feed would break the row, and other control
-    // characters would be commands for the terminal.
+    // characters could be commands for the terminal. So they are replaced.
     let rows: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| one_line(cell)))

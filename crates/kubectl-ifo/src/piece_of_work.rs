@@ -3,10 +3,13 @@
 //! Two operations are one piece of work if their rules yield the same non-empty key (`spec.work`).
 //! Namespaces and rule sets make no difference. An operation without a key is a piece of its own.
 //!
-//! A key that ends with `/` is an open key. The rule yields such a key if the subject does not show
-//! which run the operation belongs to. For example, a VirtualMachine does not show which migration
-//! moves it. The operation joins a piece of work whose key begins with the open key, and that was in
-//! flight at the same time ([`nearest_piece`]). So two successive migrations are two pieces.
+//! A key that ends with `/` is an open key. The rule yields such a key if the subject (the object
+//! that the operation is about) does not show which run the operation belongs to. For example, a
+//! VirtualMachine does not show which migration moves it. An operation with an open key joins a
+//! piece of work whose key begins with the open key, and that was in flight at the same time
+//! ([`nearest_piece`]). If there is no such piece, the operation is a piece of its own. So the
+//! operations of two successive migrations stay in two pieces, although the VirtualMachine has the
+//! same open key in both migrations.
 //!
 //! | part of the line | source |
 //! | --- | --- |
@@ -19,7 +22,8 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if it is true for a member in flight |
 //!
-//! If a member is in flight, the piece is in flight, and completed members do not decide its state.
+//! If a member is in flight, the piece is in flight. In this case, a completed member cannot be the
+//! deciding member.
 
 use super::operation::{ConditionView, ListedOperation, ListedSubject};
 use jiff::Timestamp;
@@ -136,8 +140,8 @@ pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
     piece
 }
 
-/// Adds the operations with an open key to the pieces that they belong to. An operation that belongs
-/// to none of them becomes a piece of its own.
+/// Adds the operations with an open key to the pieces that they belong to. An operation that
+/// belongs to no other piece becomes a piece of its own.
 fn join_open_keys(
     pieces: &mut Vec<Vec<usize>>,
     operations: &[&ListedOperation],
@@ -181,7 +185,9 @@ pub(super) struct TimeInFlight {
 }
 
 impl TimeInFlight {
-    /// Returns the time from the first start of the members to their last end.
+    /// Returns the time from the first start of the members to their last end. A member with an
+    /// unknown start has the earliest possible start. A member that is in flight, or whose end is
+    /// unknown, has the latest possible end.
     pub(super) fn of<'a>(members: impl Iterator<Item = &'a ListedOperation>) -> Self {
         let mut whole = Self {
             start: Timestamp::MAX,
@@ -196,9 +202,11 @@ impl TimeInFlight {
     }
 }
 
-/// Returns the candidate that an operation with an open key belongs to. The candidate was in flight
-/// at the same time as the operation. Of several such candidates, it is the one that started last
-/// before the operation started. If all candidates started later, it is the first one.
+/// Returns the candidate that an operation with an open key belongs to. A candidate must have been
+/// in flight at the same time as the operation. If no candidate was, the result is None. Of several
+/// such candidates, the result is the candidate that started last before the operation started, or
+/// in the same second. If all of them started later, the result is the candidate that started
+/// first.
 pub(super) fn nearest_piece<T>(
     operation: &ListedOperation,
     candidates: impl Iterator<Item = (T, TimeInFlight)>,
@@ -213,7 +221,8 @@ pub(super) fn nearest_piece<T>(
         .map(|(piece, _)| piece)
 }
 
-/// The direct owners of the subjects, by UID. A subject without a UID cannot be an owner.
+/// The direct owners of each subject, by the UID of the subject. Subjects without a UID are left
+/// out, because owner references name an owner by its UID.
 struct SubjectOwners<'a> {
     direct: HashMap<&'a str, Vec<&'a str>>,
 }
@@ -256,9 +265,11 @@ fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
         .collect()
 }
 
-/// Sorts the members of a piece. The root comes first: a member whose subject is owned by no
-/// subject of another member. Of several such members, the root is the one whose subject owns most
-/// other members, then the one with the earliest start, then the first by namespace and name.
+/// Sorts the members of a piece: the root first, and then by start. The root is a member whose
+/// subject is not owned, directly or indirectly, by the subject of another member. If there are
+/// several such members, or none because of an ownership cycle, three criteria choose the root, in
+/// this order: its subject owns the most other members, it started first, its namespace and name
+/// are the first in alphabetical order.
 fn sort_members<'a>(
     piece: &mut [usize],
     operations: &[&'a ListedOperation],
@@ -290,8 +301,10 @@ fn sort_members<'a>(
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
 }
 
-/// Returns the rank of a state. The worst state of an operation in flight has the rank 0.
-/// `Succeeded` and `Failed` are known outcomes, so they come before `Ended` and `Superseded`.
+/// Returns the rank of the state of an operation. The member with the lowest rank is the deciding
+/// member of its piece. The worst state of an operation in flight has the rank 0. `Failed` and
+/// `Succeeded` are known outcomes, so their ranks are lower than the ranks of `Ended` and
+/// `Superseded`.
 fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
@@ -319,7 +332,7 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     let is_active = members.iter().any(|it| it.active);
     let deciding = members.iter().filter(|it| it.active == is_active);
     let mut deciding: Vec<&ListedOperation> = deciding.copied().collect();
-    // The sort is stable, so of equal members the root comes first.
+    // The sort is stable, so the root comes before other members with an equal sort key.
     deciding.sort_by_key(|it| (rank(it), it.progress.is_none()));
     let Some(first) = deciding.first() else {
         return line;
@@ -341,7 +354,8 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     } else {
         members.iter().filter_map(|it| it.completed).max()
     };
-    // The duration of the root is not that of the whole, so it is computed from the times above.
+    // The duration of the root is not the duration of the piece. Without this field,
+    // `ListedOperation::duration` computes the duration from the two times above.
     line.duration_seconds = None;
     let longest = || {
         let expected = members.iter().filter_map(|it| it.expected);
@@ -364,8 +378,9 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     line
 }
 
-/// Returns the conditions of a line: those of the root, with each condition type replaced that is
-/// true for another deciding member, such as `Overdue`.
+/// Returns the conditions of a line, which are the conditions of the root with one exception. If
+/// `Overdue` or `Stalled` is true for one of the members in `deciding`, but not for the root, the
+/// line has the condition of this member.
 fn conditions(deciding: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
     let mut conditions = root.conditions.clone();
     for condition in deciding.iter().flat_map(|it| &it.conditions) {

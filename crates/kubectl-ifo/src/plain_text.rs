@@ -23,7 +23,8 @@ fn is_direction_control(c: char) -> bool {
     )
 }
 
-/// Cuts `text` to at most `width` terminal columns. A text that was cut ends with `…`.
+/// Cuts `text` to at most `width` terminal columns. A text that was cut ends with `…`. With the
+/// width 0, the result is empty.
 pub(super) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();

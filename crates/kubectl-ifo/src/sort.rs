@@ -53,7 +53,8 @@ impl SortBy {
             "phase" => Some(OperationColumn::State),
             header => OperationColumn::named(header),
         };
-        // The column with the completion time is refused, because operations in flight have none.
+        // The column with the completion time is refused, because operations in flight have no
+        // completion time.
         let column = column.filter(|it| *it != OperationColumn::Completed);
         column.map(Self::Column).ok_or_else(|| {
             format!(
@@ -64,13 +65,13 @@ impl SortBy {
         })
     }
 
-    /// Returns true if the JSON of the operations is needed.
+    /// Returns true if the sort needs the JSON of the operations.
     pub(super) fn needs_raw(&self) -> bool {
         matches!(self, Self::Path { .. })
     }
 
-    /// Returns an error if no operation has the field of the JSONPath. A command with `--watch`
-    /// does not call this method, because a later change can add the field.
+    /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A
+    /// command with `--watch` does not call this method, because a later change can add the field.
     pub(super) fn check(&self, operations: &[ListedOperation]) -> Result<(), Problem> {
         if let Self::Path { text, pointer } = self
             && !operations.is_empty()
@@ -83,10 +84,11 @@ impl SortBy {
         Ok(())
     }
 
-    /// Sorts operations. Equal operations are sorted by subject and name. Operations without the
-    /// field of the JSONPath come first.
+    /// Sorts operations. Operations with equal values have the order of [`by_subject`]. Operations
+    /// without the field of the JSONPath come first.
     pub(super) fn sort(&self, operations: &mut [ListedOperation]) {
-        // The second sort is stable, so equal operations keep this order.
+        // The second sort is stable, so operations with equal values keep the order of this first
+        // sort.
         operations.sort_by(by_subject);
         match self {
             Self::Column(column) => operations.sort_by(|a, b| column.compare(a, b)),

@@ -10,7 +10,7 @@ pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) 
             let distance = strsim::damerau_levenshtein(&lower, &other.to_lowercase());
             (distance, other)
         })
-        // If more than half of the letters differ, the user meant another word.
+        // If more than half of the letters differ, the user probably meant another word.
         .filter(|(distance, other)| *distance * 2 <= other.chars().count().max(2))
         .min()
         .map(|(_, other)| other)

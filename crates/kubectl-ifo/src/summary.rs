@@ -1,6 +1,8 @@
-//! `kubectl ifo summary`: counts the operations, and lists those that need attention: the blocked,
-//! failing, overdue and stalled ones. The text counts pieces of work, and JSON and YAML count
-//! operations.
+//! `kubectl ifo summary`: counts the operations, and lists the active operations that are blocked,
+//! failing, overdue or stalled.
+//!
+//! Operations whose rules yield the same key (`spec.work`) are one piece of work. The text counts
+//! pieces of work. JSON, YAML and the text with `--expand` count operations.
 
 use super::colors::Paint;
 use super::columns::{self, Table};
@@ -138,7 +140,7 @@ impl PhaseCounts {
     }
 }
 
-/// The fields of an operation in the JSON output, in order.
+/// The fields of an operation in JSON and YAML, in order.
 const FIELDS: &[JsonField] = &[
     JsonField::Name,
     JsonField::SubjectNamespace,
@@ -150,7 +152,7 @@ const FIELDS: &[JsonField] = &[
     JsonField::Message,
 ];
 
-/// All counts, in the form of the JSON and YAML output.
+/// All counts and lists, in the form of the JSON and YAML output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary<'a> {

@@ -5,7 +5,7 @@ use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-/// Returns the time that is the current time in these tests.
+/// Returns the fixed current time of these tests.
 pub(super) fn now() -> Timestamp {
     "2026-01-01T12:00:00Z"
         .parse()
@@ -34,7 +34,7 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> Li
     it
 }
 
-/// Creates the identity of an object without an operation.
+/// Creates a subject: the identity of an object, but no operation on the object.
 pub(super) fn subject(namespace: &str, kind: &str, name: &str) -> ListedSubject {
     ListedSubject {
         api_version: "example.io/v1".to_owned(),
@@ -77,7 +77,7 @@ impl ListedOperation {
         self
     }
 
-    /// Makes the last owner the controller.
+    /// Marks the owner that was added last as the controller.
     pub(super) fn controlled(mut self) -> Self {
         if let Some(owner) = self.subject.owner_references.last_mut() {
             owner.controller = Some(true);
@@ -110,7 +110,7 @@ impl ListedOperation {
         self
     }
 
-    /// Sets the state.
+    /// Sets the state and the progress. The state decides whether the operation is active.
     pub(super) fn state(mut self, state: &str, progress: Option<u8>) -> Self {
         state.clone_into(&mut self.state);
         self.active = matches!(state, "Progressing" | "Blocked" | "Failing" | "Settling");

@@ -4,7 +4,7 @@ use super::operation::ListedOperation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Returns the time that is the current time in these tests.
+/// Returns the fixed current time of these tests.
 pub(super) fn now() -> Timestamp {
     "2026-03-01T12:00:00Z"
         .parse()

@@ -1,4 +1,4 @@
-//! `kubectl ifo version`: prints the versions of the plugin and of the server.
+//! `kubectl ifo version`: prints the versions of the plugin and of `ifo-apiserver`.
 
 use super::api_client::ApiClient;
 use super::connect::Connect;
@@ -92,8 +92,8 @@ pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Pr
     }
 }
 
-/// Returns the reason why the document is missing: the API is not registered, or its server does
-/// not answer.
+/// Returns the reason why the OpenAPI document is missing. For example, the API is not registered,
+/// or `ifo-apiserver` does not answer.
 async fn missing_document_reason(server: &ApiClient) -> Problem {
     for served in [Served::Live, Served::Crs] {
         let group = served.group();
@@ -101,7 +101,7 @@ async fn missing_document_reason(server: &ApiClient) -> Problem {
         match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
             (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
-            // A user without the right to list operations may still read discovery.
+            // `Forbidden` reaches this arm only if discovery does not show that the API is missing.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not report its version".to_owned());
             }

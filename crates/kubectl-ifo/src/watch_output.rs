@@ -1,6 +1,6 @@
 //! Implements `--watch` of `summary` and `tree`: prints the output again each time operations
-//! change. On a terminal, the new output replaces the old output in place. On a pipe, the new
-//! output follows the old output.
+//! change. On a terminal, a new table replaces the old table in place. Any other output is printed
+//! after the output before it.
 
 use super::columns::terminal_width;
 use super::list::incomplete_line;
@@ -23,12 +23,12 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 /// Interval at which the output is redrawn on a terminal, so that ages are current.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the plugin asks the server whether its list is complete. If a rule set stops
-/// working, operations can be missing, and the watch does not report this.
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. If a rule set
+/// stops working, operations can be missing, and the watch does not report this.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Escape sequences that move the cursor to the first line, clear the rest of the line, and clear
-/// the rest of the screen.
+/// Escape sequences. In this order, they move the cursor to the first line, clear the rest of the
+/// line, and clear the rest of the screen.
 const CURSOR_HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_REST: &str = "\x1b[J";
@@ -37,7 +37,8 @@ const CLEAR_REST: &str = "\x1b[J";
 pub(super) trait WatchOutputText {
     /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &ListedOperation) -> bool;
-    /// Returns the text. No line of the text is wider than the terminal.
+    /// Returns the text. A line can be wider than the terminal, because [`run`] cuts the lines of a
+    /// table on a terminal.
     async fn text(
         &mut self,
         operations: Vec<ListedOperation>,
@@ -101,8 +102,8 @@ pub(super) async fn run(
                 .map(|why: &str| format!("not up to date: {why}"))
                 .or_else(|| incomplete.clone());
             let size = size();
-            // If the user makes the terminal higher, it shows earlier lines again. These lines are
-            // scrolled away.
+            // Before the first frame, the screen shows earlier lines. If the user makes the
+            // terminal higher, the screen shows earlier lines again. These lines are scrolled away.
             if size.1 > last_height {
                 print(&scroll_away(size.1))?;
             }
@@ -164,7 +165,7 @@ async fn next_change_before(
     }
 }
 
-/// Formats a text for an output that is not a terminal. Tables and YAML documents are separated
+/// Formats a text that does not replace the text before it. Tables and YAML documents are separated
 /// from the text before them.
 fn with_separator(text: &str, shape: OutputShape, first: bool) -> String {
     match shape {
@@ -183,8 +184,8 @@ fn scroll_away(height: usize) -> String {
     "\n".repeat(height.saturating_sub(1))
 }
 
-/// Returns the text that draws `text` and `note` on a terminal of this size. If there are too many
-/// lines, the last line shows how many are left out.
+/// Returns the text that draws `text` and `note` on a terminal of this size. If `text` has too many
+/// lines, its last line shows how many lines are left out.
 fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The last line of the terminal is kept free for the cursor.

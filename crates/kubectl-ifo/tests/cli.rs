@@ -133,7 +133,8 @@ fn missing_files_are_named() {
     }
 }
 
-/// Returns the value at the JSON pointer `pointer` in each element of a list.
+/// Returns the value at the JSON pointer `pointer` in each element of a list. The value is
+/// "missing" if an element has no such value.
 fn values_at(list: &Value, pointer: &str) -> Vec<Value> {
     let list = list.as_array().expect("the value is a list");
     let values = list.iter().map(|element| element.pointer(pointer).cloned());

@@ -9,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tolerance for starts and ends in seconds, because objects have whole seconds.
+/// Tolerance for starts and ends, in seconds. A tolerance is necessary, because the times in
+/// objects are whole seconds.
 const TOLERANCE: f64 = 1.0;
 
 /// A truth table.
@@ -24,22 +25,23 @@ struct Truth {
 #[serde(deny_unknown_fields)]
 struct Expected {
     operation: String,
-    /// Start in seconds of the stream.
+    /// Start, in seconds since the start of the stream.
     start: f64,
-    /// Time of the last detection. None for an operation that is in flight at the end of the
-    /// stream.
+    /// Time from which on the operation is no longer detected. None for an operation that is in
+    /// flight at the end of the stream.
     end: Option<f64>,
-    /// The state at the end.
+    /// The last state of the operation in the stream.
     state: String,
     // The following fields are compared only if the truth table has them.
-    /// The states of the operation while it was detected, without repetitions. `Settling`, the
-    /// state of an operation that is not detected, is left out.
+    /// The states of the operation while it was detected, without consecutive repetitions.
+    /// `Settling`, the state of an operation that is not detected, is left out.
     states: Option<Vec<String>>,
-    /// The values of the progress in percent, without repetitions.
+    /// The values of the progress in percent, without consecutive repetitions.
     progress: Option<Vec<u64>>,
     /// A part of one of the messages.
     message: Option<String>,
-    /// Time at which the server would show the end, which is after the debounce period.
+    /// Time at which `ifo-apiserver` would show the end: after the debounce period, or at once if
+    /// the rule yields an outcome.
     until: Option<f64>,
 }
 
@@ -91,9 +93,9 @@ fn read_truth(stream: &Path) -> Truth {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the operations that `kubectl ifo rules replay` detects in a stream. With `--hindsight`,
-/// an operation ends at its last detection. If `with_until` is true, the stream is replayed again
-/// without this flag, to set `until`.
+/// Returns the operations that `kubectl ifo rules replay` detects in a stream. The flag
+/// `--hindsight` is used, so an operation ends when it is no longer detected. If `with_until` is
+/// true, the stream is replayed again without this flag, to set `until`.
 fn replay(stream: &Path, with_until: bool) -> Vec<Replayed> {
     let mut operations = replay_with(stream, &["--hindsight"]);
     if with_until {
@@ -302,7 +304,8 @@ fn a_wrong_value_of_an_optional_field_is_a_difference() {
     ] {
         assert!(!matches(fields), "{fields} must not match");
     }
-    // In the replay, the stream ends before the server shows the end.
+    // The replayed operation has no `until`, as if the stream ended before the server showed the
+    // end.
     let expected = Expected {
         until: Some(31.0),
         ..expected(1.0)

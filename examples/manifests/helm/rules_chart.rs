@@ -1,8 +1,9 @@
 //! Creates the Helm chart `ifo-rules` from the shipped rule sets.
 //!
-//! The output is a template for each rule set and for each role, and the values with their schema.
-//! The value `packs` has an entry for each rule pack (a folder of rule sets). The value `optional`
-//! lists the optional rule sets that are installed.
+//! The output is the templates with the rule sets and their roles, and the values with their
+//! schema. The value `packs` has an entry for each rule pack (a folder of rule sets). The value
+//! `optional` lists the optional rule sets to install. A rule set is optional if the kustomization
+//! of its folder does not list it.
 
 use super::{Added, RULES_CHART, Shipped, template};
 use serde_json::{Map, Value, json};
@@ -21,8 +22,8 @@ pub fn files(catalogue: &[Shipped]) -> anyhow::Result<Vec<(String, String)>> {
         for (path, text) in super::super::roles_of(folder, sets)? {
             let source = path.trim_start_matches("rules/").to_owned();
             let stem = source.trim_end_matches(".yaml");
-            // An optional rule set is a rule set that the kustomization of its folder does not
-            // list. Its role is in the same file.
+            // The file of an optional rule set also contains its role. The roles of all other rule
+            // sets of the folder are in `clusterrole.yaml`.
             let text = if path.ends_with("/clusterrole.yaml") {
                 template(&path, &text, &condition, &added)?
             } else {

@@ -16,11 +16,11 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
 
-/// Time between a failed attempt and the next attempt. An administrator can grant the missing
-/// permissions at any time, and no event reports that.
+/// Time between a failed attempt and the next attempt. The task retries, because an administrator
+/// can grant missing permissions at any time, and the server receives no event about this.
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Sets [`OWNER`] as the owner of the `APIService` `name` whenever the `APIService` does not have
+/// Adds [`OWNER`] to the owners of the `APIService` `name` whenever the `APIService` does not have
 /// this owner. Never ends.
 ///
 /// Only the first failure is logged, because the server also works if its `APIService` has no
@@ -34,8 +34,9 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
         .boxed();
     let mut was_logged = false;
     while let Some(event) = events.next().await {
-        // The `caBundle` updater and discovery log the errors of their own watches, which have the
-        // same causes. So the errors of this watch are not logged.
+        // The errors of this watch are not logged, because other tasks also watch `APIService`s and
+        // log the same causes. These tasks are discovery (at the level `debug`) and, if it runs,
+        // the task `caBundle`.
         let Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) = event else {
             continue;
         };
@@ -61,7 +62,8 @@ fn is_owned(found: &APIService) -> bool {
     owners.any(|owner| owner.kind == "ClusterRole" && owner.name == OWNER)
 }
 
-/// Adds the owner with a strategic merge patch, which keeps other owners.
+/// Adds the owner with a strategic merge patch, which keeps other owners. Also succeeds if the
+/// `APIService` does not exist any more.
 async fn set_owner(
     registrations: &Api<APIService>,
     roles: &Api<ClusterRole>,
@@ -79,7 +81,8 @@ async fn set_owner(
         .await
     {
         Ok(_) => Ok(()),
-        // The object was deleted in the meantime. The watch reports the next registration.
+        // The `APIService` was deleted in the meantime. The watch reports when it is registered
+        // again.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }

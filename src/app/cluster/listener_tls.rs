@@ -1,5 +1,6 @@
-//! Provides the TLS configuration of the listener and keeps its certificate valid. The certificate
-//! is read from files, or the server issues it with its own CA for the names of its Service.
+//! Provides the TLS configuration of the listener, and keeps the serving certificate valid. The
+//! certificate is read from files. Without such files, the server issues the certificate with its
+//! own CA, for the names of its Service.
 
 use super::API_SERVICE;
 use crate::app::App;
@@ -15,7 +16,7 @@ use std::time::Duration;
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Returns the TLS configuration of the listener. If no flags name certificate files, our own CA
-/// issues the certificate. A task then keeps the `caBundle` of our `APIService` up to date.
+/// issues the certificate, and a task keeps the `caBundle` of our `APIService` up to date.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,

@@ -1,6 +1,6 @@
-//! Detects deleted and new namespaces in a watch, and creates the messages about them to the
-//! tracker. If a namespace was deleted and created again while it was not watched, it is also
-//! reported as deleted.
+//! Finds deleted and new namespaces in the events of a watch, and returns messages for the tracker,
+//! which turns detections into operations. A namespace can be deleted and created again while the
+//! watch does not run. Such a namespace is also reported as deleted.
 
 use crate::restore::KnownNamespaces;
 use ifo_engine::track::Message;
@@ -11,7 +11,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use std::collections::HashMap;
 
-/// The namespaces that exist according to the events of the watch so far.
+/// The namespaces that exist according to the events of the watch so far. At the beginning, these
+/// are the namespaces that were known before the watch.
 #[derive(Debug)]
 pub(super) struct SeenNamespaces {
     known: HashMap<String, NamespaceIdentity>,
@@ -21,7 +22,8 @@ pub(super) struct SeenNamespaces {
 
 /// Distinguishes a namespace from an earlier or later namespace with the same name. If both UIDs
 /// are known, the UIDs are compared, because creation times have a resolution of one second.
-/// Otherwise the creation times are compared.
+/// Otherwise the creation times are compared. If one of them is unknown, the namespaces count as
+/// the same.
 #[derive(Debug)]
 struct NamespaceIdentity {
     uid: Option<String>,
@@ -45,8 +47,8 @@ impl NamespaceIdentity {
 }
 
 impl SeenNamespaces {
-    /// Creates the record of existing namespaces. The namespaces in `first` existed before the
-    /// watch began.
+    /// Creates the list of existing namespaces. `first` contains the namespaces that were known
+    /// before the watch began.
     pub(super) fn new(first: KnownNamespaces) -> Self {
         let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
@@ -150,7 +152,7 @@ mod tests {
     }
 
     /// Formats the messages as `-name` (deleted), `-name+second` (deleted and created again) or
-    /// `+name+second` (created). Sorts them.
+    /// `+name+second` (created). Returns the sorted texts.
     fn as_texts(messages: Vec<Message>) -> Vec<String> {
         let mut texts: Vec<String> = messages
             .into_iter()
@@ -207,7 +209,8 @@ mod tests {
     fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
         let mut seen = seen_at_takeover(&[]);
         take_list(&mut seen, &[("a", 1), ("b", 1)]);
-        // An incomplete list is ignored.
+        // This list has no `InitDone`, so it is incomplete. The next list replaces it, so the
+        // namespace `z` is not reported.
         seen.process_event(Event::Init);
         seen.process_event(Event::InitApply(namespace("z", 9)));
         assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);

@@ -1,8 +1,8 @@
 //! Watches the installed `CustomResourceDefinition` (CRD) of rule sets, and compares its fields
 //! with the fields that this release knows.
 //!
-//! The CRD is installed separately from the server, so the CRD can be older. Then the
-//! kube-apiserver removes newer fields from rule sets, and the server never receives these fields.
+//! The CRD is installed separately from the server, so the CRD can be older. If the CRD lacks a
+//! field, the kube-apiserver removes the field from rule sets, and the server never receives it.
 
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
@@ -15,9 +15,10 @@ use kube::{Api, Client};
 /// Name of the CRD of rule sets.
 const DEFINITION: &str = "operationrulesets.ifo.kubevirt.io";
 
-/// Returns a stream of the fields that this release knows and that the installed CRD lacks. The
-/// stream has an item after the CRD is first read, and after each change of these fields. Errors of
-/// this watch are not logged, because the watch of the rule sets reports the same causes.
+/// Returns a stream of lists. Each list contains the fields that this release knows and that the
+/// installed CRD lacks. The stream has an item when the CRD is first read, and when the list
+/// changes. Errors of this watch are not logged, because the watch of the rule sets reports the
+/// same causes.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={DEFINITION}"));

@@ -10,8 +10,9 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-/// Writes the status subresource of rule sets. Each write requires a UID and a resourceVersion, so
-/// a late write of a previous leader cannot replace a newer status.
+/// Writes the status subresource of rule sets. Each write names the UID and the resourceVersion of
+/// the rule set. A newer status has changed the resourceVersion, so the kube-apiserver refuses a
+/// late write of a previous leader.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
 impl StatusWriter {

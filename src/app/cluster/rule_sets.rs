@@ -9,16 +9,16 @@ use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 
-/// Maximum number of unknown fields that are reported for one rule set. A status message has no
-/// room for more, so further unknown fields are not reported.
+/// Maximum number of unknown fields that are reported for one rule set. Further unknown fields are
+/// not reported, because a status message has no room for more.
 const MAX_UNKNOWN_FIELDS: usize = 20;
 
-/// Watches the rule sets and their CRD. A rule set that cannot be decoded is reported as
-/// [`RuleSetEvent::Unreadable`] with its name, and the other rule sets are processed as usual.
+/// Watches the rule sets and their CRD. If a rule set cannot be decoded, the stream yields
+/// [`RuleSetEvent::Unreadable`] with its name. The other rule sets are processed as usual.
 pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let definition = rule_set_crd::follow(client.clone());
-    // Objects are read as JSON first, because decoding drops the fields that this server does not
-    // know.
+    // Rule sets are read as `DynamicObject`, which keeps the fields that this server does not know.
+    // `applied` reports these fields.
     let resource = ApiResource::erase::<OperationRuleSet>(&());
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let mut last_logged: Option<String> = None;
@@ -35,8 +35,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                     vec![RuleSetEvent::Deleted(object.name_any())]
                 }
                 Err(error) => {
-                    // The watch is retried again and again. The same error is logged only once in a
-                    // row.
+                    // The watcher retries a failed watch. While the error stays the same, it is
+                    // logged only once. After a complete list of the rule sets, it is logged again.
                     let reason = watch_failure(&error);
                     if last_logged.as_ref() != Some(&reason) {
                         tracing::warn!("rule sets cannot be watched: {reason}");
@@ -56,7 +56,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     stream::select(rule_sets, definition).boxed()
 }
 
-/// Decodes a rule set, and reports the fields of its spec that this server does not know.
+/// Decodes a rule set. Returns the events for the controller. One event contains the fields of the
+/// spec that this server does not know.
 fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
     let name = object.name_any();
     let mut fields = Vec::new();
@@ -83,7 +84,7 @@ fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
     }
 }
 
-/// Writes a path as `spec.rules[0].operation`.
+/// Formats a path, for example as `spec.rules[0].operation`.
 fn json_path(path: &serde_ignored::Path<'_>) -> String {
     use serde_ignored::Path;
     match path {
@@ -103,8 +104,8 @@ fn json_path(path: &serde_ignored::Path<'_>) -> String {
     }
 }
 
-/// Returns the reason why rule sets cannot be watched. Their CRD can be missing, because it is
-/// installed separately from the server.
+/// Returns the reason why rule sets cannot be watched. The CRD of rule sets can be missing, because
+/// the CRD is installed separately from the server.
 fn watch_failure(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
@@ -153,7 +154,8 @@ mod tests {
         ];
         assert_eq!(fields, &expected);
 
-        // An object that this server cannot decode has no unknown fields.
+        // This object lacks required fields, so this server cannot decode it. Then the only event
+        // is `Unreadable`, and no unknown fields are reported.
         let events = applied(&object(json!({"target": target})));
         assert!(matches!(&events[..], [RuleSetEvent::Unreadable(name)] if name == "a"));
     }

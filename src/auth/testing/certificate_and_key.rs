@@ -104,7 +104,7 @@ impl CertificateAndKey {
 #[derive(Clone, Copy)]
 struct Template<'a> {
     subject: &'a [(&'a str, &'a str)],
-    /// The validity period, in seconds from now.
+    /// The start and the end of the validity period, in seconds from now.
     validity: (i64, i64),
     ca: bool,
     server: bool,
@@ -123,7 +123,8 @@ pub(crate) fn ca(name: &str) -> CertificateAndKey {
     ca_living(name, DEFAULT_VALIDITY)
 }
 
-/// Creates a self-signed CA that is valid for this period, in seconds from now.
+/// Creates a self-signed CA. `validity` is the start and the end of its validity period, in seconds
+/// from now.
 pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
     CertificateAndKey::sign(ca_template(&[("CN", name)], validity), None)
 }
@@ -133,7 +134,7 @@ pub(crate) fn ca_with(name: &X509NameRef, key: PKey<Private>) -> CertificateAndK
     CertificateAndKey::sign_named(ca_template(&[], DEFAULT_VALIDITY), name, key, None)
 }
 
-/// Issues the certificate of a CA again, with the same key.
+/// Creates a self-signed certificate for a CA with this name and with the key of `ca`.
 pub(crate) fn ca_again(name: &str, ca: &CertificateAndKey) -> CertificateAndKey {
     CertificateAndKey::sign_key(
         ca_template(&[("CN", name)], DEFAULT_VALIDITY),
@@ -157,7 +158,7 @@ impl CertificateAndKey {
         self.client_living(subject, DEFAULT_VALIDITY)
     }
 
-    /// Issues a client certificate for a subject that OpenSSL has built.
+    /// Issues a client certificate with the subject `name`.
     pub(crate) fn client_named(&self, name: &X509NameRef) -> Self {
         let template = Template {
             subject: &[],
@@ -168,7 +169,8 @@ impl CertificateAndKey {
         Self::sign_named(template, name, new_key(), Some(self))
     }
 
-    /// Issues a client certificate that is valid for this period, in seconds from now.
+    /// Issues a client certificate. `validity` is the start and the end of its validity period, in
+    /// seconds from now.
     pub(crate) fn client_living(&self, subject: &[(&str, &str)], validity: (i64, i64)) -> Self {
         let template = Template {
             subject,

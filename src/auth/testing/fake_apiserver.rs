@@ -37,8 +37,9 @@ struct ClusterState {
 }
 
 /// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
-/// any path, and answers 409 if a resourceVersion is outdated. A function answers reviews, such as
-/// `TokenReview`.
+/// any path. A list request must have a field selector, which the simulation ignores. A request
+/// gets the answer 409 if it creates an object that exists, or if its UID or resourceVersion is not
+/// the current one. A function answers reviews, such as `TokenReview`.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<ClusterState>>,
@@ -231,7 +232,7 @@ impl Cluster {
     }
 }
 
-/// A stream behind a lock, because a `BoxBody` must be `Sync`.
+/// A stream behind a lock. A `BoxBody` must be `Sync`, and the lock makes the stream `Sync`.
 struct SyncStream<S>(Mutex<std::pin::Pin<Box<S>>>);
 
 impl<S: futures::Stream> futures::Stream for SyncStream<S> {

@@ -58,7 +58,8 @@ async fn without_a_client_ca_no_certificate_is_accepted() {
     assert_eq!(setup.user_name(&setup.proxy(), &headers).await, "bob");
 }
 
-/// Issues a client certificate whose attributes have these types, in this order.
+/// Issues a client certificate whose subject has these attributes, in this order. Each attribute
+/// has a value and an ASN.1 type.
 fn with_types(attributes: &[(Nid, &str, Asn1Type)]) -> CertificateDer<'static> {
     let mut name = X509NameBuilder::new().unwrap();
     for (attribute, value, kind) in attributes {
@@ -73,11 +74,13 @@ fn names_of_all_string_types_are_decoded() {
     let cases = [
         (Asn1Type::UTF8STRING, "jané", Some("jané")),
         (Asn1Type::PRINTABLESTRING, "jane", Some("jane")),
-        // An underscore and an at sign are not allowed in this type, but some tools write them.
+        // A PrintableString must not contain an underscore or an at sign, but some tools write
+        // them.
         (Asn1Type::PRINTABLESTRING, "j_ane@x", Some("j_ane@x")),
         (Asn1Type::IA5STRING, "jane@x", Some("jane@x")),
         (Asn1Type::NUMERICSTRING, "12 3", Some("12 3")),
-        // The two bytes of UTF-8 are two characters of ISO 8859-1.
+        // The value has two bytes, because it is `é` in UTF-8. A TeletexString is read as ISO
+        // 8859-1, in which each byte is one character.
         (Asn1Type::TELETEXSTRING, "\u{e9}", Some("\u{c3}\u{a9}")),
         (Asn1Type::BMPSTRING, "\0j\0a\x20\x14", Some("ja\u{2014}")),
         (
@@ -99,8 +102,9 @@ fn names_of_all_string_types_are_decoded() {
     }
 }
 
-/// Derives the user from a certificate with OpenSSL. Returns the last common name and the
-/// organizations.
+/// Reads the subject of a certificate with OpenSSL. Returns the last common name (empty if there is
+/// none) and the organizations. Returns `None` if OpenSSL cannot decode one of these values, or if
+/// one of them contains NUL.
 fn subject_by_openssl(certificate: &X509Ref) -> Option<(String, Vec<String>)> {
     let texts = |attribute| {
         let entries = certificate.subject_name().entries_by_nid(attribute);
@@ -137,7 +141,8 @@ fn damaged_names_are_read_as_openssl_reads_them() {
             damaged[at] ^= mask;
             let damaged = CertificateDer::from(damaged);
             let read = CertificateSubject::of(&damaged);
-            // The handshake refuses certificates that webpki cannot parse.
+            // The test leaves out certificates that webpki cannot parse, because the TLS handshake
+            // refuses such certificates.
             let is_parsed = rustls::server::ParsedCertificate::try_from(&damaged).is_ok();
             if let (true, Ok(certificate)) = (is_parsed, X509::from_der(&damaged)) {
                 let read = read.map(|it| {
@@ -145,7 +150,8 @@ fn damaged_names_are_read_as_openssl_reads_them() {
                     (it.common_name.clone(), groups)
                 });
                 let expected = subject_by_openssl(&certificate);
-                // A user without a name has no groups.
+                // `CertificateSubject::user` returns no user if the common name is empty. Then the
+                // list of groups in `read` is empty.
                 let expected = expected.map(|(name, groups)| {
                     let groups = if name.is_empty() { Vec::new() } else { groups };
                     (name, groups)

@@ -60,8 +60,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     };
     eventually("the first CA", || accepts(&first)).await;
 
-    // The server's watch may not be open yet. So the test repeats the change until the server has
-    // received it.
+    // The watch of `Trust::follow` may not be open yet. The simulated kube-apiserver reports a
+    // change only to open watches. So the test repeats the change until `trust` contains it.
     for turn in 0.. {
         let mut data = config_map_data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
@@ -90,8 +90,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // The watch reports all versions of the `ConfigMap` in order. So when the server accepts the
-    // third CA, it has already processed the invalid versions and the deletion.
+    // The watch reports all versions of the `ConfigMap` in order. So when `trust` accepts the third
+    // CA, `Trust::follow` has already processed the invalid versions and the deletion.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": config_map_data(&third, &last)}));
     let seen = || {
@@ -188,10 +188,10 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     let following = Trust::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
     let following = tokio::spawn(following);
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
-    // The watch has reported the same configuration again.
+    // The list before the watch contained the same configuration, so there is no second warning.
     assert_eq!(log.warnings(), 1);
-    // The server's watch may not be open yet. So the test repeats each change until the server has
-    // received it.
+    // The watch of `Trust::follow` may not be open yet. So the test repeats each change until the
+    // metric shows it.
     let mut turn = 0;
     let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
         while !seen() {
@@ -227,8 +227,9 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         // `proxy` has issued the CA `of_clients`. A client with a certificate from `of_clients` can
         // send `of_clients` as an intermediate certificate, and is then accepted as a front proxy.
         (&[&of_clients], &[&proxy], &["CN=of clients"]),
-        // `one` has issued the CA `of_proxies`. But no client has a certificate from `of_proxies`,
-        // so no client is accepted as a front proxy.
+        // `one` has issued the CA `of_proxies`. The front proxy's configuration trusts
+        // `of_proxies`, but not `one`. So a client with a certificate from `one` is not accepted as
+        // a front proxy.
         (&[&one], &[&of_proxies], &[]),
         (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),

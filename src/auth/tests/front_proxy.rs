@@ -1,5 +1,5 @@
-//! Tests requests in which a front proxy names the user, and requests of other clients that forge
-//! the headers of a front proxy.
+//! Tests requests in which a front proxy (a kube-apiserver that forwards requests) names the user
+//! in headers. Also tests requests of other clients that forge these headers.
 
 use super::super::testing::ca;
 use super::*;
@@ -127,7 +127,8 @@ async fn forged_headers_authenticate_no_user() {
     let basic = ("Authorization", "Basic Z29vZA==");
     // Each row has a client certificate and the expected users of four requests. The first request
     // has no `Authorization` header. The second request has a valid token, the third request has an
-    // invalid token, and the fourth request has another scheme.
+    // invalid token, and the fourth request has another scheme. `401` means that the server refuses
+    // the request.
     let anonymous = "system:anonymous";
     let expected_if_invalid = ["401", "tess", "401", "401"];
     let rows = [
@@ -267,8 +268,8 @@ async fn an_expired_ca_authenticates_no_one() {
 #[tokio::test]
 async fn a_certificate_is_rejected_once_its_ca_is_replaced() {
     let setup = Setup::new();
-    // The test authenticates the same certificates before and after the CAs are replaced. This
-    // happens when clients keep their connections open.
+    // The test authenticates the same certificates before and after the CAs are replaced. In a
+    // cluster, clients that keep their connections open do the same.
     let (proxy, jane) = (setup.proxy(), setup.jane());
     let headers = [("X-Remote-User", "bob")];
     assert_eq!(setup.user_name(&proxy, &headers).await, "bob");

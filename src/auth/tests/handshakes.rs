@@ -1,5 +1,5 @@
-//! Tests TLS handshakes over loopback between our verifier of client certificates and an OpenSSL
-//! client.
+//! Tests TLS handshakes with our verifier of client certificates. The client is OpenSSL over
+//! loopback, or rustls in memory.
 
 use super::super::client_certificate_verifier;
 use super::super::testing::{CertificateAndKey, ca};
@@ -22,7 +22,8 @@ struct HandshakeResult {
     version: &'static str,
 }
 
-/// Opens a connection. The client presents `chain` (leaf first) and signs with the key of the leaf.
+/// Opens a connection with this TLS version. The client presents `chain` (leaf first) and signs
+/// with the key of the leaf. If `chain` is empty, the client presents no certificate.
 async fn handshake(chain: &[&CertificateAndKey], version: SslVersion) -> HandshakeResult {
     let authority = Authority::create().unwrap();
     let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
@@ -113,7 +114,8 @@ async fn a_handshake_accepts_any_certificate_and_passes_its_chain_on() {
     }
 }
 
-/// The client presents the certificate of another user, and signs with its own key.
+/// The client presents the certificate of the victim. The handshake succeeds if the client signs
+/// with the victim's key, and fails if the client signs with the thief's key.
 #[test]
 fn a_stolen_certificate_without_its_key_fails_the_handshake() {
     use rustls::client::ResolvesClientCert;

@@ -25,7 +25,8 @@ struct Setup {
     cluster: Cluster,
 }
 
-/// Returns the data of the `ConfigMap` as the kube-apiserver writes it.
+/// Returns data for the `ConfigMap` `extension-apiserver-authentication`, in the form in which the
+/// kube-apiserver writes the data.
 fn config_map_data(
     client_ca: &CertificateAndKey,
     proxy_ca: &CertificateAndKey,
@@ -59,7 +60,8 @@ impl Setup {
         Self::changed(|_| {})
     }
 
-    /// Creates a setup. `change` can change the data of its `ConfigMap` before the data is parsed.
+    /// Creates a setup. `change` can change the data of the `ConfigMap` before the authenticator
+    /// parses the data.
     fn changed(change: impl FnOnce(&mut BTreeMap<String, String>)) -> Self {
         let cluster = Cluster::reviewing(|question| {
             if question["spec"]["token"] == "good" {

@@ -176,7 +176,8 @@ fn elliptic(curve: Nid) -> PKey<Private> {
     PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap()
 }
 
-/// Returns the name `CN=strange`, with an attribute twice and with a rare attribute.
+/// Returns a name with the common name `strange`, with two attributes `OU` and with the rare
+/// attribute 2.999.3. Some libraries cannot encode such names.
 fn strange_name() -> openssl::x509::X509Name {
     let mut name = X509NameBuilder::new().unwrap();
     for (attribute, value) in [
@@ -214,7 +215,7 @@ fn a_ca_of_openssl_is_read_with_each_kind_of_key() {
         assert!(accepts(&bundle(&authority), &leaf, "a"));
         let subject = ca.certificate.subject_name().to_der().unwrap();
         assert_eq!(leaf.issuer_name().to_der().unwrap(), subject);
-        // The CA has no key identifier.
+        // The CA certificate has no key identifier that the leaf could refer to.
         assert!(leaf.authority_key_id().is_none());
     }
     let p521 = testing::ca_with(&strange_name(), elliptic(Nid::SECP521R1));

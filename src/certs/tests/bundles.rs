@@ -32,7 +32,8 @@ fn keep(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<
     keep_measured(cluster, Arc::default())
 }
 
-/// Starts an updater that publishes the bundle `one` and updates `metrics`.
+/// Starts an updater that publishes the bundle `one` and updates `metrics`. Returns the sender of
+/// later bundles, and the task of the updater.
 fn keep_measured(
     cluster: &Cluster,
     metrics: Arc<Metrics>,
@@ -113,7 +114,8 @@ async fn a_forbidden_write_is_retried_rarely() {
         let line = format!("ifo_ca_bundle_current{{}} {value}");
         metrics.render().contains(&line)
     };
-    // The start causes one or two attempts. After that, there is one attempt each minute.
+    // At the start, the periodic check and the first event of the watch cause one or two attempts.
+    // After that, there is one attempt each minute.
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(bundle(&cluster), None);
     assert!(cluster.seen(&Method::PATCH).len() <= 2);
@@ -166,8 +168,8 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());
     assert!(metrics.render().contains("ifo_ca_bundle_current{} 1"));
-    // When the bundle of this replica changes, the replica writes it, even if it has fewer
-    // certificates than the `APIService`.
+    // When the bundle of this replica changes, the replica writes the new bundle, even if the
+    // `APIService` has more certificates.
     let two = format!("two{end}");
     sender.send(two.as_str().into()).unwrap();
     eventually("the shorter bundle", || {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Connects to the server, and returns the leaf certificate that it presents, as DER.
+/// Starts a TLS server with `serving`, and connects to it. Returns the leaf certificate that the
+/// server presents, as DER.
 pub(super) fn presented(serving: &Arc<ServingCertificate>) -> Vec<u8> {
     let verifier = crate::auth::client_certificate_verifier();
     let config =
@@ -64,8 +65,9 @@ async fn a_changed_key_pair_is_served_and_an_invalid_one_is_not() {
         }
     });
 
-    // First the new certificate is written without its key. Then the old key is deleted. Finally
-    // both new files are written.
+    // First the test writes the new certificate without its key. Then the test deletes the old key.
+    // In these two cases, there is no valid pair, so the first certificate stays in use. Finally
+    // the test writes both new files.
     let second = issue();
     std::fs::write(&certificate, &second.chain).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -5,8 +5,9 @@ use openssl::ssl::{SslConnector, SslMethod, SslVerifyMode, SslVersion};
 use rustls::ServerConnection;
 use std::sync::Arc;
 
-/// Connects with a TLS version and, for TLS 1.2, with a cipher suite (in OpenSSL's notation).
-/// Returns the negotiated suite, or `None` if the server refuses the client.
+/// Connects with the TLS version `version`. For TLS 1.2, the client offers only the cipher suite
+/// `suite` (in OpenSSL's notation), or OpenSSL's default suites if `suite` is `None`. Returns the
+/// negotiated suite (in the RFCs' notation), or `None` if the server refuses the client.
 fn handshake(settings: &TlsSettings, version: SslVersion, suite: Option<&str>) -> Option<String> {
     let certified = Authority::create().unwrap();
     let certified = certified.issue(&["localhost".to_owned()], &[]).unwrap();

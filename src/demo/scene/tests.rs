@@ -184,7 +184,8 @@ impl ReplayObserver for ShownOperations {
     }
 }
 
-/// Returns the operations that the shipped rules detect in `events`.
+/// Returns the operations that the shipped rules detect in `events`. If an operation changes, the
+/// result contains each of its versions.
 fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),

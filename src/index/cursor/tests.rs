@@ -66,8 +66,9 @@ async fn a_cancelled_wait_loses_no_changes() {
     let mut seen = Vec::new();
     let mut made = Vec::new();
     for n in 0..50 {
-        // Two waits are polled once and then dropped: one after the previous change, and one before
-        // the next change.
+        // Each future is polled once and then dropped. The first future returns the previous
+        // change, if there is one. The future `cut` still waits when the next change is committed,
+        // so `cut` returns nothing. The cursor must deliver this change later.
         if let Some(changes) = cursor.next().now_or_never() {
             seen.extend(changes.unwrap().iter().map(|change| change.rv));
         }
@@ -102,7 +103,7 @@ async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
         asked: start,
         oldest,
     };
-    // The quick cursor has reached the version `oldest`, so it misses no change.
+    // The quick cursor has read the changes up to a version above `oldest`, so it misses no change.
     assert!(quick.next().now_or_never().is_none());
     assert_eq!(slow.next().await.unwrap_err(), gone);
     commit(&mut writer, "b", 1);

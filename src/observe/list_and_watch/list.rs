@@ -1,4 +1,5 @@
-//! Lists all objects of a source in pages, if the server does not support `WatchList`.
+//! Lists all objects of a source in pages. A feed does this if a `WatchList` has not yielded all
+//! objects.
 
 use super::{IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchEnd, WatchTask};
 use crate::observe::{
@@ -82,7 +83,7 @@ impl WatchTask {
         }
     }
 
-    /// Waits until fewer lists than the maximum are running. If that takes longer than
+    /// Waits for a permit to list. If the feed is synced, and the wait takes longer than
     /// [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to wait.
     async fn wait_for_permit(&mut self) -> ListPermit {
         let budget = self.budget.clone();
@@ -96,8 +97,8 @@ impl WatchTask {
         permit.await
     }
 
-    /// Sends the objects of a page to the consumer of the feed. Before the first object of a list,
-    /// the consumer must forget all earlier objects. `begun` is true after this has happened.
+    /// Sends the objects of a page to the consumer of the feed, and returns the metadata of the
+    /// page. `begun` is false until the `Reset` that begins the list has been sent.
     async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<PageMetadata, PageFault> {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;

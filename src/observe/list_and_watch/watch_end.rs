@@ -8,15 +8,17 @@ use std::time::Duration;
 /// The reason why a watch, or an attempt to open a watch, has ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
-    /// The server closed the watch, as it does after some minutes.
+    /// The kube-apiserver closed the watch, as it does after some minutes, or the watch was silent
+    /// for too long.
     Closed,
-    /// The server no longer has the changes since the last version, or changes may have been
-    /// missed. All objects must be read again.
+    /// The kube-apiserver no longer has the changes since the last version, or the feed may have
+    /// missed changes. All objects must be read again.
     Expired,
     /// The `WatchList` did not yield all objects, so the feed lists them. If `for_good` is true,
-    /// the server does not support `WatchList`, and the feed never requests it again.
+    /// the kube-apiserver does not support `WatchList`, and the feed never requests a `WatchList`
+    /// again.
     NoWatchList { for_good: bool },
-    /// Any other failure, with the delay that the server requests (`Retry-After`).
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`).
     Failed(GapReason, Option<Duration>),
 }
 

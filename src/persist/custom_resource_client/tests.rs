@@ -215,8 +215,8 @@ async fn a_refused_uid_means_that_the_object_was_replaced() {
     assert_eq!(answer, Err(StoreFailure::Gone));
 }
 
-/// Returns a store whose kube-apiserver lists objects of this size. Each page has as many objects
-/// as the request allows. Also returns the received requests.
+/// Returns a store whose kube-apiserver lists objects that have slightly more than `bytes` bytes.
+/// Each page has as many objects as the request allows. Also returns the received requests.
 fn store_with_large_objects(bytes: usize) -> (ClusterStore, Requests) {
     let requests = Requests::default();
     let received = requests.clone();

@@ -17,7 +17,7 @@ pub struct FakeCluster(Arc<Mutex<ClusterState>>);
 #[derive(Default)]
 pub struct ClusterState {
     pub objects: BTreeMap<String, InFlightOperation>,
-    /// The successful writes that changed an object, each as verb and name.
+    /// The writes that created, changed or deleted an object, each as verb and name.
     pub changes: Vec<String>,
     /// All requests, including failed requests, each as verb and name.
     pub requests: Vec<String>,
@@ -47,8 +47,9 @@ impl ClusterState {
         revision
     }
 
-    /// Creates an object. If `ours` is true, this server is the field manager of its labels.
-    /// Otherwise, another client is.
+    /// Creates an object. If `ours` is true, managedFields shows this server as the manager of its
+    /// labels and of its annotation. Otherwise, the object has no managedFields, as if another
+    /// client had created it.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -99,7 +100,8 @@ impl ClusterState {
         Ok(Some(self.put(after)))
     }
 
-    /// Changes each object in the way of another client.
+    /// Applies `change` to each object, as a change by another client. The change is not recorded
+    /// in `changes`.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -161,7 +163,8 @@ impl FakeCluster {
         self.0.lock().unwrap()
     }
 
-    /// Sends a request. The cluster processes it even if the caller drops the returned future.
+    /// Returns a future that sends a request when it is first polled. After that, the cluster
+    /// processes the request even if the caller drops the future.
     fn request<T: Send + 'static>(
         &self,
         request: String,
@@ -210,7 +213,7 @@ impl FakeCluster {
         self.lock().objects.values().map(of).collect()
     }
 
-    /// Returns the only custom resource. Panics if there are several.
+    /// Returns the only custom resource. Panics if there is not exactly one.
     pub fn only(&self) -> InFlightOperation {
         let cluster = self.lock();
         assert_eq!(cluster.objects.len(), 1);
@@ -263,8 +266,8 @@ impl Store for FakeCluster {
     fn page<'a>(&'a self, _selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage> {
         let token = token.map(str::to_owned);
         self.request("list".to_owned(), move |cluster| {
-            // A page has two objects. The continue token is the name of the last object of the
-            // previous page.
+            // A page has at most two objects. The continue token is the name of the last object of
+            // the previous page.
             let objects = cluster.objects.iter();
             let mut rest = objects.filter(|(name, _)| token.as_ref() < Some(name));
             let items: Vec<_> = rest.by_ref().take(2).collect();

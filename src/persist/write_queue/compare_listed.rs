@@ -1,6 +1,7 @@
 //! Compares a list of all custom resources with the entries of the write queue.
 //!
-//! For each queue entry, the comparison records the state of the custom resource in the cluster. An
+//! The comparison records in each queue entry the state of the custom resource in the cluster.
+//! There is one exception: a custom resource that was deleted after its operation completed. An
 //! orphan is a custom resource whose operation is not in the index. The comparison creates a queue
 //! entry for each orphan that must be completed or deleted.
 
@@ -16,18 +17,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An orphan is completed or deleted this much time after the comparison that found it.
+/// An orphan is completed or deleted at the earliest this much time after the comparison that found
+/// it.
 ///
-/// The delay matters after a failover. If the previous leader watched another kube-apiserver, it
-/// may have seen an operation that this leader has not seen yet. If this leader detects the
-/// operation within the delay, the custom resource is not completed.
+/// The delay matters after a failover. If the previous leader watched another kube-apiserver, the
+/// previous leader may have seen an operation that this leader has not seen yet. If this leader
+/// detects the operation within the delay, the custom resource is neither completed nor deleted.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The time from the first comparison to the second comparison.
+/// The second comparison runs this time after all targets have been listed for the first time. The
+/// first comparison usually runs at once after these lists.
 ///
 /// If the previous leader created a custom resource just before it lost the Lease, the creation may
-/// arrive after the first comparison. The kube-apiserver ends each request after 60 s. So after
-/// 65 s, the creation has succeeded or failed, and the second comparison finds its result.
+/// arrive after the first comparison. The kube-apiserver ends each request after at most 60 s. So
+/// after 65 s, the creation has succeeded or failed, and the second comparison finds its result.
 pub(super) const SECOND_COMPARE_DELAY: Duration = Duration::from_secs(65);
 
 /// The fields of a listed custom resource that the comparison needs.
@@ -41,8 +44,8 @@ pub(in crate::persist) struct ListedResource {
     /// The namespace of the subject, and the last time at which this namespace is known to have
     /// existed.
     pub last_seen_in: Option<(String, Timestamp)>,
-    /// True if the namespace of the subject was deleted after that time. True also if a new
-    /// namespace has the same name.
+    /// True if the namespace of the subject was deleted after the time in `last_seen_in`, even if a
+    /// new namespace has the same name.
     pub namespace_deleted: bool,
     /// The rule sets that detect the operation.
     pub rule_sets: Vec<String>,
@@ -59,9 +62,9 @@ impl Queue {
         let second = second.filter(|at| *at > now).min();
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
         let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // If the custom resource of a completed operation is missing, a user or the garbage
-        // collector has deleted it. Such queue entries do not change, so that the queue does not
-        // create the custom resource again.
+        // If a completed operation had a custom resource and it is missing now, a user or the
+        // garbage collector has deleted it. The queue entry of such an operation does not change,
+        // so that the queue does not create the custom resource again.
         for name in self.names(|name, queued| !listed.contains(name) && !queued.is_history()) {
             self.change(&name, now, |queued| queued.stored = StoredState::Absent);
         }
@@ -97,8 +100,9 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan. Returns None if the decision must wait: a target of
-    /// its rule sets is unread, so the operation may still be detected.
+    /// Returns the wanted state of an orphan. Returns None if the decision must wait. This is the
+    /// case if a rule set of the orphan is unread, because this rule set may still detect the
+    /// operation.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
@@ -115,8 +119,9 @@ impl Queue {
         })
     }
 
-    /// Returns the names of the completed orphans that are kept. The settings limit their age, and
-    /// the number of completed operations and orphans together. The newest orphans are kept.
+    /// Returns the names of the completed orphans that are kept. The settings limit the age of
+    /// these orphans. The settings also limit the number of these orphans together with the
+    /// completed operations in the index. The newest orphans are kept.
     fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();

@@ -19,17 +19,19 @@ pub(super) struct QueueEntry {
     pub wanted: WantedState,
     /// The state of the custom resource in the cluster, as far as this queue knows it.
     pub stored: StoredState,
-    /// The time from which on the write is due. None if no write is needed. The write with the
-    /// earliest due time is sent first.
+    /// The time from which on the write is due. None if no write is needed, and until the index is
+    /// complete for the first time. Without back-off, the write with the earliest due time is sent
+    /// first.
     pub due: Option<Instant>,
     /// The end of the back-off or of another delay. No job starts before this time.
     pub not_before: Option<Instant>,
     pub is_writing: bool,
-    /// True if the operation had ended at least ten minutes before this queue was created. If an
-    /// old operation has no custom resource, a user has probably deleted it, so the queue does not
-    /// create it again.
+    /// True if the operation had ended more than ten minutes before this queue was created. If an
+    /// old operation has no custom resource, a user has probably deleted the custom resource. So
+    /// the queue does not create it again.
     pub is_old: bool,
-    /// True if the kube-apiserver refused the last attempt.
+    /// True if the last failure was a refusal by the kube-apiserver, and no write has succeeded
+    /// since then.
     pub is_refused: bool,
     /// The number of failures since the last successful write.
     pub failures: u32,
@@ -55,18 +57,19 @@ pub(in crate::persist) enum StoredState {
     /// The custom resource does not exist.
     #[default]
     Absent,
-    /// The state is unknown, because a write was not answered or met a conflict. The next job reads
-    /// the custom resource.
+    /// The state is unknown, because a request was not answered or met a conflict. The next job
+    /// reads the custom resource.
     Unknown,
     /// The custom resource exists, with this summary and revision. The [`Instant`] is the time of
-    /// this queue's last write. It is None if this queue has not written the custom resource.
+    /// this queue's last write. It is None if this queue has not written the custom resource, or
+    /// has read it since the last write.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl QueueEntry {
     /// Returns the place of this queue entry in the field `waiting` of [`super::Queue`]. The number
     /// is the index of the set: 0 without failures, 1 with failures. The [`Instant`] is the time at
-    /// which the next job may start. Returns None if no job waits.
+    /// which the next job may start. Returns None if no job is needed or a job is running.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
@@ -87,11 +90,11 @@ impl QueueEntry {
             (WantedState::Ended, StoredState::Present(summary, ..)) if is_completed(summary) => {
                 None
             }
-            // While the server stops, orphans stay unchanged. The next leader finds the orphans
-            // again, and completes them.
+            // While the queue stops, orphans are not completed. The next leader finds these orphans
+            // in its first comparison, and completes them.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // Completed operations are not retained, so the index removes this operation at once.
-            // Then its custom resource is deleted, so a write of the end is not needed.
+            // If completed operations are not retained, the index removes this operation soon. Then
+            // the custom resource is deleted, so a write of the end is not needed.
             (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {
                 None
             }

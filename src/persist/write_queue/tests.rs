@@ -25,8 +25,8 @@ fn name(number: usize) -> Arc<str> {
     format!("op-{number}").into()
 }
 
-/// Returns an index entry of an operation that completed at this time. The entry has only the
-/// fields that the queue uses.
+/// Returns an index entry of an operation that completed at the time `completed`. The entry has
+/// only the fields that the queue uses.
 fn entry(completed: &str) -> Arc<IndexEntry> {
     let bounds = Bounds {
         bytes: 1 << 20,
@@ -101,6 +101,7 @@ fn action(job: &Job) -> &'static str {
 }
 
 /// Returns the revision that the custom resource must have, so that the write of `job` succeeds.
+/// Returns None if the write requires no revision.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
         StoredState::Present(_, revision, _) => Some(revision),
@@ -117,7 +118,7 @@ struct QueueFixture {
 }
 
 impl QueueFixture {
-    /// Creates a queue after the first comparison. The comparison found no custom resources.
+    /// Creates a queue, and runs the first comparison, which finds no custom resources.
     fn new(settings: PersistSettings) -> Self {
         let mut fixture = Self::before_first_sync(settings);
         fixture.complete_first_sync(Vec::new());
@@ -135,7 +136,8 @@ impl QueueFixture {
     }
 
     /// Reports that all targets have been listed, except the targets of the rule sets in `unread`.
-    /// Then runs the first comparison, and delays the next comparison.
+    /// Then runs a comparison that finds the custom resources `found`. Schedules the next
+    /// comparison after [`COMPARE_INTERVAL`], so that no comparison runs earlier.
     fn complete_first_sync_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
         let unread = unread.iter().map(|name| (*name).to_owned()).collect();
         self.queue.set_unread_rule_sets(Arc::new(unread), self.now);
@@ -344,7 +346,8 @@ async fn concurrent_writes_are_limited_and_one_object_has_at_most_one() {
     }
     let jobs: Vec<Job> = std::iter::from_fn(|| fixture.next_job()).collect();
     assert_eq!(jobs.len(), CONCURRENCY);
-    // If an operation changes while its write is running, the change is written afterwards.
+    // If an operation changes while its write is running, the change is written afterwards. So the
+    // four operations with a running write are written twice, and the other six operations once.
     for number in 0..10 {
         fixture.set_live(number, completed(2));
     }
@@ -375,7 +378,8 @@ async fn during_an_outage_only_one_write_at_a_time_is_tried() {
             Next::Wait(at) => fixture.now = at.unwrap(),
         }
     }
-    // The back-off grows to 15 to 30 s after some attempts.
+    // After some attempts, each back-off lasts 15 to 30 s. So there are at least 20 attempts in
+    // 600 s, and not many more than 40.
     assert!((20..=60).contains(&attempts), "{attempts}");
     fixture.queue.compare_at = Some(fixture.now + seconds(3600));
     fixture.run_for(seconds(400));
@@ -431,7 +435,8 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
         .process_list_failure(&StoreFailure::CrdMissing, fixture.now);
     assert_eq!(fixture.run_for(seconds(59)), 0);
     fixture.now += seconds(1);
-    // The CRD exists again, but all custom resources are lost.
+    // The CRD exists again, but all custom resources are lost. So the queue creates the custom
+    // resource again.
     fixture.compare(Vec::new());
     assert_eq!(action(&fixture.next_job().unwrap()), "create");
 }
@@ -476,7 +481,8 @@ async fn few_writes_are_tried_while_all_are_refused_and_all_are_written_afterwar
     }
     let refused = run_with_refusals(&mut fixture, seconds(3), |_| true);
     assert!((10..30).contains(&refused), "{refused}");
-    // All writes were refused for a short time, as by a kube-apiserver that has just started.
+    // Until now, all writes were refused for a short time, as by a kube-apiserver that has just
+    // started. From now on, all writes succeed.
     assert_eq!(fixture.run_for(seconds(15)), 500);
 
     let mut fixture = QueueFixture::new(SETTINGS);
@@ -516,7 +522,7 @@ async fn refused_objects_do_not_delay_other_objects() {
         fixture.set_gone(number);
     }
     assert!(!fixture.queue.is_refused());
-    // No write is waiting that could show if requests succeed again. So the queue starts a
+    // No write is waiting that could show whether requests succeed again. So the queue starts a
     // comparison soon.
     assert!(fixture.queue.compare_at.unwrap() <= fixture.now + SETTINGS.requeue);
 }
@@ -551,7 +557,8 @@ async fn refused_deletions_do_not_delay_creations() {
     let refuses = |job: &Job| action(job) == "delete";
     for number in 100..130 {
         fixture.set_live(number, active(1));
-        // At first, many refused deletions use up the rate limit, so the creation takes longer.
+        // At first, many refused deletions use up the rate limit, so the first creation takes
+        // longer.
         let time = if number == 100 { 20 } else { 1 };
         run_with_refusals(&mut fixture, seconds(time), refuses);
         assert_eq!(fixture.written.len(), 20 + number - 99);
@@ -808,8 +815,8 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
         listed(2, completed(2), Some("2026-01-02T03:04:05Z")),
         listed(3, active(1), None),
     ]);
-    // The queue sees the start and the end of `op-4`, and the end of `op-5`. Both operations are
-    // written.
+    // The queue sees the start and the end of `op-4`, and the end of `op-5`. Both ends come after
+    // the first comparison, so neither operation counts as old. Both operations are written.
     fixture.set_live(4, active(1));
     fixture.set_live(4, completed(2));
     fixture.set_live(5, completed(2));
@@ -881,7 +888,7 @@ async fn after_a_conflict_or_a_lost_answer_the_object_is_read_before_the_next_wr
         fixture.now += seconds(1);
         let job = fixture.next_job().unwrap();
         assert_eq!(action(&job), "read");
-        // The answer to the creation was lost, but the creation had succeeded.
+        // The custom resource exists. For example, the creation succeeded, but its answer was lost.
         let found = JobResult::Read(Some((active(1), revision(7))));
         fixture
             .queue
@@ -921,7 +928,8 @@ async fn a_comparison_writes_only_custom_resources_that_another_client_has_chang
     fixture.run_for(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
         // The summary of the list differs from the summary of the queue entry. This happens, for
-        // example, if the custom resource has labels of another client.
+        // example, if the custom resource has labels of another client. The queue itself has
+        // written revision 1, so only revision 5 is a change by another client.
         let other = ListedResource {
             revision: revision(version),
             ..listed(1, active(8), None)
@@ -954,8 +962,8 @@ async fn an_orphan_with_a_conflict_is_read_again() {
         fixture.now += seconds(1);
         let job = fixture.next_job().unwrap();
         let phase = if retain {
-            // The job reads the custom resource itself. In the meantime, another client has
-            // completed it.
+            // A job that completes an orphan first reads the custom resource. Here, the job finds
+            // that another client has completed the custom resource.
             assert_eq!(action(&job), "end");
             completed(2)
         } else {

@@ -13,7 +13,7 @@ use crate::clock::BootTime;
 use crate::index::Rv;
 use std::time::Duration;
 
-/// A replica that lacks changes of the last leader waits for this additional time before it
+/// A replica that may lack changes of the last leader waits for this additional time before it
 /// acquires the Lease. Meanwhile, a replica that has all changes can acquire the Lease.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
@@ -84,9 +84,9 @@ impl<S: LeaseStore> Election<S> {
         // leader's index, the other replica should lead, so that no change is lost.
         let could_lose_changes = record.is_index_copied && (self.replica.head)() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
-        // final version. The new Lease names the last leader that this replica remembers. But a
-        // later leader, which this replica does not know, may have held the deleted Lease and may
-        // still lead.
+        // final version. The new Lease names the last leader that the creating replica remembers.
+        // But a later leader may have held the deleted Lease, and may still lead. So such a Lease
+        // does not count as this replica's own, even if it names this replica as the last leader.
         let was_never_held = !record.is_held && record.final_version.is_none();
         let is_own = !was_never_held
             && record
@@ -94,8 +94,9 @@ impl<S: LeaseStore> Election<S> {
                 .as_ref()
                 .is_some_and(|it| self.is_own_term(&it.term));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // If the term is this Pod's own, an earlier container of this Pod wrote the renewal time. A
-        // Pod never moves to another node, so the renewal time comes from the clock of this node.
+        // If the term is this Pod's own, a container of this Pod wrote the renewal time. A Pod
+        // never moves to another node, so the renewal time and the current time come from the same
+        // clock.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.expiry_time(record)

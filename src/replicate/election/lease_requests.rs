@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout};
 /// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
 /// clock. A resourceVersion is a time in microseconds.
 ///
-/// If the leader cannot renew the Lease, it stops after 5 s with the default settings (the renew
-/// deadline). So it does not use up the reservation.
+/// If the leader cannot renew the Lease, it stops leading after the renew deadline (5 s with the
+/// default settings). So it does not use up the reservation.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
 /// Each renewal reserves at least this time above the newest resourceVersion of the index: one
@@ -35,8 +35,8 @@ pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
 /// If a reserved resourceVersion is further ahead of the clock than this, the election ignores it.
-/// The clock of a node was wrong, or a user has edited the Lease. If the election used such a
-/// value, all later resourceVersions would stay ahead of the clock.
+/// The reason for such a value is a wrong clock of a node, or a user who has edited the Lease. If
+/// the election used such a value, all later resourceVersions would stay ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
 /// The Lease as this process has last seen it.
@@ -61,11 +61,11 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Returns the highest resourceVersion that any leader can have reserved, as far as this
-    /// process knows.
+    /// process knows. Returns None if this process has found no usable reservation in the Lease.
     ///
     /// Another leader may have renewed the Lease after this process last read it. Each renewal
     /// raises the reservation by the elapsed time. So the returned value also grows with the time
-    /// since the last read.
+    /// since this process read the reservation.
     pub(super) fn reservation_floor(&self) -> Option<Rv> {
         let (rv, seen) = self.seen_reservation?;
         Some(Rv(rv.0.saturating_add(micros(clock::boot().since(seen)))))
@@ -93,7 +93,8 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Sends a request with a time limit. Records whether the kube-apiserver has answered.
+    /// Sends a request with a time limit, and returns the Lease from the answer. Records whether
+    /// the kube-apiserver has answered.
     pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,

@@ -1,5 +1,5 @@
-//! Publishes the role of this replica: leader, follower, or no role while there is no leader. Also
-//! logs problems with the Lease.
+//! Publishes the role of this replica: leader, follower, or neither. The replica is neither while
+//! no replica leads, and before the first read of the Lease. Also logs problems with the Lease.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, ReplicaRole};

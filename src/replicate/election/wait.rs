@@ -26,7 +26,8 @@ pub(super) enum ElectionEvent {
 }
 
 impl<S: LeaseStore> Election<S> {
-    /// Waits until the next turn of the election is due, at most for `pause`.
+    /// Waits until the next turn of the election is due, at most for `pause`. Returns the event
+    /// that ended the wait.
     pub(super) async fn wait(
         &self,
         pause: Duration,
@@ -56,7 +57,11 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Waits until this replica's index reaches the final version of the last leader. Never
-    /// completes if no final version is known, or if the index already has the final version.
+    /// completes in these cases:
+    ///
+    /// - No final version is known.
+    /// - The index already has the final version.
+    /// - This replica must release the Lease, or has released it.
     async fn final_version_reached(&self) {
         let seen = self
             .seen

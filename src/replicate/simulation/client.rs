@@ -1,6 +1,6 @@
-//! A simulated client that keeps a local copy of the operations, like an informer. It lists,
-//! watches from the resourceVersion of the list, and lists again after a 410. Each request goes to
-//! a random replica.
+//! A simulated client that keeps a local copy of the operations, like an informer. The client
+//! lists, watches from the resourceVersion of the list, and lists again if the watch fails, for
+//! example with a 410. Each request goes to a random ready replica.
 
 use super::Network;
 use super::invariants::{Invariants, ObjectHashes};
@@ -69,7 +69,8 @@ impl Client {
         Some((rv, state))
     }
 
-    /// Watches for a random time. Returns false if the client has to list again.
+    /// Watches for a random time, and applies the changes to `rv` and `state`. Returns false if the
+    /// client has to list again.
     async fn watch(&mut self, rv: &mut Rv, state: &mut ObjectHashes) -> bool {
         let Some(peer) = self.random.choice(self.network.ready()) else {
             return true;

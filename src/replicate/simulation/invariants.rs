@@ -1,4 +1,4 @@
-//! The invariants that are checked in every simulation of several replicas.
+//! The invariants that the simulations of complete replicas check.
 //!
 //! The main invariant is: if two replicas or clients have the same resourceVersion, they have the
 //! same operations. The first observation of each resourceVersion is recorded, with a fingerprint
@@ -23,7 +23,7 @@ struct ObservedStates {
     /// client that observed it first.
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
-    /// True if the simulation deletes the Lease or replaces it by an older version. Then a new
+    /// True if the simulation can delete the Lease or replace it by an older version. Then a new
     /// leader may not know the reservation of the last leader. So two leaders may reserve the same
     /// resourceVersions, but they must not issue the same resourceVersions.
     loses_reservations: bool,
@@ -36,13 +36,13 @@ impl Invariants {
         self.lock().violations.push(what);
     }
 
-    /// Records that the simulation deletes the Lease or replaces it by an older version.
+    /// Records that the simulation can delete the Lease or replace it by an older version.
     pub fn lose_reservations(&self) {
         self.lock().loses_reservations = true;
     }
 
     /// Records the start of a leadership term (the time for which one leader holds the Lease).
-    /// Checks that the first resourceVersion of the term is above all recorded ones.
+    /// Checks that no recorded resourceVersion is above the first resourceVersion of the term.
     pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
@@ -175,7 +175,7 @@ impl IndexObserver {
         }
     }
 
-    /// Records the changes since the last call.
+    /// Records the state after each change since the last call.
     pub fn observe(&mut self) {
         loop {
             let Some((cursor, state, head)) = &mut self.following else {
@@ -187,7 +187,7 @@ impl IndexObserver {
             match cursor.next().now_or_never() {
                 None => return,
                 // The replica has replaced its index, or its ring buffer no longer has the next
-                // change.
+                // change. So the observer begins again with the current state.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
                     for change in changes {
@@ -220,7 +220,8 @@ impl IndexObserver {
         }
     }
 
-    /// Records the current state, and follows the changes after it.
+    /// Records the oldest and the newest state of the replica, and follows the changes after the
+    /// newest one. Returns false if the observer cannot follow the changes now.
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
         let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {

@@ -68,7 +68,8 @@ impl SimulatedLeases {
         }
     }
 
-    /// Sets the failures of later requests. Requests that were already sent keep their delays.
+    /// Sets the failures of requests. Requests that were already sent keep their delays, but get
+    /// the new probabilities if they have not been processed yet.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -158,7 +159,8 @@ impl LeaseClient {
     }
 
     /// Sends a request in a separate task. So the kube-apiserver processes the request even if the
-    /// replica stops waiting, is paused or is killed.
+    /// replica stops waiting, is paused or is killed. If the request or its answer is lost, the
+    /// returned future never completes.
     fn send(&self, request: LeaseRequest) -> BoxFuture<'_, Result<Lease, LeaseError>> {
         let Faults { delay, .. } = self.leases.lock().faults;
         let random_delay = || Duration::from_micros(self.random().u64(100..=200 + micros(delay)));
@@ -169,7 +171,8 @@ impl LeaseClient {
             if let Some(result) = client.process(request) {
                 sleep(to_client).await;
                 if !client.is_cut.load(Relaxed) {
-                    // The receiver is dropped if the replica has stopped waiting.
+                    // If the replica has stopped waiting, the receiver is dropped, and the send
+                    // fails.
                     let _ = answer.send(result);
                 }
             }

@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 /// The number of objects in a page of a list.
 const PAGE_OBJECTS: usize = 3;
 
-/// If the receiver of a message is paused or cut off, this is the time between two checks whether
-/// it can receive the message again.
+/// A request or a change waits while the leader or the follower is cut off, or while the leader's
+/// process is paused. This is the time between two checks whether the request or change can
+/// continue.
 const REACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The additional delay of a lost message. TCP sends a lost message again.
@@ -44,12 +45,12 @@ pub struct Peer {
     pub process: SimulatedProcess,
     pub replica_status: ReplicaStatus,
     pub reader: IndexReader,
-    /// True if the replica is cut off from the network, so that messages from and to the replica do
-    /// not arrive.
+    /// True if the replica is cut off from the other replicas. Requests and changes between these
+    /// replicas then wait until the value is false.
     pub is_cut: Arc<AtomicBool>,
-    /// True if the replica answers requests of clients. It becomes true when the replica has copied
-    /// the leader's index, or when it leads and has read all targets (the resources that rule sets
-    /// name).
+    /// True if the replica answers requests of clients. The value becomes true when the replica has
+    /// copied the leader's index, or when the replica leads and has read all targets (the resources
+    /// that rule sets name).
     pub is_ready: Arc<AtomicBool>,
 }
 

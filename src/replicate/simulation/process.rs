@@ -23,7 +23,7 @@ struct ProcessState {
 }
 
 impl SimulatedProcess {
-    /// Creates a process on a machine with the clocks `skew`.
+    /// Creates a process on a machine with the clock offsets `skew`.
     pub fn new(skew: Skew) -> Self {
         Self(Arc::new(Mutex::new(ProcessState {
             skew,

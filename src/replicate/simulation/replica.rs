@@ -1,5 +1,12 @@
-//! A simulated replica of the server. It runs the real leader election, mirror, index, tracker and
-//! persistence in a simulated process. A test can pause and kill this process.
+//! A simulated replica of the server. A test can pause and kill its simulated process.
+//!
+//! The process runs these real parts of the server:
+//!
+//! - the leader election
+//! - the index, which has the operations in memory
+//! - the mirror, which copies the leader's index
+//! - the tracker, which turns detections into operations
+//! - the persistence, which writes operations to custom resources
 
 use super::invariants::{IndexObserver, Invariants};
 use super::network::{Network, Peer};
@@ -124,7 +131,8 @@ impl WholeReplica {
         environment.network.add(address.clone(), peer);
         let mark_ready = async move {
             let mut synced = synced;
-            // The sender lives as long as the mirror, so a failed wait is ignored.
+            // The mirror owns the sender, and lives as long as the process. So the wait does not
+            // fail.
             let _ = synced.wait_for(Option::is_some).await;
             is_ready.store(true, Relaxed);
         };

@@ -1,6 +1,6 @@
 //! The simulated pipeline of a leader: it watches simulated subjects (the objects that operations
-//! are about) and detects operations. The tracker and the persistence are the real ones. The
-//! tracker turns detections into operations.
+//! are about) and detects operations. The pipeline uses the real tracker, which turns detections
+//! into operations. It also uses the real persistence, which writes operations to custom resources.
 
 use super::invariants::Invariants;
 use crate::clock;
@@ -62,8 +62,8 @@ impl Subjects {
                     object["percent"] = random.u32(0..100).into();
                 } else {
                     object["phase"] = if is_migrating { "Running" } else { "Migrating" }.into();
-                    // Only the subjects with an even number have a field with the start time of the
-                    // operation.
+                    // Only subjects with an even number get the field `began`, the start time of
+                    // the operation.
                     if !is_migrating && number.is_multiple_of(2) {
                         object["began"] = clock::now().to_string().into();
                     }
@@ -281,7 +281,7 @@ impl SimulatedFeed {
                     self.feed(&source, event).await;
                 }
             }
-            // The watch is interrupted.
+            // Simulates an interruption of the watch.
             self.feed(&source, Some(detector.lost())).await;
             self.random_delay(3_000).await;
         }

@@ -62,7 +62,7 @@ pub struct SimulatedReplica {
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
     release: Option<oneshot::Sender<Rv>>,
-    /// Stops the writer when it is set to true.
+    /// When this is set to true, the replica issues no further resourceVersions.
     pub stop: watch::Sender<bool>,
 }
 
@@ -86,7 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Returns the clocks of a new machine. Its wall clock is wrong by at most `wall`.
+    /// Returns the clock offsets of a new machine. Its wall clock is wrong by at most `wall`.
     pub fn skew(&mut self, wall: Duration) -> Skew {
         let wall = i64::try_from(wall.as_millis()).expect("the skew fits into 64 bits");
         Skew {
@@ -112,8 +112,8 @@ impl Cluster {
         replica
     }
 
-    /// Returns the indexes of the replicas that lead now. Each replica decides this with its own
-    /// clock.
+    /// Returns the positions in `replicas` of the replicas that lead now. Each replica decides this
+    /// with its own clock.
     pub fn leaders(&self) -> Vec<usize> {
         let leads = |it: &&usize| self.replicas[**it].leads();
         let all: Vec<usize> = (0..self.replicas.len()).collect();
@@ -147,7 +147,7 @@ impl Cluster {
         None
     }
 
-    /// Waits until a replica leads, and returns its index.
+    /// Waits until a replica leads, and returns its position in `replicas`.
     pub async fn wait_for_leader(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| !it.leaders().is_empty()).await;
         assert!(
@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// Waits until all replicas know the leader and have its newest resourceVersion. Returns the
-    /// index of the leader.
+    /// leader's position in `replicas`.
     pub async fn wait_until_settled(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| {
             let leaders = it.leaders();
@@ -173,7 +173,8 @@ impl Cluster {
             "the replicas did not agree on a leader; the Lease: {:?}",
             self.leases.lease()
         );
-        // Each follower copies the leader's newest resourceVersion every 100 ms.
+        // Each follower copies the leader's newest resourceVersion every 100 ms, so 300 ms are
+        // enough.
         self.run_for(Duration::from_millis(300)).await;
         self.leaders()[0]
     }
@@ -300,8 +301,8 @@ impl SimulatedReplica {
         }
     }
 
-    /// Simulates SIGTERM: stops the writer, and makes the election release the Lease. Returns the
-    /// last resourceVersion of this replica.
+    /// Simulates SIGTERM: the replica issues no further resourceVersions, and the election releases
+    /// the Lease. Returns the last resourceVersion of this replica.
     pub fn terminate(&mut self) -> Rv {
         self.stop.send_replace(true);
         let version = Rv(self.head.load(Relaxed));
@@ -369,8 +370,9 @@ async fn issue_in_term(
         }
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
-        // The next resourceVersion usually comes from the clock. In 8 of 256 cases, a burst of
-        // changes uses more resourceVersions than the clock has advanced.
+        // A resourceVersion is a time in microseconds, and usually comes from the clock. In 8 of
+        // 256 cases, the replica simulates a burst of 700,000 changes. This is more than the sleep
+        // of less than 200 ms, so the resourceVersions get ahead of the clock.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);
@@ -378,7 +380,8 @@ async fn issue_in_term(
     }
 }
 
-/// Copies the leader's newest resourceVersion.
+/// Copies the leader's newest resourceVersion every 100 ms, and sets `in_sync` to the leader's
+/// term.
 async fn copy_head(
     observations: Arc<Mutex<Observations>>,
     head: Arc<AtomicU64>,

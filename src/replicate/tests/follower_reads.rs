@@ -1,5 +1,6 @@
-//! Tests of reads from a follower, a replica that copies the leader's index. They test the copy,
-//! the answers to reads, and the reported age of the copy. A scripted leader answers the follower.
+//! Tests of reads from a follower, a replica that copies the leader's index (the operations in
+//! memory). They test the copy, the waiting of reads, the reported age of the copy, and readiness.
+//! A scripted leader answers the follower.
 
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::leader_link_interface::{
@@ -29,8 +30,8 @@ struct FakeLeader {
     /// The number of state queries that the leader has received.
     queries: AtomicUsize,
     latency: Mutex<Duration>,
-    /// The last time at which the kube-apiserver answered the leader. None means that it answers at
-    /// every moment.
+    /// The last time at which the kube-apiserver answered the leader. None means that the
+    /// kube-apiserver answers the leader at every moment.
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
@@ -258,9 +259,9 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state() {
-    // Situation: a leader is cut off from the network, and another replica takes over without its
-    // last changes. When the old leader becomes a follower, the new leader does not know the newest
-    // resourceVersion of this follower.
+    // Situation: a leader is cut off from the network, and another replica takes over without the
+    // last changes of this leader. Then the old leader becomes a follower. The new leader does not
+    // know the newest resourceVersion of this follower, which is 1500 here.
     let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
@@ -365,8 +366,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // The leader does not answer this replica any more. So as far as this replica knows, there is
-    // no leader, and no other replica can serve clients better.
+    // After more than 3 s without an answer, the leader may have stopped leading. Then no other
+    // replica serves clients better, so this replica stays ready.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);
@@ -375,7 +376,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     assert!(pair.replica_status.impairment().is_some());
     answers.send_replace(ClusterContact::default());
     assert_eq!(pair.replica_status.impairment(), None);
-    // The kube-apiserver does not answer the leader either.
+    // The kube-apiserver does not answer the leader either. So all replicas may be affected, and
+    // this replica stays ready.
     let now = tokio::time::Instant::now();
     *pair.leader.cluster_answered.lock().unwrap() = Some(now);
     lose();

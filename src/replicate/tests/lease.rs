@@ -76,8 +76,8 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
         Duration::from_secs(3),
         "the duration must be rounded up"
     );
-    // Another client edits labels of the Lease. This is no renewal, and the next renewal keeps the
-    // edit.
+    // Another client edits labels of the Lease. The record stays the same, so the edit does not
+    // count as a renewal. A renewal keeps labels: `second` still has the label of the first Lease.
     let mut edited = second.clone();
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);
@@ -109,8 +109,8 @@ fn election_periods_are_validated_as_in_kubernetes() {
     assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
-/// Returns a Lease store whose kube-apiserver refuses each request with the status code `code` and
-/// the reason `reason`.
+/// Returns a Lease store whose kube-apiserver answers each request with the status code `code`. If
+/// `code` is an error, the answer has the reason `reason`.
 fn answering(code: u16, reason: &'static str) -> ClusterLeases {
     let answer = move |request: Request<Body>| async move {
         let path = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases";
@@ -179,7 +179,7 @@ async fn the_garbage_collector_deletes_a_lease_with_the_rights_of_the_server() {
         "name": "ifo-apiserver-registration", "uid": "u-1",
     }]);
     assert_eq!(owners_of_a_new_lease(200).await, owner);
-    // Without the right to read the owner, the election still works.
+    // Without the right to read the owner, the Lease is created nevertheless, without an owner.
     assert_eq!(owners_of_a_new_lease(403).await, Value::Null);
 }
 

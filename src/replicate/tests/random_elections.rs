@@ -12,9 +12,9 @@ const SEEDS: std::ops::Range<u64> = 0..60;
 /// The time after the last failure within which a replica must lead again. It is longer than
 /// the sum of the following times:
 ///
-/// - up to 8 s until the Lease of a leader that is cut off expires
-/// - up to 10 s for which a replica that lacks changes of this leader waits
-/// - 2.5 s for each read of the Lease that gets no answer
+/// - up to 8 s until the Lease of the last leader expires
+/// - up to 10 s of additional wait, if no replica has all changes of this leader
+/// - 2.5 s until a read of the Lease times out, because it gets no answer
 const RECOVERY_TIME: Duration = Duration::from_secs(25);
 
 fn seeds() -> std::ops::Range<u64> {
@@ -84,7 +84,8 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
     });
     for _ in 0..random.usize(5..25) {
         let index = random.usize(0..cluster.replicas.len());
-        // Half of the failures affect the leader.
+        // With a probability of one half, the failure affects the leader, if there is one.
+        // Otherwise it affects a random replica.
         let leader = cluster.leaders().first().copied();
         let index = leader.filter(|_| random.bool()).unwrap_or(index);
         let pod = cluster.replicas[index].pod.clone();
@@ -160,8 +161,8 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
         cluster.issued()
     ));
     let violations = cluster.violations();
-    // If the replicas were not killed here, their tasks would use the simulated clock after its
-    // end.
+    // The replicas are killed before the simulated clock is dropped. Otherwise, a task of a replica
+    // that runs later would read the real clock.
     while !cluster.replicas.is_empty() {
         cluster.kill(0);
     }

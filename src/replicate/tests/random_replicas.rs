@@ -21,17 +21,20 @@ use tokio::time::{Instant, sleep};
 /// The seeds that the test runs. The environment variable `IFO_SEEDS=FROM..TO` selects other seeds.
 const SEEDS: std::ops::Range<u64> = 0..100;
 
-/// The time after the last failure within which all replicas and clients must have the same state.
+/// The time after the last failure within which all replicas and clients must have the same
+/// operations.
 ///
 /// After at most 25 s, a replica leads again. Then the new leader lists the subjects, and ends old
-/// operations after the debounce period. In persistence mode, its second comparison of custom
-/// resources with operations follows 65 s after the first.
+/// operations after the debounce period. In persistence mode, the leader compares the custom
+/// resources with the operations, and does this a second time 65 s later.
 const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 
-/// Restoring the Lease from a backup undoes a renewal. So another replica may find that the Lease
-/// has expired, and may lead. The first leader does not notice this, and leads until its renew
-/// deadline. So two replicas can lead for this time, but they must never issue the same
-/// resourceVersion.
+/// The time for which two replicas can lead after the Lease was restored from a backup. They must
+/// never issue the same resourceVersion.
+///
+/// The restored Lease does not contain the latest renewals. So another replica may find that the
+/// Lease has expired, and may acquire it. The first leader leads until it notices this, at most
+/// until its renew deadline (5 s).
 const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
 /// The time between two checks of all indexes.
@@ -48,7 +51,7 @@ fn seeds() -> std::ops::Range<u64> {
 
 /// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
 fn run(seed: u64) -> Outcome {
-    // Persistence mode takes its random delays from this generator.
+    // This is the random generator of the thread. Persistence mode takes its random delays from it.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -120,9 +123,9 @@ struct SimulatedCluster {
     pods: usize,
     /// The number of containers of all Pods so far.
     containers: usize,
-    /// The largest difference between the wall clock of a machine and the real time.
+    /// The largest difference between the wall clock of a machine and the simulated time.
     skew: Duration,
-    /// True if the run deletes the Lease and restores older versions of the Lease.
+    /// True if the run may delete the Lease and restore older versions of the Lease.
     restores: bool,
     backup: Option<Lease>,
     /// The time of the last restore of the Lease.
@@ -151,9 +154,9 @@ impl SimulatedCluster {
         };
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
-        // In this run, the Lease may be deleted or restored. Then a new leader may not know the
-        // reservation of the last leader, and starts above its own clock. So the clocks of the
-        // machines must agree.
+        // If the Lease was deleted or restored, a new leader may not know which resourceVersions
+        // the last leader has reserved. Then the new leader starts above its own clock. So a run
+        // deletes or restores the Lease only if the clocks of all machines agree.
         let restores = skew.is_zero() && random.bool();
         if restores {
             environment.invariants.lose_reservations();
@@ -174,7 +177,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Starts a new Pod. If `pod` is given, starts the next container of this Pod.
+    /// Starts a replica in the next container of `pod`. If `pod` is None, starts it in a new Pod.
     fn start(&mut self, pod: Option<String>) {
         let pod = pod.unwrap_or_else(|| {
             self.pods += 1;
@@ -198,7 +201,8 @@ impl SimulatedCluster {
         self.trace.push(line);
     }
 
-    /// Lets `time` pass, and checks all indexes in the meantime.
+    /// Lets `time` pass. Meanwhile, checks the indexes of all replicas, and that at most one
+    /// replica leads.
     async fn run_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until {
@@ -226,7 +230,8 @@ impl SimulatedCluster {
     /// Injects one random failure.
     async fn inject_failure(&mut self) {
         let index = self.random.usize(0..self.replicas.len());
-        // Half of the failures affect the leader.
+        // With a probability of one half, the failure affects the leader, if there is one.
+        // Otherwise it affects a random replica.
         let hits_leader = self.random.bool();
         let index = self.leader().filter(|_| hits_leader).unwrap_or(index);
         let pod = self.replicas[index].pod.clone();
@@ -262,8 +267,7 @@ impl SimulatedCluster {
                 replica.process.pause_after(self.random.u32(0..200));
                 let time = Duration::from_millis(self.random.u64(1..20_000));
                 self.run_for(time).await;
-                // During other pauses, further failures can happen. During this pause, none
-                // happens.
+                // No other failure happens during this pause.
                 self.replicas[index].process.resume();
                 "was paused, and continues"
             }
@@ -292,8 +296,8 @@ impl SimulatedCluster {
         self.add_to_trace(&format!("{pod} {what}"));
     }
 
-    /// Compares the subjects with the operations of all replicas, with the copies of all clients,
-    /// and with the custom resources. Returns the first difference.
+    /// Compares the leader's operations with the operations of the other replicas, the subjects,
+    /// the copies of the clients, and the custom resources. Returns the first difference.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
@@ -423,8 +427,9 @@ async fn run_with_random_failures(seed: u64) -> Outcome {
         cluster.environment.invariants.violation(violation);
     }
     cluster.add_to_trace("the end");
-    // If the replicas were not killed here, their tasks would use the simulated clock after its
-    // end.
+    // The clients and the replicas end before the simulated clock is dropped. Otherwise, a task
+    // that runs later would read the real clock. Before a replica is killed, `kill` also checks its
+    // last changes.
     for task in tasks {
         task.abort();
     }

@@ -27,7 +27,7 @@ fn leadership(cluster: &Cluster, index: usize) -> Leadership {
     }
 }
 
-/// Returns the names of the terms of all replicas.
+/// Returns, for each replica, the name of the term in which it leads or follows.
 fn terms(cluster: &Cluster) -> Vec<Option<String>> {
     let replicas = cluster.replicas.iter();
     replicas
@@ -166,8 +166,8 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     let before = leadership(&cluster, old);
     let version = cluster.replicas[old].terminate();
     for replica in &cluster.replicas {
-        // Simulates the end of the stream of changes from the leader. Then each replica reads the
-        // Lease soon.
+        // Simulates that the leader's stream of changes has ended. After this, each follower reads
+        // the Lease soon.
         replica.wake.notify_one();
     }
     cluster
@@ -187,7 +187,7 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     assert!(metrics.contains("ifo_failovers_total 1\n"), "{metrics}");
     assert_eq!(cluster.terms(), 2);
 
-    // The replica that has released the Lease only reads the Lease, and never leads again.
+    // After a replica has released the Lease, it only reads the Lease, and never leads again.
     assert!(matches!(
         &*cluster.replicas[old].role.borrow(),
         ReplicaRole::Following(_)
@@ -212,7 +212,7 @@ async fn successor_waits_for_the_final_version_for_at_most_10_s() {
     let mut cluster = Cluster::of(2);
     let old = cluster.wait_until_settled(MINUTE).await;
     let version = cluster.replicas[old].terminate();
-    // Only this replica had copied all changes of the last leader.
+    // Kills the only follower. No other replica has copied the changes of the last leader.
     cluster.kill(1 - old);
     cluster.run_for(seconds(1)).await;
     cluster.kill(0);
@@ -284,7 +284,8 @@ async fn replica_in_sync_takes_over_when_the_lease_expires_and_other_replicas_la
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // There was only one replica, so no other replica has copied its changes.
+        // The killed leader was the only replica, so no other replica was copying its changes. Then
+        // the additional wait is 3 s instead of 10 s.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);
@@ -363,7 +364,8 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_ahead_of_the_newest_ve
     });
     cluster.run_for(seconds(10)).await;
     assert!(waiting.await.unwrap().unwrap() > ahead);
-    // The test sets the newest resourceVersion itself, so the writer must not change it.
+    // The test sets the newest resourceVersion itself. So the task that issues resourceVersions is
+    // stopped first.
     cluster.replicas[leader].stop.send_replace(true);
     cluster.run_for(seconds(1)).await;
     let head = Rv(reserved.0 + 60_000_000);
@@ -519,7 +521,8 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // The replica that first notices the deletion creates the Lease again.
+        // The replica that first notices the deletion creates the Lease again. A follower that is
+        // woken notices the deletion soon.
         cluster.leases.delete();
         if replica != leader {
             cluster.replicas[replica].wake.notify_one();
@@ -538,7 +541,7 @@ async fn replica_takes_over_if_the_lease_is_deleted_while_the_leader_is_paused()
     let before = leadership(&cluster, old);
     cluster.replicas[old].process.pause_after(0);
     cluster.leases.delete();
-    // This replica has never seen the deleted Lease.
+    // The new replica has never seen the deleted Lease.
     cluster.start("new", Skew::NONE);
     cluster.run_for(seconds(20)).await;
     let new = cluster.wait_for_leader(seconds(1)).await;
@@ -554,7 +557,8 @@ async fn terms_share_no_version_after_the_lease_is_restored_from_a_backup() {
     let mut cluster = Cluster::of(3);
     let first = cluster.wait_until_settled(MINUTE).await;
     let backup = cluster.leases.lease();
-    // The first leader loses its connection. Later, it becomes a follower.
+    // The first leader loses its connection to the kube-apiserver for 12 s. In this time, another
+    // replica becomes the leader. Then the first leader becomes a follower.
     cluster.replicas[first].client.cut(true);
     cluster.run_for(seconds(12)).await;
     cluster.replicas[first].client.cut(false);

@@ -1,6 +1,7 @@
 //! Tests how the controller writes the status of a rule set. Each write contains a resourceVersion.
-//! The cluster refuses the write if the rule set has another resourceVersion. The tests choose the resourceVersion in the simulated
-//! cluster, and the time at which the controller receives each event.
+//! The cluster refuses the write if the rule set has another resourceVersion. The tests choose the
+//! resourceVersion in the simulated cluster, and the time at which the controller receives each
+//! event.
 
 use super::*;
 

@@ -121,7 +121,8 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
         "{text}"
     );
 
-    // Another rule set of the target changes. The new rule book contains the last valid rules, too.
+    // Another rule set of the target is created. The new rule book also contains the last valid
+    // rules of `a`.
     fixture.apply(&rule_set("c", "cars", "true"));
     moment().await;
     let published = fixture.catch_up().await;
@@ -139,7 +140,8 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
         Some("True/Watching")
     );
 
-    // The last valid rules watch another target, so they are not used.
+    // The invalid spec names another target than the last valid rules. So these rules are no longer
+    // used.
     let mut moved = edited(repaired, "1 +");
     moved.spec.target.resource = "boats".into();
     fixture.apply(&moved);
@@ -331,7 +333,8 @@ async fn failing_feed_triggers_discovery() {
 async fn target_with_a_failing_feed_is_discovered_each_interval() {
     let mut fixture = started(&[rule_set("a", "cars", "true")]).await;
     let published = fixture.catch_up().await;
-    // Discovery is delayed. No event reports when it is up to date.
+    // Discovery is out of date, so it still finds `cars`. No event reports when discovery is up to
+    // date again.
     fixture.report(&published[0], Some("not found: cars")).await;
     moment().await;
     fixture.looked_up();

@@ -12,7 +12,7 @@ pub enum ConnectionClass {
     Newcomer,
     /// A connection with requests of this user.
     User(Owner),
-    /// A connection whose client has a certificate of the front proxy, such as a kube-apiserver.
+    /// A connection whose client, such as a kube-apiserver, has a certificate of the front proxy.
     /// Also a connection of another replica.
     FrontProxy,
 }
@@ -48,8 +48,9 @@ impl ClassKind {
     /// They share the slots that are not reserved.
     pub fn reserve(self, slots: usize) -> usize {
         match self {
-            // 64 of 256 by default. So an attacker needs newcomers from at least 63 addresses to
-            // evict the only newcomer of another address before its first request.
+            // 64 of 256 by default. The newcomers of the address with most newcomers are evicted
+            // first. So to evict the only newcomer of another address before its first request, an
+            // attacker needs newcomers from at least 63 addresses.
             Self::Newcomer => (slots / 4).max(1),
             // 32 of 256 by default. This is enough for five kube-apiservers with six connections
             // each. A kube-apiserver normally has one or two connections.

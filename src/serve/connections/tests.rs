@@ -5,9 +5,9 @@ use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections without a
-/// request so far) and 2 for the front proxy. All users together can use the other 10 slots. One
-/// user can use 5 slots from one address.
+/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections whose user is
+/// not known yet) and 2 for the front proxy. All users together can use the other 10 slots. One
+/// user who is not an administrator can use 5 slots from one address.
 const SLOTS: usize = 16;
 
 fn address(last: u8) -> IpAddr {
@@ -27,8 +27,8 @@ async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
     all.add_newcomer(address(last), all.wait_for_socket().await)
 }
 
-/// Opens a connection from 10.0.0.`last` and sends a request of this class. Returns true if the
-/// connection is admitted.
+/// Opens a connection from 10.0.0.`last` and sends a request of this class. The returned boolean is
+/// true if the connection is admitted.
 async fn open_with_request(
     all: &Arc<Connections>,
     last: u8,
@@ -40,7 +40,8 @@ async fn open_with_request(
     (slot, in_flight, admitted)
 }
 
-/// Opens a connection of this class with a request in flight. It must be admitted.
+/// Opens a connection of this class with a request in flight. Panics if the connection is not
+/// admitted.
 async fn open_admitted(
     all: &Arc<Connections>,
     last: u8,
@@ -70,12 +71,13 @@ async fn a_new_connection_evicts_a_newcomer_of_the_address_with_most_newcomers()
     for _ in 0..70 {
         crowd.push(connect(&all, 2).await);
     }
-    // All slots are in use except the two that are reserved for the front proxy.
+    // Newcomers use all slots except the two that are reserved for the front proxy. One of these
+    // newcomers is `lone`. So 13 connections in `crowd` are open, and the 57 oldest are evicted.
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
     assert_eq!(open, SLOTS - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // A newcomer whose request has been answered is evicted before older newcomers without an
-    // answer.
+    // A newcomer whose request has been answered is evicted before an older newcomer that has sent
+    // no request.
     drop(RequestInFlight::of(&crowd[65].connection));
     let _next = connect(&all, 3).await;
     assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));
@@ -88,8 +90,9 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     for number in 0..10 {
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    // Each connection has its own user and its own address, so its load is 1. The connection of the
-    // new user would also have the load 1. So no connection may be evicted for the new user.
+    // Each connection has its own user and its own address, so all connections have the same load.
+    // The connection of the new user would also have this load. Another connection with the same
+    // load may be evicted only if it is idle, and no connection is idle.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
@@ -106,7 +109,8 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     }
     assert_eq!(evicted(&users), [] as [usize; 0]);
     assert!(!others.iter().any(is_evicted));
-    // The oldest connection is evicted for an administrator.
+    // For an administrator, a connection of another user is evicted. All these connections have the
+    // same load, so the oldest one is evicted.
     drop(others.pop());
     let _administrator = open_admitted(&all, 100, administrator()).await;
     assert_eq!(evicted(&users), [0]);
@@ -126,7 +130,8 @@ async fn the_front_proxy_may_exceed_its_reserved_slots_by_evicting_users() {
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
-    // Only connections of the front proxy are left. Only an idle connection may be evicted.
+    // No connections of users are left. A connection of the front proxy is evicted for another
+    // connection of the front proxy only if it is idle.
     let (_refused, _flight, admitted) =
         open_with_request(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(!admitted);
@@ -151,7 +156,7 @@ async fn a_user_at_the_limit_of_its_address_evicts_its_own_idle_connections() {
     drop(flight);
     let _next = open_admitted(&all, 1, user("eve")).await;
     assert!(is_evicted(&slot));
-    // Another user at the same address has a separate limit. Administrators have no limit.
+    // Another user at the same address has a separate limit. Administrators have no such limit.
     let _bob = open_admitted(&all, 1, user("bob")).await;
     for _ in 0..6 {
         let _administrator = open_admitted(&all, 1, administrator()).await;
@@ -160,8 +165,8 @@ async fn a_user_at_the_limit_of_its_address_evicts_its_own_idle_connections() {
 
 #[tokio::test]
 async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
-    // The attacker is one user at many addresses, many users at one address, or some users at some
-    // addresses.
+    // The attacker is one user at eight addresses, eight users at one address, or three users at
+    // three addresses.
     let one_user: Vec<_> = (0..8).map(|it| (it, "eve".to_owned())).collect();
     let one_address: Vec<_> = (0..8).map(|it| (100, it.to_string())).collect();
     let both: Vec<_> = (0..8).map(|it| (it % 3, (it / 3).to_string())).collect();
@@ -175,8 +180,8 @@ async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
         for (last, name) in &attack {
             eve.push(open_admitted(&all, *last, user(name)).await);
         }
-        // All slots are in use. Further connections of the attacker only replace the attacker's own
-        // connections.
+        // All slots for users are in use. A further connection of the attacker is refused, or
+        // replaces a connection of the attacker.
         for (last, name) in &attack {
             open_with_request(&all, *last, user(name)).await;
         }

@@ -7,9 +7,9 @@ use crate::serve::request::Query;
 use http::{HeaderMap, HeaderValue, Uri, header};
 
 /// Checks the result of negotiation for an `Accept` header. If a form and a syntax are chosen, one
-/// of the clauses must request this form and syntax. A header with only that clause must have the
-/// same result. If the result is a 406, the header with the additional clause `application/*` must
-/// result in JSON.
+/// of the clauses must request this form and syntax. A header with only this clause must have the
+/// same result. If no clause is supported, the result is a 406. Then the header with the additional
+/// clause `application/*` must result in JSON.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {
@@ -38,8 +38,8 @@ pub fn check(accept: &HeaderValue) {
             }
             Err(failure) => {
                 check_error(&failure, &[406]);
-                // A clause for YAML is chosen for a watch, but then causes a 406, because watches
-                // support only JSON.
+                // For a watch, a clause for YAML can be chosen, but then causes a 406, because
+                // watches support only JSON. The additional clause does not change this result.
                 let is_yaml_watch = shape == Shape::Watch && text.contains("yaml");
                 let has_space = text.split(',').count() < MAX_CLAUSES;
                 let is_unsupported =

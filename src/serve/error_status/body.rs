@@ -72,7 +72,7 @@ pub(super) struct StatusMeta<'a> {
     pub(super) resume: Option<&'a str>,
 }
 
-/// Encodes a string as Go's `json.Marshal` does.
+/// Encodes a string as JSON, and escapes `<`, `>` and `&`, as Go's `json.Marshal` does.
 pub(super) fn go_json(text: &str) -> String {
     let json = serde_json::to_vec(text).expect("a string can always be encoded as JSON");
     String::from_utf8_lossy(&escape_html(&json)).into_owned()

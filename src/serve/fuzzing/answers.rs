@@ -1,5 +1,5 @@
-//! Checks that every answer of the server must pass, and the function that sends a request and
-//! returns the answer. The fuzz targets call these functions.
+//! The checks of the server's answers, and the function [`send`], which sends a request and returns
+//! the answer. The fuzz targets call these functions.
 
 use super::FuzzServer;
 use crate::serve::error_status::ErrorStatus;
@@ -195,8 +195,8 @@ fn check_json(body: &[u8]) {
     }
 }
 
-/// Checks an answer of the router that denies all access. Only public paths may succeed, and the
-/// answer must not contain operations.
+/// Checks an answer of the router that denies all access. Only requests for public paths and health
+/// probes may succeed, and the answer must not contain operations.
 pub fn check_forbidden(uri: &Uri, answer: &CheckedAnswer) {
     if !StatusCode::from_u16(answer.code).is_ok_and(|code| code.is_success()) {
         return;

@@ -1,11 +1,11 @@
-//! Checks for the fuzz targets that send complete requests to the router.
+//! The checks of the fuzz targets that send complete requests to the router.
 
 use super::FuzzServer;
 use super::answers::{self, CheckedAnswer, send};
 use crate::serve::content_negotiation::accepts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
 
-/// The path of all operations.
+/// The path of the list of all operations.
 pub const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 /// The paths of discovery and `OpenAPI`.
@@ -41,7 +41,8 @@ pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     Some((method, uri, headers))
 }
 
-/// Checks that an authorized user gets a correct answer, and that another user gets no data.
+/// Checks that a user with access gets a correct answer, and that a user without access gets no
+/// operations.
 pub fn check(fuzz_server: &FuzzServer, method: &Method, uri: &Uri, headers: &HeaderMap) {
     let allowed = send(fuzz_server, &fuzz_server.allowing, method, uri, headers);
     answers::check(method, uri, &allowed);
@@ -53,8 +54,8 @@ pub fn check(fuzz_server: &FuzzServer, method: &Method, uri: &Uri, headers: &Hea
     answers::check_forbidden(uri, &denied);
 }
 
-/// Checks that the client of a compressed answer has named gzip, and that the uncompressed answer
-/// has the same content.
+/// Checks a compressed answer. The request must have named gzip in `Accept-Encoding`. The same
+/// request without this header must get the same content.
 fn check_compressed(
     fuzz_server: &FuzzServer,
     method: &Method,
@@ -84,8 +85,8 @@ fn check_compressed(
     }
 }
 
-/// Checks that discovery and `OpenAPI` have a content type that the client accepts, or that the
-/// answer is a 406. A client that requests JSON must get JSON.
+/// Checks the content types of discovery and `OpenAPI`. The answer must have a content type that
+/// the client accepts, or must be a 406. After a 406, a request for JSON must succeed.
 pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
     let request = |uri: &Uri, values: &[HeaderValue]| {
         let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
@@ -97,7 +98,8 @@ pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
             uri,
             &headers,
         );
-        // Only errors are checked, because the documents themselves never change.
+        // Only errors are checked here. The documents never change, so checking them again for each
+        // input would find nothing new.
         if answer.code != 200 {
             answers::check(&Method::GET, uri, &answer);
         }

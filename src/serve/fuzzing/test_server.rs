@@ -53,8 +53,8 @@ thread_local! {
     static WORLD: FuzzServer = FuzzServer::new();
 }
 
-/// A server, its index, and a runtime with a simulated clock. Because of this clock, no test waits
-/// for a timer.
+/// A server, its indexes, and a runtime with a simulated clock. This clock jumps to the next timer
+/// when all tasks wait, so no test has to wait for a timer.
 pub struct FuzzServer {
     pub runtime: Runtime,
     pub live: Arc<Resource>,
@@ -62,7 +62,7 @@ pub struct FuzzServer {
     pub allowing: Router,
     /// The router that denies all access.
     pub denying: Router,
-    /// All operations in the index, sorted by namespace and name.
+    /// All operations in the index, sorted by the text `namespace/name`.
     pub operations: Vec<Known>,
     /// The writers of the indexes. An index is closed when its writer is dropped.
     _writers: [Writer; 2],

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 /// Checks a continue token. A valid token must be unchanged after encoding and decoding. The pages
 /// that the token requests must contain all objects from the key `start` of the token on. All pages
-/// must have the version of the token.
+/// must have the version of the token, or the newest version if the token's version is negative. If
+/// the index does not have the token's version, the answer must be a 410 or a 504.
 pub fn check(fuzz_server: &FuzzServer, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,

@@ -21,8 +21,8 @@ impl Frame {
     /// items. `has_items` is true if items will follow.
     pub fn of(list: &[u8], has_items: bool) -> Self {
         // The encoder of this server has written the list. So the list is an object with one of the
-        // keys in `LIST_FIELDS`. The members are sorted by key. The members after the items form
-        // the tail.
+        // keys in `LIST_FIELDS`. In the YAML, the members are sorted by key. So the members whose
+        // keys come after the key of the items form the tail.
         let mut members: Map<String, Value> = serde_json::from_slice(list).unwrap_or_default();
         let key = LIST_FIELDS
             .into_iter()
@@ -57,6 +57,7 @@ pub fn item(json: &[u8], out: &mut Vec<u8>) {
     let list = [br#"{"items":["#, json, b"]}"].concat();
     let yaml = response_syntax::yaml(&list);
     let line = yaml.iter().position(|byte| *byte == b'\n');
-    // The first line is `items:`, which the text before the items already contains.
+    // The first line is `items:`. It is left out, because the text before the items already
+    // contains the key of the items.
     out.extend_from_slice(&yaml[line.map_or(0, |end| end + 1)..]);
 }

@@ -27,10 +27,11 @@ const MAX_PATH: usize = 512;
 pub(super) struct Admission {
     /// The slot in the limit of watches. None if the request is not a watch.
     pub(super) watch_slot: Option<WatchSlot>,
-    /// The slot in the limit of requests. None for watches and public paths, and for an
-    /// administrator's request if no slot is free.
+    /// The slot in the limit of requests. None for watches, public paths and health probes, and for
+    /// an administrator's request if no slot is free.
     pub(super) request_slot: Option<RequestSlot>,
-    /// True if the request is for a public path or a health probe. Such a request has no slot.
+    /// True if the request is for a public path or a health probe. Such a request has neither of
+    /// the slots above.
     pub(super) is_public: bool,
     /// The authenticated user. None for public paths and health probes.
     pub(super) user: Option<User>,
@@ -57,8 +58,10 @@ pub(super) async fn admit(
     let is_probe = matches!(requested, RequestTarget::Path(path) if is_probe_path(path));
     let has_token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A kube-apiserver uses some connections for discovery only. So a connection with the
-    // certificate of the front proxy gets the class of the front proxy even for a public path.
+    // A connection with the certificate of the front proxy belongs to the front proxy, and not to
+    // the users in its requests. A request without a token for a public path has no authenticated
+    // user, so the certificate alone determines the class. A kube-apiserver uses some connections
+    // for discovery only. These connections also get the class of the front proxy.
     let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
@@ -165,8 +168,8 @@ async fn authorize(
 /// Returns true if the path needs no authentication: discovery, `OpenAPI` and the version. The
 /// answers on these paths are the same for all users.
 ///
-/// Discovery must also work while the server cannot authenticate users. If the discovery of an
-/// aggregated API fails, no namespace in the cluster can be deleted.
+/// Discovery must also work while the server cannot authenticate users: while the discovery of an
+/// aggregated API fails, Kubernetes cannot delete any namespace in the cluster.
 fn is_public_path(path: &str) -> bool {
     path == "/version"
         || ["/api", "/apis", "/openapi"].iter().any(|root| {

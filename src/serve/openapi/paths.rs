@@ -5,7 +5,7 @@ use super::schemas::{group_version_kind, list_name, object_name, reference};
 use crate::serve::resource_definitions::Resource;
 use serde_json::{Map, Value, json};
 
-/// The media types of all answers.
+/// The media types that the documents list for each answer.
 pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
 const RESOURCE_VERSION: &str = "For a list, the state to return, together with resourceVersionMatch. A watch begins after this version. Unset means the newest state.";
@@ -104,8 +104,8 @@ fn operation(resource: &Resource, action: &str, id: &str, text: &str, answer: &s
     })
 }
 
-/// Returns the operation ID in the format of the kube-apiserver, such as
-/// `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`.
+/// Returns the ID of an `OpenAPI` operation (one HTTP method of one path) in the format of the
+/// kube-apiserver, such as `listLiveIfoKubevirtIoV1alpha1NamespacedInFlightOperation`.
 fn operation_id(verb: &str, resource: &Resource) -> String {
     let scope = if resource.namespaced {
         "Namespaced"
@@ -115,7 +115,7 @@ fn operation_id(verb: &str, resource: &Resource) -> String {
     format!("{verb}{}{scope}{}", group_version(resource), resource.kind)
 }
 
-/// Returns the group and version in one word, such as `LiveIfoKubevirtIoV1alpha1`.
+/// Returns the API group and version in one word, such as `LiveIfoKubevirtIoV1alpha1`.
 fn group_version(resource: &Resource) -> String {
     let mut word = String::new();
     for part in resource.group.split('.').chain([resource.version]) {
@@ -126,7 +126,8 @@ fn group_version(resource: &Resource) -> String {
     word
 }
 
-/// Returns the tag in the format of the kube-apiserver, such as `liveIfoKubevirtIo_v1alpha1`.
+/// Returns the tag of `OpenAPI` operations in the format of the kube-apiserver, such as
+/// `liveIfoKubevirtIo_v1alpha1`.
 fn tag(resource: &Resource) -> String {
     let whole = group_version(resource);
     let group = &whole[..whole.len() - resource.version.len()];

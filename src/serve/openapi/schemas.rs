@@ -103,7 +103,8 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // The schema of a Rust type that is derived with kube's macro lacks these three fields.
+        // If kube's macro `CustomResource` creates a Rust type, the schema of this type lacks these
+        // three fields.
         if properties[name].is_null() {
             properties[name] = schema;
         }
@@ -155,7 +156,7 @@ fn list(resource: &Resource) -> Value {
 }
 
 /// Returns a reference that has a description. The reference is inside `allOf`, because an object
-/// with `$ref` may have no other keys.
+/// with `$ref` must not have other keys.
 fn described(name: &str, description: &str) -> Value {
     json!({"description": description, "allOf": [reference(name)]})
 }
@@ -296,8 +297,8 @@ fn merge_enum(object: &mut Map<String, Value>) {
 }
 
 /// Replaces the format of an integer by `int32` or `int64`, which are the only integer formats in
-/// `OpenAPI`. The function also removes the maximum, which is only the largest value of the Rust
-/// type.
+/// `OpenAPI`. If the function replaces the format, it also removes the maximum, because that is
+/// only the largest value of the Rust type.
 fn simplify_integer(object: &mut Map<String, Value>) {
     let format = match object.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => "int32",

@@ -44,8 +44,8 @@ fn convert_parameters(parameters: &mut Value) {
     }
 }
 
-/// Converts an operation. In version 2, the media types are fields of the operation, and the schema
-/// is a field of the response.
+/// Converts an `OpenAPI` operation (one HTTP method of one path). In version 2, the media types are
+/// fields of the operation, and the schema is a field of the response.
 fn convert_operation(operation: &mut Value) {
     let mut produces = Value::Null;
     let responses = operation["responses"].as_object_mut();

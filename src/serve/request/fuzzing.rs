@@ -30,8 +30,8 @@ pub fn check_options(fuzz_server: &FuzzServer, uri: &Uri) {
         reordered.append_pair(name, "another");
     }
     let reordered = reordered.finish();
-    // The second URI is longer, because all values are encoded. It can exceed the maximum length of
-    // a URI.
+    // The reordered URI is longer than `uri`, because it has additional options, and all its values
+    // are encoded. Its length can exceed the maximum length of a URI.
     if let Ok(reordered) = reordered.parse::<Uri>() {
         assert_eq!(
             self::outcome(fuzz_server, &Query::of(&reordered)),
@@ -67,8 +67,10 @@ fn outcome(fuzz_server: &FuzzServer, query: &Query) -> [String; 3] {
     ]
 }
 
-/// Checks the result of parsing a method and a URI. Each part of a request for a resource must be
-/// one segment of the path, and the verb must fit the method. Errors must be a 400.
+/// Checks the result of parsing a method and a URI. In a request for a resource, each part except
+/// the subresource must be at most one segment of the path. The verb must be `get`, `list` or
+/// `watch` for the methods GET and HEAD, and must be another verb for all other methods. Errors
+/// must be a 400.
 pub fn check(method: &Method, uri: &Uri) {
     let query = Query::of(uri);
     let request = match parse(method, uri, &query) {

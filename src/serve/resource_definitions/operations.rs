@@ -9,14 +9,14 @@ use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::Arc;
 
-/// Maximum number of characters of the cell Message, so that a table fits into 120 columns more
-/// often.
+/// Maximum number of characters of the cell Message. With this limit, more tables fit into the 120
+/// columns of a terminal.
 const MAX_MESSAGE: usize = 80;
 
-/// The columns. The default columns of a live migration fit into 120 columns of a terminal, if the
-/// name of the virtual machine has 30 characters and the message has 40. For this, the name is only
-/// in the wide table, as the names of Events are. The cell Subject contains the kind, and the cell
-/// State contains the progress.
+/// The columns. The default table (without `-o wide`) of a live migration is at most 120 characters
+/// wide, if the name of the virtual machine has 30 characters and the message has 40. To save
+/// width, only the wide table shows the name of the operation, as kubectl does for Events. For the
+/// same reason, the cell Subject contains the kind, and the cell State contains the progress.
 static LIVE_COLUMNS: &[Column] = &[
     Column {
         priority: 1,
@@ -105,8 +105,8 @@ static LIVE_COLUMNS: &[Column] = &[
     ),
 ];
 
-/// Writes the cell Subject: the name of the object that the operation is about. If a rule yields
-/// several operations of one object, the cell is `name/item`.
+/// Writes the name of the subject: the object that the operation is about. If a rule yields several
+/// operations of one object, writes `name/item`. Writes null if the subject has no name.
 pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = texts.literal(TextField::SubjectName);
     write_literal(name, out);
@@ -117,14 +117,15 @@ pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the cell Subject: `VM/web`, or `VM/web/item`. A kind of one word is not shortened, because
-/// a single letter is not understandable.
+/// Writes the cell Subject, such as `VM/web` or `VM/web/item`. A kind of one word is not shortened,
+/// because a single letter is not understandable.
 fn kind_and_subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     if let Some([b'"', kind @ .., b'"']) = texts.literal(TextField::SubjectKind) {
         out.push(b'"');
         let initials = kind.iter().filter(|it| it.is_ascii_uppercase());
-        // The letters of an escaped character are not letters of the kind.
+        // A kind with a JSON escape sequence is not shortened, because the uppercase letters of the
+        // sequence are not letters of the kind.
         if initials.clone().count() > 1 && !kind.contains(&b'\\') {
             out.extend(initials);
         } else {
@@ -135,7 +136,7 @@ fn kind_and_subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = out.len();
     subject(texts, out);
     if out.get(name) != Some(&b'"') {
-        out.drain(start..name); // There is no name.
+        out.drain(start..name); // There is no name, so the cell is null.
     } else if name > start {
         out.remove(name); // Removes the opening quote of the name.
     }
@@ -177,7 +178,7 @@ fn short_message(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_text(Some(&shortened(&message)), out);
 }
 
-/// Cuts a message after [`MAX_MESSAGE`] characters.
+/// Returns at most [`MAX_MESSAGE`] characters of the message, including the `…` after a cut.
 fn shortened(message: &str) -> Cow<'_, str> {
     match message.char_indices().nth(MAX_MESSAGE - 1) {
         Some((end, last)) if end + last.len_utf8() < message.len() => {

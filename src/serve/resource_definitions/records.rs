@@ -100,7 +100,7 @@ fn duration_cell(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_text(text.as_deref(), out);
 }
 
-/// Writes the cell Usual. The cell is null if the usual duration was not known.
+/// Writes the cell Usual. The cell is null if neither a usual duration nor a limit was known.
 fn usual(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     #[derive(Deserialize)]
     struct Record {

@@ -13,7 +13,7 @@ use std::mem::discriminant;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
 
-/// One requirement of a field selector, as the client wrote it.
+/// One requirement of a field selector. Its field has not been looked up in the resource yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     /// The path of the field, such as `status.phase`.
@@ -53,8 +53,8 @@ pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
         .into_iter()
         .map(|term| parse_term(term, text))
         .collect();
-    // A requirement without a field and without a value, such as `=`, is ignored. The
-    // kube-apiserver accepts such a requirement, which matches every object there.
+    // A requirement without a field and without a value, such as `=`, is ignored. In the
+    // kube-apiserver, such a requirement is valid and matches every object.
     let mut requirements = parsed?;
     requirements.retain(|it| !it.field.is_empty() || !it.value.is_empty());
     Ok(requirements)

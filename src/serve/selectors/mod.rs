@@ -68,8 +68,8 @@ impl Selector {
     }
 
     /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
-    /// contains a name. If the request also has a field selector, this selector must require the
-    /// same name. Otherwise, the function returns a 400.
+    /// contains a name. If the request also has a field selector, the field selector must require
+    /// the same name. If the field selector does not require this name, the function returns a 400.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let requires_name =
             |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
@@ -98,9 +98,9 @@ impl Selector {
             && labels::all_match(&self.labels, |key| texts.label(key))
     }
 
-    /// Returns the smallest scope that contains all selected objects of `resource`: one object, one
-    /// namespace or all objects of the resource. `namespace` is the namespace in the path, or empty
-    /// if the path has no namespace.
+    /// Returns the part of the index that must be read to find all selected objects of `resource`:
+    /// one object, one namespace or all objects of the resource. `namespace` is the namespace in
+    /// the path, or empty if the path has no namespace.
     pub fn scope(&self, namespace: &str, resource: &Resource) -> ListScope {
         let field = |wanted| {
             self.fields

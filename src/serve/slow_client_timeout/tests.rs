@@ -146,13 +146,14 @@ async fn a_watch_continues_while_its_client_reads() {
     let mut connection = Connection::start(events(), true);
     let mut last = None;
     for _ in 0..100 {
-        // One chunk is always unsent, in total for longer than `STALL_TIMEOUT`.
+        // After the first event, one chunk is always unsent. But the connection sends a chunk every
+        // minute, so the watch is not aborted.
         let event = connection.chunks.recv().await.unwrap();
         drop(last.replace(event));
     }
     assert!(connection.is_kept());
     drop(last);
-    // A watch without events is not aborted either.
+    // A watch without events is not aborted either, because it has no unsent data.
     let idle = Connection::start(futures::stream::pending(), true);
     advance(10 * STALL_TIMEOUT).await;
     sleep(MOMENT).await;

@@ -1,5 +1,5 @@
-//! Tests of the `Warning` header of incomplete answers. Lists and watches have this header while
-//! some rule sets do not work.
+//! Tests of the `Warning` header of incomplete answers. Lists and watches of operations have this
+//! header if operations may be missing, for example because a rule set does not work.
 
 use super::*;
 use http::header::WARNING;

@@ -26,7 +26,8 @@ async fn open_http2(listening: &Listening, last: u8) -> SendRequest<Body> {
     http2_with_certificate(listening, last, None).await
 }
 
-/// Opens an HTTP/2 connection from 127.0.0.`last`, with a client certificate if there is one.
+/// Opens an HTTP/2 connection from 127.0.0.`last`, with the client certificate `certificate` if it
+/// is not None.
 async fn http2_with_certificate(
     listening: &Listening,
     last: u8,
@@ -101,14 +102,15 @@ async fn silent_connections_of_two_addresses_do_not_block_a_third() {
     }
     let mut third = open_http2(&listening, 4).await;
     assert!(probe_succeeds(&mut third).await);
-    // Seven of the eight slots are in use, because one is reserved for the front proxy. The other
-    // silent connections were evicted. No connection was closed by a time limit, because the time
-    // limits are longer than this test.
+    // Seven of the eight slots are in use, because one is reserved for the front proxy. `third`
+    // uses one slot, and the six newest silent connections use the others. The older silent
+    // connections were evicted. No connection was closed by a time limit, because the time limits
+    // are longer than this test.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
     assert_eq!(open, [14, 15, 16, 17, 18, 19]);
-    // Further connections of the attacker only replace the attacker's own connections.
+    // Further silent connections only replace silent connections.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }
@@ -204,10 +206,11 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
             watches.push(watch);
         }
     }
-    // The first watch is accepted. The last connection is refused, but its request gets an answer.
+    // The first watch of `eve` is accepted. The last connection is refused, but its request gets an
+    // answer.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
-    // Other users are served, even if they connect from the address of the attacker.
+    // Other users are served, even if they connect from an address of `eve`.
     assert_eq!(
         list(&mut bob, &[("x-user", "bob")]).await,
         Some(StatusCode::OK)
@@ -230,7 +233,7 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
         list(&mut proxy, &[("x-user", "joe")]).await,
         Some(StatusCode::OK)
     );
-    // At least five watches of the attacker continue.
+    // At least five watches of `eve` continue.
     fixture.put(106, "n", "new", |_| {});
     let mut continuing = 0;
     for (watch, code) in watches.iter_mut().zip(codes) {

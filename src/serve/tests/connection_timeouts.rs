@@ -177,7 +177,7 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
     // The headers must be much larger than the limit, because the server may read slightly more
     // than the limit at once. The server closes the connection while the client is still sending.
-    // So the client may not receive the answer.
+    // So it is possible that the client does not receive the answer.
     let code = ask(0, 1024).await;
     assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
 }

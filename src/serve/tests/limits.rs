@@ -102,7 +102,8 @@ async fn token_verifications_are_limited_and_do_not_delay_requests_without_token
         waiting.push(asked);
     }
     assert_eq!(code(&fixture, ALL, &slow).await, 429);
-    // Requests through the front proxy and requests with a client certificate have no token.
+    // Requests through the front proxy and requests with a client certificate have no token, so
+    // this limit does not apply to them.
     assert_eq!(code(&fixture, ALL, &[("x-user", "a")]).await, 200);
     assert_eq!(code(&fixture, "/apis", &[]).await, 200);
     drop(waiting.pop());

@@ -20,7 +20,7 @@ async fn forged_continue_tokens_are_rejected_or_harmless() {
         (r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a/x"}"#, 410),
         (
             // Another replica whose index is ahead could have issued this token. So the server
-            // waits for the version.
+            // waits for the version, and answers with 504 after the time limit.
             r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
             504,
         ),

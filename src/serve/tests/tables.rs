@@ -105,7 +105,8 @@ async fn a_kind_is_shortened_only_to_meaningful_initials() {
         ("Pod", "Pod/vm"),
         ("VirtualMachineInstance", "VMI/vm"),
         ("HTTPRoute", "HTTPR/vm"),
-        // In JSON, the control character is `\\u001F`, which has an uppercase letter.
+        // In JSON, the control character is an escape sequence. A kind with an escape sequence is
+        // not shortened.
         ("Ab\u{1f}C", "Ab\u{1f}C/vm"),
         ("", "/vm"),
     ];
@@ -128,8 +129,8 @@ async fn a_kind_is_shortened_only_to_meaningful_initials() {
     assert_eq!(table["rows"][0]["cells"][2], Value::Null);
 }
 
-/// Returns the width of a table as kubectl prints its default columns, with three spaces between two
-/// columns. All ages count as the longest age of an operation of less than a week, `7h59m`.
+/// Returns the width of a table as kubectl prints its default columns, with three spaces between
+/// two columns. Each age counts with the width of `7h59m`. No age of less than a week is wider.
 fn printed_width(table: &Value) -> usize {
     let columns = table["columnDefinitions"].as_array().unwrap();
     let rows = table["rows"].as_array().unwrap();

@@ -74,7 +74,8 @@ impl Identity {
 /// A running listener on a loopback address.
 pub struct Listening {
     pub address: SocketAddr,
-    /// The certificate of the server. Tests also use it as the certificate of an unknown client.
+    /// The certificate of the server. Some tests also use this certificate as a client certificate
+    /// that belongs to no known user.
     identity: Identity,
     /// A client certificate that the simulated authenticator accepts as a certificate of the front
     /// proxy.
@@ -118,7 +119,7 @@ impl Listening {
     }
 
     /// Opens a TLS connection. The client offers only `protocol`. If `has_certificate` is true, the
-    /// client has the certificate of an unknown client.
+    /// client sends a certificate that belongs to no known user.
     pub async fn connect(&self, protocol: &[u8], has_certificate: bool) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let certificate = has_certificate.then_some(&self.identity);

@@ -9,7 +9,7 @@ const LIST: &str = "resourceVersionMatch=NotOlderThan&sendInitialEvents=true";
 /// The client's side of a watch.
 struct Stream {
     body: Body,
-    /// The received bytes that are not a whole line yet.
+    /// The received bytes that `next` has not returned yet.
     rest: Vec<u8>,
 }
 

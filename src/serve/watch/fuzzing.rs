@@ -7,9 +7,10 @@ use crate::serve::fuzzing::{FuzzServer, check_error};
 use crate::serve::request::Query;
 use std::time::Duration;
 
-/// Checks the start and the duration that follow from the options of a watch. Returns the start and
-/// the duration, or the error, as a text that can be compared. The text does not contain the
-/// default duration, because the default duration is random.
+/// Checks the `WatchLifetime` that follows from the options of a watch, or the status code of the
+/// error. Returns the lifetime or the error as a text, so that two results can be compared. The
+/// text contains the duration only if `timeoutSeconds` sets it, because the default duration is
+/// random.
 pub fn options(fuzz_server: &FuzzServer, query: &Query) -> String {
     let options = Options::of_watch(query, &fuzz_server.live);
     let lifetime = match options.and_then(|options| WatchLifetime::of(query, &options, false)) {

@@ -32,7 +32,8 @@ pub(super) struct WatchLifetime {
     pub(super) start: WatchStart,
     /// True if the client allows bookmarks.
     pub(super) bookmarks: bool,
-    /// True if a bookmark marks the end of the initial events.
+    /// True if a bookmark marks the end of the initial events. The bookmark is sent only if
+    /// `bookmarks` is true, too.
     pub(super) marks_initial_end: bool,
     /// True if the option `sendInitialEvents` is true. The start of such a watch never fails with a
     /// 410.

@@ -47,7 +47,8 @@ async fn initial_events_end_at_the_timeout_of_the_watch_and_after_one_minute() {
         }
         assert!(next_chunk(&mut slow).await.unwrap().contains("ADDED"));
         tokio::time::sleep(seconds.mul_f32(0.06)).await;
-        // The watch ends without an error, and without the bookmark after the initial events.
+        // 5 × 0.19 + 0.06 = 1.01 of the time limit is over. So the watch ends without an error, and
+        // without the bookmark after the initial events.
         assert_eq!(next_chunk(&mut slow).await, None, "{options}");
     }
 }

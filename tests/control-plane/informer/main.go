@@ -32,8 +32,8 @@ type report struct {
 	Synced bool `json:"synced"`
 	// Store has the objects in the informer's store, by namespace and name.
 	Store map[string]*unstructured.Unstructured `json:"store"`
-	// Told has the objects that exist after the events that the event handler has received, by
-	// namespace and name.
+	// Told has the objects that exist according to the events of the event handler, by namespace and
+	// name.
 	Told map[string]*unstructured.Unstructured `json:"told"`
 	// Deleted has the UIDs of the objects whose deletion the event handler has received.
 	Deleted []string `json:"deleted"`
@@ -41,7 +41,7 @@ type report struct {
 	Broken []string `json:"broken"`
 	// Requests counts the requests that the informer sent.
 	Requests requests `json:"requests"`
-	// Errors has the errors of lists and watches that the reflector reported.
+	// Errors has the errors of the informer's lists and watches.
 	Errors []string `json:"errors"`
 }
 

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// eventRecorder is an event handler that keeps the objects that the events describe. It also
-// records each event that violates a guarantee of informers.
+// eventRecorder is an event handler of an informer. It keeps the objects that exist according to
+// its events. It also records each event that violates a guarantee of informers.
 type eventRecorder struct {
 	mutex sync.Mutex
 	// objects has the objects that exist after all events so far, by namespace and name.
@@ -56,8 +56,9 @@ func (r *eventRecorder) OnUpdate(_, object any) {
 func (r *eventRecorder) OnDelete(object any) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	// The informer missed the DELETED event. When it listed the objects again, the object was gone. In
-	// this case, the event contains the last state that the informer knows.
+	// A DeletedFinalStateUnknown means that the informer missed the DELETED event. When the informer
+	// read all objects again, the object was gone. Then the event contains the last state that the
+	// informer knows.
 	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
 	}
@@ -79,9 +80,10 @@ func (r *eventRecorder) addTo(answer *report) {
 }
 
 // checkVersion records a violation if the resourceVersion of the object is lower than the
-// resourceVersion of the last event with the same namespace and name. The resourceVersion must not
-// decrease, even if the object was deleted and created again. A function of client-go compares the
-// versions. checkVersion returns the key (namespace and name) and the object.
+// resourceVersion of the last event with the same namespace and name, or cannot be compared with
+// it. The resourceVersion must not decrease, even if the object was deleted and created again. A
+// function of Kubernetes' module apimachinery compares the versions. checkVersion returns the key
+// (namespace and name) and the object.
 func (r *eventRecorder) checkVersion(what string, object any) (string, *unstructured.Unstructured) {
 	typed := object.(*unstructured.Unstructured)
 	key := cache.MetaObjectToName(typed).String()

@@ -1,7 +1,7 @@
-//! Compares the answers of two resources to the same request: the live resource, which the server
-//! serves, and a custom resource with the same objects. [`INTENDED_DIFFERENCES`] lists the intended differences.
-//! Any other difference is a failure. Values that always differ, such as UIDs, are not compared,
-//! because [`super::masks`] has replaced them.
+//! Compares the answers of two resources to the same request: the live resource, which
+//! `ifo-apiserver` serves, and a custom resource with the same objects. [`INTENDED_DIFFERENCES`]
+//! lists the intended differences. Any other difference is a failure. Values that always differ,
+//! such as UIDs, are not compared, because [`super::masks`] has replaced them.
 
 use super::exchange::Pair;
 use super::intended_differences::{INTENDED_DIFFERENCES, IntendedDifference};
@@ -29,8 +29,8 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred: the name of an entry of [`INTENDED_DIFFERENCES`], and the
-    /// request pattern of this entry.
+    /// The intended differences that have occurred: the name of an entry of
+    /// [`INTENDED_DIFFERENCES`], and a request pattern of this entry.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -91,8 +91,9 @@ impl Comparison {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference. Also fails if an entry of [`INTENDED_DIFFERENCES`] is not
-    /// needed any more: each of its request patterns must have caused the difference at least once.
+    /// Fails if there is an unintended difference. Also fails if an entry of
+    /// [`INTENDED_DIFFERENCES`] is not needed any more: for each request pattern of the entry, the
+    /// difference must have occurred at least once.
     pub fn verdict(mut self) {
         for entry in INTENDED_DIFFERENCES {
             for request in entry.requests {
@@ -116,8 +117,8 @@ impl Comparison {
     }
 }
 
-/// If the entry of [`INTENDED_DIFFERENCES`] allows the difference, returns the request pattern of the entry that
-/// matches the request.
+/// Returns the request pattern of `entry` that matches the request, if `entry` (of
+/// [`INTENDED_DIFFERENCES`]) allows the difference. Otherwise returns None.
 fn covers(
     entry: &'static IntendedDifference,
     request: &str,

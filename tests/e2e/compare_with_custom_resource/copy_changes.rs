@@ -1,5 +1,6 @@
-//! Copies each change of an operation from the live resource to the custom resource, in the same
-//! order. So both resources have the same objects and the same history of changes.
+//! Copies each change of an operation from the live resource to the custom resource. So both
+//! resources have the same objects and the same history of changes. The order of the changes is the
+//! same, except among different objects in the namespace with many operations.
 
 use super::definition::TWIN;
 use super::placeholders::Side;
@@ -52,8 +53,8 @@ impl Mirror {
         }
     }
 
-    /// Copies changes until `is` returns true. Its argument is the operations by UID. `what`
-    /// describes the condition in the error message.
+    /// Copies changes until `is` returns true. The argument of `is` contains the copied operations
+    /// by UID. `what` describes the condition in the error message.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -114,9 +115,9 @@ impl Mirror {
         }
     }
 
-    /// Returns how many of the next changes can be copied at the same time. Only changes in the
-    /// namespace with many operations can, because no comparison depends on the order of these
-    /// changes. All of them must belong to different objects.
+    /// Returns how many of the next changes can be copied at the same time. This number is above 1
+    /// only in the namespace with many operations, because no comparison depends on the order of
+    /// the changes there. Changes of the same object are not copied at the same time.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(CONCURRENT).take_while(|event| {
@@ -127,8 +128,8 @@ impl Mirror {
     }
 
     /// Records that `custom` is the copy of `event`. The two objects have different
-    /// resourceVersions and UIDs. So that their answers can be compared, the same placeholder is
-    /// recorded for both resourceVersions, and another placeholder for both UIDs.
+    /// resourceVersions and UIDs. So that answers with these objects can be compared, the same
+    /// placeholder is recorded for both resourceVersions, and another placeholder for both UIDs.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.state.add(event);
         let live = &event["object"];
@@ -146,7 +147,7 @@ impl Mirror {
         self.copied += 1;
     }
 
-    /// Makes the change of an event to the custom resource.
+    /// Makes the change that an event of the live resource describes to the custom resource.
     async fn copy(&self, event: &Value) {
         let admin = &self.cluster.admin;
         let object = &event["object"];

@@ -1,5 +1,5 @@
-//! Creates the CRD of the custom resource. It has the same schema, columns and selectable fields as
-//! the live resource, as far as a CRD supports them.
+//! Creates the CRD of the custom resource. The CRD has the same schema, columns and selectable
+//! fields as the live resource, as far as a CRD supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use kube::core::schema::StructuralSchemaRewriter;
@@ -56,8 +56,9 @@ fn without_null(schema: &mut Value) {
     }
 }
 
-/// Creates the CRD, and waits until its custom resources can be listed. There are none yet. Returns
-/// the resourceVersion of this empty list, so that a watch from it receives all custom resources.
+/// Creates the CRD, and waits until its custom resources can be listed. Returns the resourceVersion
+/// of the list, which is still empty. A watch from this resourceVersion receives the changes of all
+/// custom resources.
 pub async fn define(cluster: &TestCluster) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

@@ -23,8 +23,8 @@ const DEPTH: usize = 12;
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Compares the documents. The documents can be old, because the kube-apiserver reads the documents
-/// of aggregated servers only once a minute. So if the descriptions differ, repeats the comparison
-/// until the deadline.
+/// of aggregated servers only once a minute. So the comparison is repeated until the descriptions
+/// agree or the deadline is over.
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -40,13 +40,14 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Returns true if the document describes the custom resource. If both descriptions were missing,
-/// they would be equal, and the comparison would succeed wrongly.
+/// Returns true if the document describes the custom resource. Without this check, the comparison
+/// would succeed wrongly if both descriptions were missing.
 fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// Reads all documents. Returns both descriptions from each document.
+/// Reads all documents. Returns the descriptions of both resources for each compared part of the
+/// documents.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();
@@ -117,8 +118,8 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces the text of every field `description` by the same text. The texts always differ, so
-/// only the existence of the field is compared.
+/// Replaces the text of every field `description` by the same text, if the text is not empty. The
+/// texts may differ, so only the existence of a text is compared.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -146,7 +147,8 @@ fn forms(group: &str) -> [String; 4] {
     [group.to_owned(), parts.join("."), word, small]
 }
 
-/// Returns the schema of the kind. All references in it are resolved.
+/// Returns the schema of the kind, or null if the document has no such schema. References in the
+/// schema are resolved, up to the depth [`DEPTH`].
 fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
     let all = document.pointer(schemas).and_then(Value::as_object);
     let is_own = |schema: &Value| {
@@ -167,8 +169,8 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             let target = reference.and_then(|it| document.pointer(it.trim_start_matches('#')));
             if let Some(target) = target.filter(|_| depth > 0) {
                 let mut whole = resolved(document, target, depth - 1);
-                // If a field is next to a reference, it overrides the field of the referenced
-                // schema.
+                // A field next to a reference overrides the field with the same name in the
+                // referenced schema.
                 for (name, value) in fields.iter().filter(|(name, _)| *name != "$ref") {
                     whole[name] = value.clone();
                 }

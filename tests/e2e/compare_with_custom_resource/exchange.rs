@@ -1,5 +1,5 @@
-//! Sends requests to both resources, and reads their complete answers with all headers. Each
-//! request is a line of the table of requests.
+//! Sends requests to the live resource and to the custom resource, and reads the complete answers
+//! with all headers. Each sent request is a line of the table of requests.
 
 use super::masks;
 use super::placeholders::Side;
@@ -12,10 +12,10 @@ use kube::client::Body;
 use serde_json::Value;
 use std::io::Read as _;
 
-/// A request of the table.
+/// A request in the form of a line of the table.
 #[derive(Clone, Debug)]
 pub struct TableRequest {
-    /// The line of the table. It is also the name of the request.
+    /// The line, which is also the name of the request.
     pub line: String,
     method: Method,
     path: String,
@@ -105,7 +105,8 @@ impl TableRequest {
     }
 }
 
-/// Sends a request to both sides at the same time.
+/// Sends a request to both sides at the same time, and returns the answers with masked values. If a
+/// side gives no complete answer, the error takes the place of its answer.
 pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
     let of = async |side: &Side| {
         let answer = send(twin.caller(), request.to(side)).await;
@@ -118,8 +119,8 @@ pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
     Pair { live, custom }
 }
 
-/// Sends a request, and reads the whole answer. Returns an error if the connection fails, or if the
-/// answer does not end before the deadline.
+/// Sends a request, and reads the whole answer. Returns an error if the connection fails, if the
+/// answer cannot be decompressed, or if the answer does not end within [`DEADLINE`].
 async fn send(caller: &Caller, request: http::Request<Body>) -> Result<ExchangeAnswer, String> {
     let whole = async {
         let answer = caller.client.send(request).await;

@@ -1,6 +1,6 @@
-//! The intended differences between the answers of the two resources, with their reasons. An entry
-//! names requests. If the answers to one of these requests do not differ as the entry describes,
-//! the test fails.
+//! The intended differences between the answers of the live resource and of the custom resource,
+//! with their reasons. An entry has patterns of requests. For each of these patterns, the described
+//! difference must occur at least once. Otherwise the test fails.
 
 /// An intended difference between the answers to some requests.
 pub struct IntendedDifference {
@@ -8,11 +8,15 @@ pub struct IntendedDifference {
     pub name: &'static str,
     /// The reason.
     pub reason: &'static str,
-    /// Patterns of the requests whose answers show the difference. `…` matches any text.
+    /// Patterns of the names of the requests whose answers show the difference. `…` matches any
+    /// text. The name of a request is its line in the table. `DOCUMENT …` names a part of an API
+    /// document.
     pub requests: &'static [&'static str],
-    /// Patterns of the fields that differ. `…` matches any text.
+    /// Patterns of the paths of the fields that differ, such as `body.message`. `…` matches any
+    /// text.
     pub at: &'static [&'static str],
-    /// Text that the value of the live resource contains.
+    /// Text that the value of the live resource contains. The value is JSON, or `(nothing)` if the
+    /// field is missing. The number of elements precedes an array, as in `1 of ["get"]`.
     pub live: &'static str,
     /// Text that the value of the custom resource contains.
     pub custom: &'static str,

@@ -1,8 +1,8 @@
-//! Replaces the values in answers that always differ between the two resources: UIDs,
-//! resourceVersions, times and the API group.
+//! Replaces the values that differ between the answers of the live resource and of the custom
+//! resource in each run of the test: UIDs, resourceVersions, times and the API group.
 //!
-//! - The resourceVersion of an object becomes the name of the change that created it, such as
-//!   `a#2`.
+//! - The resourceVersion of an object becomes the name of the change that led to this
+//!   resourceVersion, such as `a#2`.
 //! - The resourceVersion of a list becomes its relation to other resourceVersions, such as `not
 //!   older than the items`.
 
@@ -31,9 +31,9 @@ const RANDOM: [&str; 3] = [
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// If a watch has at least this `timeoutSeconds`, its bookmarks are compared. The kube-apiserver
-/// sends the bookmark two seconds before the end of the watch, so a shorter watch may end without a
-/// bookmark.
+/// Least `timeoutSeconds` (in seconds) with which the bookmarks at the end of a watch are compared.
+/// The kube-apiserver sends a bookmark two seconds before the end of the watch, so a shorter watch
+/// may end without this bookmark.
 const LONG_ENOUGH: u64 = 5;
 
 /// Index of the table column Age.
@@ -83,7 +83,7 @@ pub fn answer(
         "layout": {
             "one line": if is_watch { None } else { Some(lines == 1) },
             "ends its last line": answer.text.is_empty() || answer.text.ends_with('\n'),
-            // YAML can be written with several layouts, so its layout is not compared.
+            // YAML can be indented in several ways, so the indentation of YAML is not compared.
             "indent": if json && !is_watch { indent } else { None },
         },
         "body": body,
@@ -126,8 +126,8 @@ fn headers(headers: Vec<(String, String)>) -> Value {
 pub struct Mask<'a> {
     pub request: &'a TableRequest,
     pub side: &'a Side,
-    /// Name of the first namespace of the test. The names of its other namespaces begin with this
-    /// name.
+    /// Name of the first namespace of the test. The names of the test's other namespaces begin with
+    /// this name.
     pub namespace: &'a str,
 }
 
@@ -144,7 +144,7 @@ impl Mask<'_> {
         if let Some(all) = body.get_mut("resources").and_then(Value::as_array_mut) {
             all.retain(|resource| resource["name"] != "operationrecords");
         }
-        // A table of one object has the resourceVersion of the object.
+        // A table of one object has the resourceVersion of the object, which `walk` replaces.
         let list = body.get("items").is_some() || body.get("rows").is_some();
         let of_one = self.request.line.contains("{one}");
         if list && !of_one {
@@ -181,8 +181,8 @@ impl Mask<'_> {
             self.walk("", event);
         }
         events.retain(|event| self.is_compared(event));
-        // The kube-apiserver sends one or two bookmarks before the end of a watch. If the second
-        // bookmark equals the first, it is dropped.
+        // The kube-apiserver sends one or two bookmarks before the end of a watch. A second
+        // bookmark that equals the first is dropped.
         events.dedup_by(|next, last| {
             let bookmarks = next["type"] == "BOOKMARK" && last["type"] == "BOOKMARK";
             bookmarks
@@ -192,8 +192,10 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Returns false for a bookmark at the end of a short watch, and true for every other event.
-    /// The kube-apiserver's clock counts whole seconds, so it may or may not send such a bookmark.
+    /// Returns true for every event that is not a bookmark, and for the bookmark after the initial
+    /// events. Another bookmark is compared only if `timeoutSeconds` is at least [`LONG_ENOUGH`].
+    /// At the end of a shorter watch, the kube-apiserver may or may not send a bookmark, because
+    /// its clock counts whole seconds.
     fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -203,7 +205,7 @@ impl Mask<'_> {
     }
 
     /// Replaces the resourceVersion of a bookmark by its relation to `newest`, the newest
-    /// resourceVersion of the events before it.
+    /// resourceVersion of the events before the bookmark.
     fn bookmark(object: &mut Value, newest: u64) {
         let replace = |version: &mut Value| {
             let number = version.as_str().and_then(|it| it.parse::<u64>().ok());
@@ -322,7 +324,8 @@ impl Mask<'_> {
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        // Messages quote the requested resourceVersion.
+        // Messages quote the requested resourceVersion, which differs between the two sides. The
+        // name of its placeholder replaces it.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));
@@ -339,7 +342,8 @@ static AGES: LazyLock<Regex> =
 static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("the expression is valid"));
 
-/// Returns the versions of all items or rows of a list or table, or the version of a single object.
+/// Returns the resourceVersions of the items of a list, or of the rows of a table. For any other
+/// object, returns the object's own resourceVersion.
 fn versions(body: &Value) -> Vec<u64> {
     let mut items: Vec<&Value> = vec![body];
     for list in ["items", "rows"] {

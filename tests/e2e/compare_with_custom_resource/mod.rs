@@ -1,6 +1,6 @@
-//! The differential test compares the server's API with the API of a custom resource. The live
-//! resource is the one that the server serves. The custom resource has the same schema and the same
-//! objects.
+//! The differential test compares the APIs of two resources with the same schema and the same
+//! objects. `ifo-apiserver` serves the live resource. The kube-apiserver serves the custom
+//! resource.
 //!
 //! The test sends each request of a table to both resources, through the same kube-apiserver. If
 //! the answers differ, the test fails. Intended differences are allowed: [`intended_differences`]
@@ -34,17 +34,17 @@ use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
 
-/// Number of concurrent requests to each of the two resources. Many of them are watches that wait
-/// for events, so even a slow machine can handle 100 requests at the same time.
+/// Largest number of concurrent requests to each of the two resources. Many of these requests are
+/// watches that wait for events, so even a slow machine can handle 100 requests at the same time.
 const CONCURRENT: usize = 100;
 
-/// Smallest number of repetitions of a request whose answers differ. Some answers of the
-/// kube-apiserver depend on which of two timeouts it notices first. So the request is repeated
-/// until the answers agree or the deadline is over.
+/// Least number of attempts for a request whose answers differ, even after the deadline. Some
+/// answers vary, because they depend on which of two timeouts the kube-apiserver notices first. So
+/// a request is repeated until its answers agree, or until the deadline is over.
 const MIN_REPETITIONS: usize = 3;
 
-/// Number of attempts of the whole test. The test is repeated if it failed because resourceVersions
-/// that its requests need have expired.
+/// Largest number of attempts of the whole test. The test is repeated if answers differ and
+/// resourceVersions that the requests need have expired.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -101,7 +101,8 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Sends requests concurrently, and returns those whose answers differ.
+/// Sends requests concurrently. Adds the requests whose answers agree to `comparison`, and returns
+/// the other requests.
 async fn disagreeing(
     twin: &Twin,
     comparison: &mut Comparison,

@@ -1,6 +1,7 @@
 //! The values of the placeholders in requests. There are two sides: the live resource and the
-//! custom resource. Each side has its own values. This file also gives the resourceVersions and
-//! UIDs of both sides common names.
+//! custom resource. Each side has its own values. A side also stores a name for each
+//! resourceVersion and UID. The two sides have different resourceVersions for the same change, but
+//! store the same name for them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,13 +13,15 @@ pub struct Side {
     pub group: &'static str,
     /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// The common names of resourceVersions and UIDs. An example of a resourceVersion's name is
-    /// `a#2`: the second change of the object `a`.
+    /// The names of resourceVersions and UIDs. Both sides use the same names. For example, `a#2` is
+    /// the resourceVersion after the second change of the object `a`, and `a#0` is the one after
+    /// its creation.
     versions: RefCell<BTreeMap<String, String>>,
 }
 
 impl Side {
-    /// Creates a side with the placeholders for the paths of this group and this namespace.
+    /// Creates a side for this API group and this namespace. Sets the placeholders that do not
+    /// depend on the test objects.
     pub fn new(group: &'static str, namespace: &str) -> Self {
         let gv = format!("/apis/{group}/v1alpha1");
         let list = |namespace: &str| format!("{gv}/namespaces/{namespace}/inflightoperations");
@@ -32,7 +35,7 @@ impl Side {
             ("missing", format!("{}/nope", list(namespace))),
             ("mine", format!("labelSelector=twin%3D{namespace}")),
             ("long", "x".repeat(64)),
-            // A resourceVersion that no side ever reaches.
+            // A resourceVersion that neither side ever reaches.
             ("future", "99999999999999999".to_owned()),
             ("gv", gv),
         ];
@@ -78,7 +81,7 @@ impl Side {
             .insert(version.to_owned(), change);
     }
 
-    /// Returns the name of a resourceVersion or a UID.
+    /// Returns the recorded name of a resourceVersion or a UID, or None if no name is recorded.
     pub fn change(&self, version: &str) -> Option<String> {
         self.versions.borrow().get(version).cloned()
     }

@@ -1,5 +1,6 @@
-//! Compares the event streams of watches. The watches of both resources are opened before the
-//! objects change, and compared after the last change.
+//! Compares the event streams of watches. The test opens the watches of the live resource and of
+//! the custom resource before the objects change, and compares the received events after the last
+//! change.
 
 use super::compare::Comparison;
 use super::exchange::{Pair, TableRequest};
@@ -9,8 +10,9 @@ use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// Name of the object with the last operation of the test. The selectors of all watches match this
-/// operation. So if a watch has received it, the watch has received all earlier events.
+/// Name of the VirtualMachine with the last operation of the test. The selectors of all watches
+/// match this operation. So if a watch has received this operation, the watch has received all
+/// earlier events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";

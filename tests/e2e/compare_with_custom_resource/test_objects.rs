@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// For the namespace with many operations: the number of operations, and the number of bytes in the
-/// message of each operation. Their list has more than 128 KiB, which is the size from which both
-/// servers compress answers.
+/// message of each operation. The list of these operations has more than 128 KiB, which is the size
+/// from which `ifo-apiserver` and the kube-apiserver compress answers.
 const FAT: (usize, usize) = (220, 700);
 
-/// Both resources, with the same objects.
+/// The live resource and the custom resource, with the same objects.
 pub struct Twin {
     cluster: &'static TestCluster,
     /// The first of four namespaces. The names of the other three begin with this name.
@@ -34,8 +34,9 @@ pub struct Twin {
 }
 
 impl Twin {
-    /// Creates four namespaces with similar names. `oldest` is a resourceVersion that is older than
-    /// the first object of the custom resource.
+    /// Creates the four namespaces of the test, and starts the watches with which changes are
+    /// copied. `oldest` is a resourceVersion that is older than the first object of the custom
+    /// resource.
     pub async fn create(cluster: &'static TestCluster, oldest: String) -> Self {
         let namespace = cluster.namespace("twin").await;
         for other in ["-b", "-c", "-fat"] {
@@ -142,7 +143,8 @@ impl Twin {
         }
     }
 
-    /// Makes changes of all kinds while the watches in [`super::streams`] are open.
+    /// Makes changes of all kinds while the watches in [`super::streams`] are open. Then sets the
+    /// placeholder `now`.
     pub async fn transitions(&mut self) {
         let here = self.namespace;
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
@@ -158,8 +160,8 @@ impl Twin {
             .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
-        // These operations are no longer detected. They become `Settling`, complete, and are
-        // deleted.
+        // The operations on `d` and `b` are no longer detected after this change. They become
+        // `Settling`, complete, and are deleted.
         for subject in ["d", "b"] {
             let name = self.name_of(subject).await;
             let status = json!({"printableStatus": "Running"});
@@ -172,7 +174,7 @@ impl Twin {
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
         // The selectors of all open watches match this operation. The comparison of the watches
-        // ends with it.
+        // ends with this operation.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
@@ -184,10 +186,10 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Creates a custom object in another namespace. Without this object, a watch of the custom
-    /// resource from the placeholder `now` gets no bookmark. The reason is that the kube-apiserver
-    /// sends a bookmark only if an object has changed after the start version of the watch. Watches
-    /// of the live resource always get a bookmark.
+    /// Creates an object of the custom resource in another namespace. Without this object, a watch
+    /// of the custom resource from the resourceVersion `{now}` gets no bookmark. The reason is that
+    /// the kube-apiserver sends a bookmark only if an object has changed after the start version of
+    /// the watch. Watches of the live resource always get a bookmark.
     async fn make_other(&self) {
         let mut object: Value = self
             .custom
@@ -199,8 +201,8 @@ impl Twin {
         self.cluster.admin.post(&all, &object).await.ok();
     }
 
-    /// Compacts etcd, so that versions that are older than all objects of the custom resource
-    /// become unavailable. Otherwise, the kube-apiserver would do this only after five minutes.
+    /// Compacts etcd, so that requests with a resourceVersion before `oldest` fail as expired.
+    /// Without this call, the kube-apiserver would compact etcd only after five minutes.
     pub async fn expire(&self) {
         let log = self.cluster.control_plane.state.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
@@ -219,8 +221,9 @@ impl Twin {
         assert!(answer.code == 200 || is_compacted, "{answer:?}");
     }
 
-    /// Returns true if both resources still have the version from before the transitions. The
-    /// kube-apiserver and the server keep old versions only for some minutes.
+    /// Returns true if both resources can still be listed at, and watched from, the resourceVersion
+    /// before the transitions. The kube-apiserver and `ifo-apiserver` keep old versions only for
+    /// some minutes.
     pub async fn has_old_versions(&self) -> bool {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
@@ -360,7 +363,8 @@ impl Twin {
     }
 }
 
-/// Sets placeholders with invalid continue tokens. `good` is a valid token.
+/// Sets placeholders with continue tokens that differ from the valid token `good` in one field.
+/// Also sets the placeholder of an expired resourceVersion.
 fn tokens(side: &mut Side, good: &str) {
     let good = token(good);
     let mut changed = |name: &str, field: &str, value: Value| {

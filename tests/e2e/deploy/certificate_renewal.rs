@@ -3,7 +3,7 @@
 //!
 //! The serving certificate and its CA are renewed while clients watch and list through the
 //! kube-apiserver. No watch may end, and no request may fail. cert-manager, OpenShift and the
-//! kubelet do not run, so the tests write the certificates.
+//! kubelet do not run, so the tests write the certificates of cert-manager and OpenShift.
 
 use super::{Overlay, the};
 use crate::harness::{
@@ -129,8 +129,8 @@ pub fn mount(folder: &Path, pair: &KeyPair) {
     symlink(&version, &next).unwrap();
     std::fs::rename(next, folder.join("..data")).unwrap();
     for file in ["tls.crt", "tls.key"] {
-        // The first call of `mount` creates the links. Later calls fail here, because the links
-        // exist, and the error is ignored.
+        // The first call of `mount` creates the links. In later calls of `mount`, `symlink` fails,
+        // because the links exist. This error is ignored.
         let _ = symlink(Path::new("..data").join(file), folder.join(file));
     }
 }
@@ -177,8 +177,8 @@ async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
     lists
 }
 
-/// Renews certificates while clients list and watch through the kube-apiserver. Fails if a list
-/// fails. Also fails if a watch delivers no events after the renewals.
+/// Runs `renewals` while clients list and watch through the kube-apiserver. Fails if a list fails.
+/// Also fails if a watch delivers no events after the renewals.
 async fn undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output = ()>) {
     let path = format!("{}?watch=1", OPERATION.path(None));
     let mut watches = Vec::new();
@@ -250,8 +250,9 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             // Then the APIService gets a new CA, while the server has a certificate of the old CA.
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
-            // At last, the APIService has the old CA, and the server gets a certificate of the new
-            // CA. Both combinations must work, because both CAs have the same key.
+            // Then the APIService gets the old CA again, and the server gets a certificate of the
+            // new CA. A certificate of one CA must work with the other CA, because both CAs have
+            // the same key.
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
@@ -314,7 +315,8 @@ fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
         let first_certificate = presented(&server).to_der().unwrap();
         let first_bundle = bundle().await;
 
-        // `docs/certificates.md` describes this command.
+        // This command removes the CA of the server, so the server creates a new CA.
+        // `docs/certificates.md` describes the command.
         let patch = r#"[{"op": "remove", "path": "/data"}]"#;
         let secret = [
             "patch",

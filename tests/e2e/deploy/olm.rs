@@ -14,7 +14,7 @@ use std::process::Command;
 
 const NAMESPACE: &str = "ifo-system";
 
-/// The Service that OLM creates for the Deployment of an aggregated API.
+/// Name of the Service that OLM creates for the Deployment of an aggregated API.
 const SERVICE: &str = "ifo-apiserver-service";
 
 /// Returns the folder with the CRDs of OLM. They are files of a Go module, which `tests/olm/go.mod`
@@ -44,8 +44,9 @@ fn bundle() -> Vec<Value> {
         .collect()
 }
 
-/// Returns a role and its binding to the ServiceAccount, which OLM creates from the permissions of
-/// a ClusterServiceVersion. `prefix` is `Cluster`, or empty for a namespaced role.
+/// Returns a role and its binding to a ServiceAccount. OLM creates these two objects from an entry
+/// of the permissions of a ClusterServiceVersion. `prefix` is `Cluster`, or empty for a namespaced
+/// role.
 fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     let account = &permission["serviceAccountName"];
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -191,7 +192,8 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         cluster.admin.merge(&service, &port).await.ok();
         cluster.until_served().await;
 
-        // The rights in the bundle are enough for rule sets and their status.
+        // With the rights in the bundle, the server must be able to read rule sets and to detect
+        // operations.
         cluster.with_folder("apply", "rules/generic").await;
         eventually("the Deployment is an operation", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
@@ -200,8 +202,8 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         })
         .await;
 
-        // OLM deletes the objects that it has created, and the objects of the bundle except the
-        // CRD.
+        // As OLM does, the test deletes the objects that OLM creates, and the objects of the bundle
+        // except the CRD.
         cluster.delete_all(&created).await;
         cluster.delete_all(&[deployment]).await;
         let keeps = |it: &Value| it["kind"] == "CustomResourceDefinition";

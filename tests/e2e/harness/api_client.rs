@@ -34,7 +34,8 @@ impl ApiAnswer {
         self.body
     }
 
-    /// Asserts that the request was refused with this status code, and returns the message.
+    /// Asserts that the request was refused with this status code. Returns the field `message` of
+    /// the answer, or the whole answer if there is no such field.
     #[track_caller]
     pub fn refused(self, code: u16) -> String {
         assert_eq!(self.code, code, "{}", self.text);

@@ -26,8 +26,8 @@ pub struct ControlPlaneAddresses {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. When the test process exits, it closes the standard input of the
-/// control plane. Then the control plane stops.
+/// A running control plane. The control plane stops when its standard input is closed: when this
+/// value is dropped, or when the test process exits.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: ControlPlaneAddresses,
@@ -40,7 +40,7 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Builds and starts a control plane. Returns an error with the reason if this machine cannot
     /// run a control plane. If the environment variable `IFO_E2E_DIR` is set, the files of the
-    /// control plane are kept in the folder `$IFO_E2E_DIR/name`.
+    /// control plane are kept in the folder `name` in `$IFO_E2E_DIR`.
     pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)

@@ -1,6 +1,7 @@
 //! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
-//! async closure. Its argument is the shared cluster ([`TestCluster`]): a control plane and the
-//! server under test. If the test fails, the log of the server is printed.
+//! async closure. The argument of most tests is the shared cluster ([`TestCluster`]): a control
+//! plane and the server under test. If such a test fails, the last lines of the server's log are
+//! printed. A test that [`apart`] runs gets its own control plane.
 
 mod api_client;
 mod control_plane;
@@ -36,9 +37,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// Time limit of every wait. On a slow and busy machine, a passing test does not reach this limit.
-/// It is longer than one minute, because the kube-apiserver reads some documents of aggregated
-/// servers only once a minute.
+/// Time limit of every wait. A passing test does not reach this limit, even on a slow and busy
+/// machine. The limit is longer than one minute, because the kube-apiserver reads some documents of
+/// aggregated servers only once a minute.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
@@ -52,7 +53,7 @@ static RUNTIME: LazyLock<Runtime> =
 static TEST_CLUSTER: OnceLock<Setup> = OnceLock::new();
 
 /// Tests that may run at the same time hold a read lock. A test that disrupts the shared server
-/// holds the write lock, so no other test runs.
+/// holds the write lock, so no other test uses the shared server at the same time.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -69,8 +70,8 @@ pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
     }
 }
 
-/// Runs a test that stops or restarts the shared server or its kube-apiserver. No other test runs
-/// meanwhile.
+/// Runs a test that stops or restarts the shared server or its kube-apiserver. Meanwhile, no other
+/// test uses the shared server.
 pub fn alone(test: impl AsyncFnOnce(&'static TestCluster)) {
     if let Some(cluster) = test_cluster() {
         let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
@@ -146,8 +147,9 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Repeats a check until it returns `Ok`, for at most [`DEADLINE`]. `what` is the expectation for
-/// the error message. The error of the check is the actual state.
+/// Repeats a check until it returns `Ok`, and returns the value. Fails after [`DEADLINE`]. The
+/// error message contains `what` (the expectation) and the last error of the check (the actual
+/// state).
 pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + DEADLINE;
     loop {

@@ -10,17 +10,18 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// A namespaced kind that the server may watch because of `deploy/targets-default`.
+/// A namespaced kind. `deploy/targets-default` grants the server the right to watch this kind.
 pub const VM: Kind = kind("kubevirt.io/v1", "VirtualMachine", "virtualmachines");
-/// A second such kind.
+/// Another namespaced kind. `deploy/targets-default` grants the right to watch this kind, too.
 pub const VMI: Kind = kind(
     "kubevirt.io/v1",
     "VirtualMachineInstance",
     "virtualmachineinstances",
 );
-/// A namespaced kind that the server may watch. The tests that use it install its CRD. At most one
-/// test uses it at any time. If another test created a rule set for this kind, the server would list
-/// the objects again. Then the start of an operation could be earlier than the tests expect.
+/// A namespaced kind that the server may watch. Each test that uses this kind installs its CRD. At
+/// most one test uses this kind at any time. If a second test created a rule set for this kind, the
+/// server would list the objects again. Then the start of an operation could be earlier than the
+/// tests expect.
 pub const DATA_VOLUME: Kind = kind("cdi.kubevirt.io/v1beta1", "DataVolume", "datavolumes");
 /// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");

@@ -1,6 +1,6 @@
-//! A TCP relay between a server under test and the kube-apiserver, with which a test interrupts the
-//! connections. With the environment variable `IFO_E2E_GAPS`, the relay interrupts all connections
-//! periodically, to simulate an overloaded machine.
+//! A TCP relay between a server under test and the kube-apiserver. A test uses the relay to
+//! interrupt the connections. With the environment variable `IFO_E2E_GAPS`, the relay interrupts
+//! all connections periodically, to simulate an overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,8 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Time for which the relay refuses connections in a periodic interruption. If the server cannot
-/// open a watch for 2 s (`OPEN_TIMEOUT` in `src/observe/list_and_watch.rs`), it reports a watch
-/// gap. So each interruption causes a watch gap.
+/// continue a watch for 2 s (`INTERRUPTION_REPORT_DELAY` in `src/observe/list_and_watch.rs`), it
+/// reports a watch gap. So each interruption causes a watch gap.
 const INTERRUPTION: Duration = Duration::from_secs(3);
 
 /// The state of a relay.
@@ -32,7 +32,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to this `https` URL. The relay runs until the test process ends.
+    /// Starts a relay to this `https` URL. When the returned value is dropped, the relay closes all
+    /// connections.
     pub async fn start(server: &str) -> Self {
         let (_, target) = server.split_once("//").expect("the URL has a scheme");
         let target = target.trim_end_matches('/').to_owned();
@@ -57,7 +58,8 @@ impl Relay {
         self.link.send_replace(link);
     }
 
-    /// Interrupts all connections at this interval. Never returns.
+    /// Repeats without end: forwards bytes for `interval`, and then refuses connections for
+    /// [`INTERRUPTION`].
     pub async fn with_gaps(self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
@@ -93,11 +95,12 @@ async fn forward(client: TcpStream, target: String, mut link: watch::Receiver<Li
 }
 
 async fn until_refused(mut link: watch::Receiver<Link>) {
-    // `wait_for` fails only when the test has ended.
+    // `wait_for` fails only when the `Relay` has been dropped. Then the connection is closed, too.
     let _ = link.wait_for(|link| *link == Link::Refused).await;
 }
 
-/// Waits until the relay may forward bytes. Returns None if the test has ended.
+/// Waits until the relay may forward bytes. Returns None if the [`Relay`] was dropped while its
+/// link was silent.
 async fn passable(link: &mut watch::Receiver<Link>) -> Option<()> {
     link.wait_for(|link| *link != Link::Silent).await.ok()?;
     Some(())

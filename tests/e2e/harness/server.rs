@@ -1,5 +1,6 @@
 //! Starts the server under test as a process, as the kubelet would start its container. The process
-//! gets the flags, environment variables and Secrets of the Deployment in `deploy/`.
+//! gets the flags, environment variables and Secrets of a Deployment, usually of the one in
+//! `deploy/`.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -24,16 +25,16 @@ const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// Flags that make the Lease shorter than in the Deployment. The first leader waits for one lease
-/// duration, so the values of the Deployment would make each start slow.
+/// Flags with shorter times of the Lease than the default. The first leader waits for one lease
+/// duration before it leads, so the default would make each start slow.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
 ];
 
-/// A server process, which represents the container of a Pod. If the process is started again, this
-/// represents a restart of the container. The UID of the Pod stays the same.
+/// A server process, which represents the container of a Pod. A second start of the process
+/// represents a restart of the container, so the UID of the Pod stays the same.
 #[derive(Debug)]
 pub struct ServerProcess {
     pod: Pod,
@@ -46,7 +47,7 @@ pub struct ServerProcess {
 #[derive(Clone, Debug)]
 pub struct Image {
     pub program: PathBuf,
-    /// Address of the Pod. In addition to this address, the server always listens on loopback.
+    /// Address of the Pod. The server listens on this address and on loopback.
     pub ip: IpAddr,
 }
 
@@ -75,8 +76,8 @@ struct Pod {
 }
 
 /// Returns the folder that replaces the mounted volume of this Secret. `dir` is the folder of the
-/// server. The test must write the files of the Secret to the returned folder, which the kubelet
-/// does in a cluster.
+/// server. The test must write the files of the Secret to the returned folder. In a cluster, the
+/// kubelet writes them.
 pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
@@ -219,8 +220,8 @@ impl ServerProcess {
             << 20
     }
 
-    /// Returns the configuration of a client without credentials. Like a kubelet, it does not
-    /// verify the certificate of the server.
+    /// Returns the configuration of a client without credentials. Like a kubelet, the client does
+    /// not verify the certificate of the server.
     pub fn stranger(&self) -> Config {
         let mut config = Config::new(self.url().parse().expect("the URL is valid"));
         config.accept_invalid_certs = true;
@@ -286,8 +287,9 @@ impl Pod {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
-        // The entry point of the image is the binary. If the container has a `command`, its first
-        // word is the name of the binary. It is skipped, because the tests start another binary.
+        // The entry point of the image is the binary. If the container has a `command`, the first
+        // word is the name of the binary. The first word is skipped, because the tests start
+        // another binary.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -364,7 +366,7 @@ impl Pod {
 }
 
 /// Returns the path of the token with which a replica authenticates to other replicas. In a Pod,
-/// the kubelet writes this token. In the tests, it is next to the kubeconfig.
+/// the kubelet writes the file with this token. In the tests, the file is next to the kubeconfig.
 pub fn peer_token(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }

@@ -20,8 +20,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// The folders of manifests that are installed for all tests. The README installs the same folders,
-/// and also rule sets. `deploy/targets-default` lets the server watch common resources.
+/// The folders of manifests that are installed for all tests. The README installs the same folders
+/// except `deploy/targets-default`, and also rule packs. `deploy/targets-default` lets the server
+/// watch common resources.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -136,7 +137,8 @@ impl TestCluster {
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name},
         });
         self.admin.post("/api/v1/namespaces", &namespace).await.ok();
-        // The name lives as long as the process, because a leak of a few short names is harmless.
+        // The name is leaked, so that it lives as long as the process. A leak of a few short names
+        // is harmless.
         name.leak()
     }
 
@@ -263,9 +265,9 @@ impl TestCluster {
     }
 
     /// Waits until a namespace has exactly the operations in `want`, and returns them. An entry of
-    /// `want` is the name of a subject and the name of its operation, in the order of the names of
-    /// the `InFlightOperation` objects. During a watch gap (an interruption of the server's watch),
-    /// also waits for the end of the gap.
+    /// `want` is the name of a subject and the name of its operation. The entries are in the order
+    /// of the names of the `InFlightOperation` objects. During a watch gap (an interruption of the
+    /// server's own watch), also waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
@@ -311,8 +313,8 @@ impl TestCluster {
     }
 }
 
-/// The manifests that [`install`] does not apply, because each test changes them before it applies
-/// them.
+/// The manifests that [`install`] does not apply. Instead of the Deployment, the tests start
+/// processes. [`register`] changes the other manifests before it applies them.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -367,7 +369,8 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
 }
 
 /// Returns the interval at which the connections between the server and the kube-apiserver are
-/// interrupted. The environment variable `IFO_E2E_GAPS` sets the interval.
+/// interrupted. The environment variable `IFO_E2E_GAPS` contains the interval in seconds. Without
+/// this variable, returns None.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds

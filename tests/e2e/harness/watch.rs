@@ -54,8 +54,8 @@ impl<T: std::fmt::Debug> Collected<T> {
                         return None;
                     }
                 }
-                // The command or the watch has ended. Its last items may have arrived after the
-                // last check.
+                // An error means that the command or the watch has ended. Its last items may have
+                // arrived after the last check.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }

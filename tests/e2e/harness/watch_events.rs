@@ -1,5 +1,6 @@
-//! Computes the operations that a client knows after the events of a watch. Leaves out events that
-//! only report a watch gap: a time in which the server's own watch of a resource is interrupted.
+//! Computes the operations that a client knows after the events of a watch. Also contains functions
+//! that leave out events that only report a watch gap: a time in which the server's own watch of a
+//! resource is interrupted.
 
 use super::{condition, text};
 use serde_json::{Value, json};
@@ -41,7 +42,8 @@ pub fn is_in_gap(operation: &Value) -> bool {
     condition(operation, "Detected")["status"] == "Unknown"
 }
 
-/// Returns true if the two states of an operation are equal, or differ only because of watch gaps.
+/// Returns true if the two states of an operation are equal, apart from the fields that every watch
+/// gap changes: the resourceVersion, `lastDetected` and the condition `Detected`.
 pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     let without = |operation: &Value| {
         let mut operation = operation.clone();
@@ -59,7 +61,8 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
 }
 
 /// The operations that a client knows after the events of a watch. Do not use this type for a watch
-/// with a field selector if the selected fields change.
+/// with a field selector if the selected fields change. Such a watch can deliver ADDED after
+/// DELETED for the same object, which this type rejects.
 #[derive(Debug, Default)]
 pub struct Folded {
     /// The objects that exist, by UID.
@@ -83,8 +86,9 @@ impl Folded {
     /// Applies one more event. Fails if the event contradicts the earlier events:
     ///
     /// - The resourceVersion does not increase.
-    /// - An object is added twice, or is changed after its deletion.
-    /// - A MODIFIED event does not change the object.
+    /// - An object is added twice, or is added again after its deletion.
+    /// - An object that does not exist is changed or deleted.
+    /// - A MODIFIED event changes only the resourceVersion.
     #[track_caller]
     pub fn add(&mut self, event: &Value) {
         let object = &event["object"];
@@ -162,8 +166,8 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // There is no gap before this event, and it changes nothing. The server must never send
-        // such an event, so it must not be left out.
+        // This event changes nothing, and no gap ends with it. The server must never send such an
+        // event, so `without_gaps` must keep it. Otherwise, tests would not notice it.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -171,6 +175,7 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         .into_iter()
         .map(|event| version(&event["object"]))
         .collect();
+    // The events 2, 3, 4, 6 and 8 only report the beginning or the end of a gap.
     assert_eq!(left, [1, 5, 7, 9, 10]);
     assert_eq!(Folded::of(&events).objects.len(), 0);
 }

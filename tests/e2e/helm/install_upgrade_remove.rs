@@ -52,7 +52,7 @@ impl<'a> Installation<'a> {
         })
     }
 
-    /// Runs Helm in the namespace.
+    /// Runs Helm with the namespace of the installation.
     async fn try_helm(&self, args: &[&str]) -> Result<String, String> {
         self.helm
             .run(&[args, &["-n", self.cluster.namespace]].concat())
@@ -145,9 +145,9 @@ impl<'a> Installation<'a> {
         found
     }
 
-    /// Asserts that no object of the installation remains in the cluster. Searches all kinds for
-    /// objects with the name or a label of the installation. CRDs, objects of rule packs, and
-    /// Events may remain.
+    /// Returns an error if objects of the installation remain in the cluster. Searches objects of
+    /// all kinds whose name contains `ifo`, or which have a label of the installation. CRDs, their
+    /// objects, objects of rule packs, and Events may remain.
     async fn remaining(&self) -> Result<(), String> {
         let kinds = ["api-resources", "--verbs=list", "-o", "name"];
         let kinds = self.cluster.kubectl(&kinds).await?;
@@ -162,7 +162,7 @@ impl<'a> Installation<'a> {
         let ours = items.filter(|it| {
             let name = text(it, "/metadata/name");
             // Kubernetes creates the APIService `v1alpha1.ifo.kubevirt.io` for the API group of the
-            // CRDs. So it may remain, too.
+            // CRDs. So this APIService may remain, too.
             let crd = CRDS.contains(&name) || name == "v1alpha1.ifo.kubevirt.io";
             let of_a_pack = name.starts_with("ifo-rules-") || name.contains(".rules.v");
             let labels = &it["metadata"]["labels"];
@@ -248,7 +248,7 @@ async fn whole_life(it: Installation<'_>) {
     upgrade_and_rollback(&it, &chart).await;
 
     // In a cluster, the kubelet would stop the server after `helm uninstall`. Here, the test stops
-    // it when its APIService has been deleted.
+    // the server when the APIService has been deleted.
     let stop = async {
         let gone = async || {
             ok_if(
@@ -339,8 +339,8 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     assert_eq!(answer.code, 200, "{answer:?}");
 }
 
-/// Installs the server with kustomize. Then Helm takes over this installation. The server must keep
-/// its state.
+/// Installs the server with kustomize. Then Helm takes over this installation. The Deployment and
+/// the fields that the server has written must stay the same.
 async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
     for folder in ["deploy/crd", "deploy", "rules/generic"] {

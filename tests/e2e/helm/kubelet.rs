@@ -56,8 +56,8 @@ async fn run_pods(cluster: &Cluster<'_>) {
     }
 }
 
-/// Runs the Pod of `helm test`: executes the commands of its containers with the real kubectl and
-/// the rights of the Pod's ServiceAccount.
+/// Runs the Pod of `helm test`: runs the real kubectl with the arguments of the Pod's containers
+/// and the rights of its ServiceAccount. Returns an error if kubectl fails.
 async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
     let state = &cluster.control_plane.state;
     let folder = state.dir.join("helm-test");

@@ -1,5 +1,6 @@
-//! Tests that Helm upgrades an installation of release 0.1.0, and the way back, with the steps of
-//! docs/upgrade.md. Release 0.1.0 has no chart: it was installed with kustomize.
+//! Tests that Helm upgrades an installation of release 0.1.0, and that this upgrade can be undone.
+//! The steps are those of docs/upgrade.md. Release 0.1.0 has no chart: it was installed with
+//! kustomize.
 //!
 //! In a cluster, the Deployment starts and stops the server. Here, the test starts and stops it.
 
@@ -101,9 +102,10 @@ fn take_ownership(it: &Installation<'_>) -> &'static [&'static str] {
     }
 }
 
-/// Creates a Deployment, and waits until its controller has written the status for the last time.
-/// All servers take the start of the rollout from the last change of the Deployment, so this change
-/// must come before the first server.
+/// Creates a Deployment, and waits until its controller has written the final status. Each server
+/// takes the start of the rollout from the last change of the Deployment. The name and the UID of
+/// the operation depend on this start. So the Deployment must not change after the first server has
+/// started.
 async fn create_deployment(it: &Installation<'_>) {
     let create = ["create", "deployment", SHOP, "--image=missing"];
     it.cluster.kubectl(&create).await.expect("it is created");
@@ -117,8 +119,8 @@ async fn create_deployment(it: &Installation<'_>) {
     .await;
 }
 
-/// Waits until clients see the rollout of the Deployment, and returns name and UID of the
-/// operation.
+/// Waits until the rollout of the Deployment is listed as an operation, and returns the operation's
+/// name and UID.
 async fn rollout(it: &Installation<'_>) -> [String; 2] {
     eventually("the rollout is an operation", async || {
         let list = it.cluster.kubectl(&["get", "ifos", "-o", "json"]).await?;
@@ -131,7 +133,8 @@ async fn rollout(it: &Installation<'_>) -> [String; 2] {
     .await
 }
 
-/// Waits until the rule set of the chart works, and returns its reason.
+/// Waits until the condition `Ready` of a rule set of the chart is True, and returns the reason of
+/// the condition.
 async fn rule_set_is_ready(it: &Installation<'_>) -> String {
     let args = ["get", "ors", "deployment-rules", "-o", "json"];
     eventually("the rule set works", async || {

@@ -102,8 +102,8 @@ fn the_other_values_change_only_their_field() {
                 assert_eq!(changed, rest, "{values:?}");
             }
 
-            // With `certificates.source=files`, the Deployment has another Secret than with
-            // OpenShift's certificate. Otherwise, both Deployments are equal.
+            // With `certificates.source=files`, the Deployment mounts another Secret than with
+            // `certificates.source=openshift`. Otherwise, both Deployments are equal.
             let files = [
                 "certificates.source=files",
                 "certificates.secretName=own",
@@ -171,7 +171,8 @@ fn the_schema_refuses_wrong_values_and_names_them() {
                 let why = why.replace('.', "/");
                 assert!(why.contains(named), "{values}: {why}");
             }
-            // If another chart depends on this chart, Helm sets the value `global`.
+            // If another chart depends on this chart, Helm sets the value `global`. So the schema
+            // must allow this value.
             let args = ["template", "ifo", CHART, "--set", "global.region=x"];
             assert!(helm.run(&args).await.is_ok());
         }

@@ -1,6 +1,6 @@
 //! Tests of a user who opens hundreds of connections with a valid client certificate. The server
-//! must still serve other users, probes, and the front proxy (the kube-apiserver). Each test starts
-//! its own server.
+//! under test must still serve other users, probes, and the front proxy (the kube-apiserver). Each
+//! test starts its own server.
 
 use super::WITHOUT_PERSISTENCE;
 use super::http2_client::{RawConnection, RawConnector};
@@ -40,8 +40,8 @@ async fn grant_view(cluster: &TestCluster, users: &[&str]) {
     cluster.apply(&[binding]).await;
 }
 
-/// Returns a client that connects directly to the server. It has a client certificate of the
-/// cluster's CA, with this user name and this group.
+/// Returns a client that connects directly to the server. The client authenticates as a user with
+/// this name and this group, with a certificate that the cluster's CA has signed.
 fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) -> Caller {
     let (certificate, key) = client_certificate(cluster, name, group);
     direct.auth_info.client_certificate_data = Some(openssl::base64::encode_block(&certificate));
@@ -89,8 +89,8 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
     }
 }
 
-/// Floods a server with connections of `user`, on each of which the user requests `path`. Asserts
-/// that other clients are served meanwhile, and that the watch of another user stays open.
+/// Floods a server with connections of `user`, and sends a request for `path` on each connection.
+/// Asserts that other clients are served meanwhile, and that the watch of another user stays open.
 fn others_are_served_during_flood(user: &'static str, path: &str) {
     alone(async |cluster| {
         let target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;

@@ -34,7 +34,7 @@ const END_HEADERS: u8 = 4;
 
 const INITIAL_WINDOW_SIZE: u16 = 4;
 const CANCEL: u32 = 8;
-/// The error code in the GOAWAY frame that a server sends to a client that misbehaves.
+/// The error code of a GOAWAY frame that is sent because the client misbehaves.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Counts of the frames that a connection has received so far.
@@ -130,7 +130,8 @@ impl RawConnector {
         wire.expect("the server must accept the connection")
     }
 
-    /// Opens a connection as [`Self::connect`] does, from this address.
+    /// Opens a connection as [`Self::connect`] does, but from this address. Returns an error if the
+    /// server does not accept the connection.
     pub async fn connect_from(&self, address: [u8; 4], window: u32) -> io::Result<RawConnection> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((address, 0).into())?;
@@ -140,8 +141,8 @@ impl RawConnector {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // A connection must begin with the preface. So the preface is sent before the task below
-        // starts, because the task writes frames, too.
+        // A connection must begin with the preface. The task below writes frames, too, so the
+        // preface is sent before the task starts.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
@@ -202,7 +203,7 @@ impl RawConnection {
         stream
     }
 
-    /// Adds a RST_STREAM frame, which cancels a request, to the bytes to send.
+    /// Adds a RST_STREAM frame to the bytes to send. The frame cancels the request of this stream.
     pub fn reset(&mut self, stream: u32) {
         frame(
             &mut self.block,
@@ -246,8 +247,9 @@ impl Drop for RawConnection {
     }
 }
 
-/// Reads and counts frames until the connection is closed. Acknowledges the server's SETTINGS
-/// frames, and answers its PING frames.
+/// Reads frames until the connection is closed, and updates the counts in `seen`. Acknowledges the
+/// server's SETTINGS frames, and answers its PING frames. Returns the error that ended the
+/// connection.
 async fn read(
     mut reader: ReadHalf<TlsStream<TcpStream>>,
     writer: &Mutex<WriteHalf<TlsStream<TcpStream>>>,

@@ -1,6 +1,6 @@
 //! Tests of the server's memory while it handles hundreds of large requests. Each request has about
-//! 60 KB, and the client does not read the answers. Each test starts a new server, because the peak
-//! memory of a process cannot be reset.
+//! 60 KB, and the client does not read the bodies of the answers. Each test starts a new server,
+//! because the system reports the peak memory since the start of the process.
 
 use super::http2_client::{RawConnection, RawConnector};
 use super::{WITHOUT_PERSISTENCE, peak_memory, resident};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const STREAMS: usize = 400;
 /// Name of a user who may list and watch.
 const READER: &str = "hostile-reader";
-/// The header with which the front proxy names this user.
+/// The header with which the front proxy names [`READER`].
 const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 
 /// Floods a new server with requests. The flood may add at most half of the Deployment's memory
@@ -90,8 +90,8 @@ async fn send_and_wait(
     }
 }
 
-/// Returns a path with a label selector that has ten thousand values. Different numbers give
-/// different paths. `more` contains further query options.
+/// Returns a path with a label selector that has more than ten thousand values. Different numbers
+/// give different paths. `more` contains further query options, each with a final `&`.
 fn path_with_long_selector(number: usize, more: &str) -> String {
     let values: Vec<String> = (0..10_000).map(|value| format!("v{value}")).collect();
     let values = values.join(",");
@@ -119,8 +119,8 @@ fn long_unknown_paths_take_little_memory() {
 #[test]
 fn thousands_of_query_options_take_little_memory() {
     with_flood(true, async |way| {
-        // 16,000 option names of three letters. With separators, they have 64,000 bytes. The
-        // server's limit for a URL is 1,534 bytes higher.
+        // 16,000 option names of three letters. With separators, they have about 64,000 bytes. The
+        // rest of the URL is short, so the URL is below the server's limit of 65,534 bytes.
         let letters = || 'a'..='z';
         let options = letters().flat_map(|a| letters().map(move |b| (a, b)));
         let options = options.flat_map(|(a, b)| letters().map(move |c| format!("{a}{b}{c}")));

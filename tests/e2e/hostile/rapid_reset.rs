@@ -1,5 +1,5 @@
-//! Test of a client that opens thousands of HTTP/2 streams and resets them at once. This attack is
-//! known as "rapid reset".
+//! Test of a client that opens thousands of HTTP/2 streams and resets each stream right after its
+//! request. This attack is known as "rapid reset".
 
 use super::http2_client::{ENHANCE_YOUR_CALM, RawConnector};
 use super::peak_memory;
@@ -23,9 +23,10 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
                     wire.reset(stream);
                 }
                 wire.ping();
-                // The test checks that the server sends a GOAWAY frame. If the server closes a
-                // connection with unread data, the kernel can drop this frame. So the test waits
-                // until the server has read all frames.
+                // The test checks that the server sends a GOAWAY frame. This frame can get lost if
+                // the server closes the connection before it has read all data. So after each
+                // round, the test waits for the answer to PING, which the server sends after it has
+                // read all frames.
                 if wire.send().await.is_err() {
                     break;
                 }
@@ -45,7 +46,8 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
         let is_calm = |code: &u32| *code == ENHANCE_YOUR_CALM;
         assert!(goaways.iter().all(is_calm), "{goaways:?}");
         // On the connections above, a reset arrives together with its request, so the server may
-        // never begin to handle the request. On this connection, the reset arrives later.
+        // never begin to handle the request. On this connection, a reset arrives later, together
+        // with the next request.
         let mut wire = way.connect(65_535).await;
         for _ in 0..5000 {
             let stream = wire.get(&path, &[]);

@@ -1,4 +1,4 @@
-//! Tests of informers, with which most programs watch objects. The tests stop or kill the server
+//! Test of informers, with which most programs watch objects. The test stops and kills the server
 //! while VirtualMachines are created, changed and deleted. At the end, the store of each informer
 //! must equal a list of the operations.
 
@@ -36,7 +36,8 @@ async fn start(cluster: &TestCluster) {
     cluster.served().await;
 }
 
-/// Four informers. They are of two libraries, and each library reads the initial state in two ways.
+/// Four informers: of two libraries, client-go and kube-rs, and with two ways to read the initial
+/// state. A streaming informer reads it from a watch, and a listing informer from a list.
 struct Informers {
     streaming: ClientGo,
     listing: ClientGo,

@@ -31,11 +31,11 @@ const DISKS: [&str; 3] = ["x", "y", "z"];
 /// The namespace and the name of a VirtualMachine.
 type Id = (&'static str, String);
 
-/// The fields of a VirtualMachine's status that the rules read.
+/// The status of a VirtualMachine, without the random progress of its copies.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     status: &'static str,
-    /// The disks that are being copied. Each of them is an operation.
+    /// The disks that are being copied. The rules detect one operation for each of these disks.
     copies: Vec<&'static str>,
 }
 
@@ -116,7 +116,7 @@ impl Traffic {
         }
     }
 
-    /// Makes changes until `other` completes.
+    /// Makes changes until `other` completes. Returns the result of `other`.
     pub async fn during<T>(&mut self, other: impl Future<Output = T>) -> T {
         let is_done = Cell::new(false);
         let other = async {
@@ -162,8 +162,8 @@ impl Traffic {
         }
     }
 
-    /// Deletes a VirtualMachine whose operations both informers know. Returns the UIDs of these
-    /// operations.
+    /// Deletes the VirtualMachine with the most operations that both informers know. `beliefs` are
+    /// the objects that the informers know. Returns the UIDs of these operations.
     pub async fn delete_with_operations(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
         let operations_of = |(namespace, name): &Id| {
             let [one, other] = beliefs.map(|objects| {
@@ -187,8 +187,8 @@ impl Traffic {
         uids
     }
 
-    /// Waits until exactly the operations of the current VirtualMachines are listed. Returns their
-    /// number.
+    /// Waits until exactly the operations of the current VirtualMachines are listed. Returns the
+    /// number of these operations.
     pub async fn wait_until_expected(&self) -> usize {
         let mut want: Vec<[&str; 4]> = Vec::new();
         for ((namespace, name), machine) in &self.machines {

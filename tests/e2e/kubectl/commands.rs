@@ -39,8 +39,8 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
             break;
         }
         // During a watch gap (an interruption of the server's watch), the operations change. Then
-        // the output can differ, and the commands are run again. If the operations have not
-        // changed, the differences are failures.
+        // the output can differ, and the commands with a difference are run again. If the
+        // operations have not changed, the differences are failures.
         let now = scene.current_operations(cluster).await;
         assert!(
             now != scene.operations,
@@ -102,8 +102,8 @@ async fn create_event(cluster: &TestCluster, scene: &Scene) {
     cluster.admin.post(&path, &event).await.ok();
 }
 
-/// Compares the output of a command with the expected output. Returns a description of the
-/// difference.
+/// Compares the output of a command with the expected output. If they differ, returns an error that
+/// describes the difference.
 fn compare(
     output: &KubectlOutput,
     expect: Expect,
@@ -115,7 +115,8 @@ fn compare(
         let result = if fails { "succeeded" } else { "failed" };
         return Err(format!("the command {result} unexpectedly"));
     }
-    // If a command succeeds, it must print nothing to standard error, not even a warning.
+    // A command that must succeed must print nothing to standard error, not even a warning. The
+    // only exception is `Note`, which expects a text there.
     if !fails && !matches!(expect, Expect::Note(_)) && !output.err.is_empty() {
         return Err("the command printed to standard error".to_owned());
     }

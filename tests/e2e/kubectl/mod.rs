@@ -1,6 +1,7 @@
-//! Tests of kubectl with operations. Each test compares the exact output of a current and of an old
-//! version of kubectl. One test runs the command lines of a table. Another test runs `kubectl get
-//! -w` and `kubectl wait` while an operation ends.
+//! Tests of kubectl with operations. There are two tests, each for a current and for an old version
+//! of kubectl. The first test runs the command lines of a table. The second test runs
+//! `kubectl get -w` and `kubectl wait` while an operation ends. Both tests compare the output with
+//! the expected output.
 
 mod commands;
 mod program;
@@ -13,9 +14,8 @@ pub use watches::{is_log, wait_for_watch};
 use crate::harness::{TestCluster, VM, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// The VirtualMachines of a scene, each with the name of its operation. The operations sorted by
-/// name have another order than the VirtualMachines sorted by name, so that the tests can check the
-/// sorting.
+/// The VirtualMachines of a scene, each with the name of its operation. In the order of the
+/// operations' names, `b` is before `a` and `c`, so that the tests can check `--sort-by`.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
 /// A new namespace with three operations.

@@ -49,8 +49,8 @@ impl Kubectl {
             program: path.trim().into(),
             options: vec![
                 format!("--kubeconfig={}", state.kubeconfig.display()),
-                // The cache of kubectl is in the folder of the control plane, so that it is deleted
-                // with this folder.
+                // The cache of kubectl is in the folder of the control plane, so that the cache is
+                // deleted with this folder.
                 format!(
                     "--cache-dir={}",
                     state.dir.join("old-kubectl-cache").display()
@@ -96,8 +96,8 @@ impl Kubectl {
     }
 }
 
-/// Removes the warning about rule sets that do not work from standard error. Other tests create
-/// such rule sets, so the warning can appear at any time.
+/// Returns the standard error `err` without the warning about rule sets that do not work. Other
+/// tests create such rule sets, so the warning can appear at any time.
 fn without_completeness(err: &str) -> String {
     let is_other = |line: &&str| !line.contains("operations may be missing");
     let lines = err.split_inclusive('\n').filter(is_other);

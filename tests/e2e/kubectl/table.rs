@@ -1,6 +1,6 @@
 //! The table of kubectl command lines and their expected results. Arguments are separated by single
-//! spaces. `$ns` is the namespace of the test. `$a`, `$b` and `$c` are the names of its operations.
-//! `$file` is the path of a file with the first operation.
+//! spaces. `$ns` is the namespace of the test. `$a`, `$b` and `$c` are the names of the operations
+//! on the VirtualMachines a, b and c. `$file` is the path of a file with the first operation.
 
 /// The expected result of a command.
 #[derive(Clone, Copy, Debug)]
@@ -130,8 +130,8 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // Commands that list several resources. kubectl prints the resource in front of each name, also
-    // in the wide table of operations.
+    // Commands that list several resources. kubectl prints the resource in front of each name. Only
+    // the wide table of operations has a column of names.
     (
         "get ifos,configmaps -n $ns",
         Words(&[

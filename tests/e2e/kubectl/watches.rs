@@ -1,6 +1,6 @@
-//! Runs watches with `kubectl get -w` and `kubectl wait` while an operation ends, and compares
-//! their output with the events. Each command must print exactly the events that match its
-//! arguments.
+//! Runs `kubectl get -w` and `kubectl wait` while an operation ends, and compares their output with
+//! the events of the test's own watch. `kubectl get -w` must print exactly the events that match
+//! its arguments.
 
 use super::Scene;
 use super::commands::row;
@@ -160,7 +160,7 @@ pub fn is_log(line: &str) -> bool {
         && letters.take(4).filter(char::is_ascii_digit).count() == 4
 }
 
-/// Waits until the server has answered the watch request of a command. kubectl logs this answer.
+/// Waits until a command has received the answer to its watch request. kubectl logs this answer.
 pub async fn wait_for_watch(lines: &mut Lines) {
     let is_answer = |line: &String| line.contains("watch=true") && line.contains("200 OK");
     lines

@@ -19,7 +19,7 @@ async fn create_written(cluster: &TestCluster, persisting: &Persisting) -> (&'st
     (namespace, cr)
 }
 
-/// Returns the custom resource of the operation in this namespace.
+/// Returns the custom resource of the operation in this namespace, or an error if there is none.
 async fn custom_resource_in(cluster: &TestCluster, namespace: &str) -> Result<Value, String> {
     let mut all = crs(cluster).await.into_values();
     let own = all.find(|cr| text(cr, "/spec/subject/namespace") == namespace);
@@ -56,7 +56,8 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
         })
         .await;
         // The new object has another UID, so the server's next write must get a conflict. Then the
-        // server must write again at once, without waiting for its next comparison.
+        // server must write again at once, without waiting until it next compares the custom
+        // resources with its operations.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -90,8 +91,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server does not watch the custom resources. So after this change by another client,
-        // its next write gets a conflict.
+        // The server does not watch the custom resources, so it does not know the resourceVersion
+        // after this change by another client. So the next write of the server gets a conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         cluster.admin.merge(&path, &theirs).await.ok();
         cluster.set_status(namespace, "a", "Running").await;

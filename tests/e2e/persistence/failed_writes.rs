@@ -120,9 +120,9 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
         persisting.wait_until_equal().await;
 
         delete_custom_resources(cluster).await;
-        // The server does not watch the custom resources. It compares them with its operations only
-        // every ten minutes, so it does not notice the deletion at once. But when an operation
-        // changes, the server must create the custom resource again.
+        // The server does not watch the custom resources. It compares them with its operations at
+        // least every ten minutes, so it can notice the deletion late. But when an operation
+        // changes, the server must create its custom resource again.
         let before = writes(cluster).await;
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

@@ -38,9 +38,10 @@ fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String,
     }
 }
 
-/// Waits until the operations and the custom resources equal the expected operations, without
-/// duplicates. If `history` is true, there may also be custom resources of other, completed
-/// operations.
+/// Waits until the custom resources equal the operations that the server lists. The active ones
+/// must be the expected operations of `traffic`, without duplicates. If `history` is true, there
+/// may also be custom resources of completed operations that the server does not list. Returns the
+/// custom resources by the UID of their operation.
 async fn wait_until_right(
     persisting: &Persisting,
     traffic: &Traffic,

@@ -175,9 +175,9 @@ impl Persisting {
         self.wait_until_equal_except(|_| false).await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of other, completed
-    /// operations. A previous server may have written an operation that the current server has
-    /// never detected.
+    /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of completed
+    /// operations that the server does not list. A previous server may have written an operation
+    /// that the current server has never detected.
     pub async fn wait_until_equal_without_history(&self) -> BTreeMap<String, Value> {
         self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
@@ -264,7 +264,7 @@ fn first_difference(
 }
 
 /// Searches for two custom resources of the same subject, operation and item that were active at
-/// the same time. If it finds two, the server has written one operation under two names.
+/// the same time. If there are two, the server has written one operation under two names.
 pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -273,7 +273,7 @@ pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a V
         runs.entry(identity).or_default().push(cr);
     }
     let end = |cr: &'a Value| match text(cr, "/status/completed") {
-        "" => "~", // The operation is active. In text order, this is later than any time.
+        "" => "~", // The operation is active. In text order, `~` is later than any time.
         completed => completed,
     };
     runs.into_values().find_map(|mut runs| {
@@ -317,7 +317,7 @@ pub async fn writes(cluster: &TestCluster) -> f64 {
         .sum()
 }
 
-/// Returns the sum of the series of a metric whose line contains `with`.
+/// Returns the sum of a metric over the series whose line contains `with`.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {

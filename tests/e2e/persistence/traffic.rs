@@ -91,8 +91,8 @@ impl Traffic {
             .collect()
     }
 
-    /// Returns the active operations or custom resources in `crs`: the name of the VirtualMachine,
-    /// and the operation.
+    /// Returns the active operations of the namespace from operations or custom resources (`crs`):
+    /// the name of the VirtualMachine, and the operation.
     pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
         let mut active: Vec<(String, String)> = crs
             .filter(|cr| cr["status"]["phase"] == "Active")

@@ -28,7 +28,7 @@ async fn request_operation(
         .await
 }
 
-/// Writes the status of a VirtualMachineOperation in the way of its controller: the phase, and the
+/// Writes the status of a VirtualMachineOperation as its controller does: the phase, and the
 /// status, reason and message of the condition Completed.
 async fn write_status(
     cluster: &TestCluster,
@@ -56,8 +56,8 @@ async fn write_status(
 }
 
 /// Returns the rows that kubectl prints for events about operations on the object `subject`,
-/// without the kind, the name and the age. If the server's watch was interrupted, kubectl prints
-/// the row of an active operation again. Such repeated rows are left out.
+/// without the columns SUBJECT and AGE. If the server's watch was interrupted, kubectl prints the
+/// row of an active operation again. Such repeated rows are left out.
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
@@ -84,8 +84,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .shipped("rules/deckhouse", &OPERATION, namespace)
             .await;
         cluster.ready_rule_set(&rules).await;
-        // kubectl first prints the current operations. So when it has printed this operation, its
-        // watch is open.
+        // kubectl first prints the current operations, and then prints all later events. So when
+        // kubectl has printed this operation, it misses no event of the operations below.
         request_operation(cluster, namespace, "restart-db", "Restart").await;
         let mut kubectl = cluster.kubectl_watch(&[
             "get",
@@ -183,8 +183,8 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .until("Succeeded", is("stop-db", "Stopping", &stopping))
             .await;
 
-        // Each operation must start at the creation time of its VirtualMachineOperation. One of its
-        // labels must contain the name of the virtual machine.
+        // Each operation must start at the creation time of its VirtualMachineOperation. One label
+        // of the operation must contain the name of the virtual machine.
         for event in &all {
             let object = &event["object"];
             let request = match text(object, "/spec/subject/name") {

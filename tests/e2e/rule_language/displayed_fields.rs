@@ -80,8 +80,9 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
         let list: Value = serde_saphyr::from_str(&yaml).expect("kubectl must print YAML");
         assert_eq!(list["items"][0]["status"], *status, "{yaml}");
 
-        // If a field that the rule reads changes, there must be an event. The rule does not read
-        // the field `spare`, so its change must cause no event.
+        // Each patch below changes a field that the rule reads, so it must cause one event. The
+        // first patch also adds the field `spare`. The rule does not read `spare`, so there must be
+        // no additional event.
         let mut want = vec!["ADDED Active Blocked PreCopy 45: to node-1"];
         for (status, expected) in [
             (

@@ -10,8 +10,8 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A kind that the server may read, and that no other test uses. A rule set of another test could
-/// change the selector of the server's watch.
+/// A kind that the server may read, and that no other test uses. If another test used this kind,
+/// its rule set could change the selector of the server's watch.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
@@ -24,15 +24,15 @@ const SNAPSHOT: Kind = Kind {
     plural: "virtualmachinesnapshots",
 };
 
-/// The end of a formatted event about an operation that ended because the labels of its object no
-/// longer matched.
+/// The end of a formatted event: the operation has ended, because the labels of its object no
+/// longer match.
 const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
-/// The end of a formatted event about an operation that ended because its object was deleted.
+/// The end of a formatted event: the operation has ended, because its object was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// Returns a rule set with one operation. It selects objects whose label `tier` has the value
-/// `tier`, and that do not have the label `ignore`.
+/// Returns a rule set with one operation. The rule set selects the objects with the label
+/// `tier=<tier>` and without the label `ignore`.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -81,8 +81,8 @@ async fn install(cluster: &TestCluster, kind: &Kind, rule_sets: &[Value]) {
 fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
     let events = audited(cluster);
     let of_kind = events.iter().filter(|event| {
-        // The audit log has one event for each stage of a request. Only the event of this stage
-        // counts.
+        // The audit log has one event for each stage of a request. Only the event of one stage
+        // counts, so that each request is counted once.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -199,14 +199,15 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             ("leaves", "Saving"),
         ];
         cluster.until_operations(namespace, &all).await;
-        // Only the three matching objects have caused events. If a watch was interrupted, the
-        // server may have read them again with further requests.
+        // The server must have read one event for each of the three matching objects. If a watch
+        // was interrupted, the server has sent further requests, and may have read the objects
+        // again.
         let read = events_read(cluster, &BACKUP).await;
         assert!(read == 3 || check_selectors() > sent, "{read}");
 
         // The labels of one object change, so that the selector no longer matches. Another object
-        // is deleted. A watch with a selector reports both as DELETED, and the server must find out
-        // which object still exists.
+        // is deleted. A watch with a selector reports both changes as DELETED. The server must find
+        // out which object still exists.
         label(
             cluster,
             &BACKUP,
@@ -224,8 +225,9 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         wait_for_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
         wait_for_life(&mut events, ("leaves", "Copying"), want).await;
-        // The selector no longer matches an object. Before the debounce period ends, it matches
-        // again. The operation on this object must continue.
+        // The selector no longer matches the object `enters`. Before the debounce period of
+        // `Copying` ends, the selector matches again. The operation `Copying` on this object must
+        // continue.
         label(
             cluster,
             &BACKUP,

@@ -1,6 +1,6 @@
-//! Compares the answers of this crate with those of Kubernetes, and lists the known differences. The
-//! tests compare the recorded answers. The example `compare_with_kubernetes` compares the answers to
-//! random expressions.
+//! Compares the answers of this crate with the answers of Kubernetes, and lists the known
+//! differences. The tests compare with recorded answers of Kubernetes. The example
+//! `compare_with_kubernetes` compares the answers to random expressions.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -22,12 +22,14 @@ pub struct Answer {
     /// The expression.
     #[serde(default)]
     pub expr: String,
-    /// The index of the object. Without an object, `object` is null.
+    /// The index of the object on which the expression is evaluated. Without an index, the value of
+    /// the name `object` is null.
     pub object: Option<usize>,
     /// The variables of the policy, in the order of their declaration.
     #[serde(default)]
     pub variables: Vec<PolicyVariable>,
-    /// `ok`, `compile-err` or `eval-err`.
+    /// `ok`, `compile-err` or `eval-err`. It is `bad-case` if `cel-oracle`, the program that asks
+    /// Kubernetes, cannot read the case.
     pub phase: String,
     /// The value or the error.
     pub v: String,
@@ -53,7 +55,8 @@ pub enum Comparison {
     Different(String),
 }
 
-/// Evaluates the expression of `answer` on the object `json`, and compares the result with `answer`.
+/// Evaluates the expression of `answer` on the object `json`, and compares the result with
+/// `answer`.
 pub fn compare(answer: &Answer, json: &[u8]) -> Comparison {
     let environment = declare(&answer.variables);
     let program = crate::compile(&answer.expr, ResultKind::Any, &environment);
@@ -86,8 +89,9 @@ pub fn compare(answer: &Answer, json: &[u8]) -> Comparison {
     }
 }
 
-/// Evaluates a program on those fields of an object that it reads. The budget is large, because
-/// Kubernetes' limit differs from ours.
+/// Evaluates a program on those fields of the object `json` that the program reads. Returns the
+/// value as text, as [`format_value`] does. The budget is large, because Kubernetes' limit differs
+/// from ours.
 fn evaluate(
     program: &Program,
     environment: &Environment,
@@ -102,7 +106,8 @@ fn evaluate(
 
 /// Returns true if a compile error has the text and the position of Kubernetes' error.
 pub(crate) fn has_same_text(answer: &Answer, error: &CompileError) -> bool {
-    // The answer has only the first line of an error. Some of our errors also have a reason.
+    // Kubernetes' answer has only the first line of the error. The text of some of our errors is
+    // longer: a colon and a reason follow.
     let text = format!("ERROR: <input>:{error}");
     let line = text.lines().next().unwrap_or_default();
     line == answer.v || line.starts_with(&format!("{}: ", answer.v))
@@ -110,7 +115,7 @@ pub(crate) fn has_same_text(answer: &Answer, error: &CompileError) -> bool {
 
 /// Returns true if a compile error differs from that of cel-go for one of these reasons:
 ///
-/// - The parser reports a negative number at its first digit.
+/// - Our parser reports a negative number at its first digit, and cel-go reports it at its sign.
 /// - cel-go infers a type that is unknown here.
 /// - cel-go also reports a literal with values of different types.
 fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
@@ -124,7 +129,7 @@ fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
 }
 
 /// Known differences that occur only with random expressions. Their conditions are less exact than
-/// those of [`DIFFERENCES`], because random expressions combine everything.
+/// the conditions of [`DIFFERENCES`], because random expressions combine functions in every way.
 const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     Difference {
         reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
@@ -139,7 +144,7 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         applies: |answer, here| {
             answer.phase == "eval-err"
                 && (answer.v.starts_with("no such overload: ")
-                    // The other operand has failed with another error.
+                    // The answer can also be the error of the other operand.
                     || answer.expr.contains(" && ")
                     || answer.expr.contains(" || "))
                 && has_unknown_type(answer)
@@ -263,8 +268,8 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     },
 ];
 
-/// Returns the characters of a value in alphabetical order, without the sign of zeros. Two lists with
-/// the same elements in another order have the same characters.
+/// Returns the characters of a value in alphabetical order, without the sign of zeros. Two lists
+/// with the same elements in another order have the same characters.
 fn characters(value: &str) -> Vec<char> {
     let value = value.replace("double:8000000000000000", "double:0000000000000000");
     let mut all: Vec<char> = value.chars().collect();
@@ -350,8 +355,8 @@ fn with_plain_quantities(value: &str) -> String {
     plain
 }
 
-/// An intended difference between our answers and those of Kubernetes. The function receives
-/// Kubernetes' answer and the class of our answer.
+/// A known difference between our answers and the answers of Kubernetes. `applies` receives
+/// Kubernetes' answer and the class of our answer, and returns true if they differ for `reason`.
 pub(crate) struct Difference {
     pub reason: &'static str,
     pub applies: fn(&Answer, &str) -> bool,
@@ -488,10 +493,11 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Returns true for a compile error whose text or position differs from that of cel-go on purpose.
+/// Returns true for a compile error of cel-go whose text or position differs from ours on purpose.
 pub(crate) fn has_other_text(answer: &Answer) -> bool {
     let other_texts = [
-        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals.
+        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals
+        // than cel-go.
         "Syntax error",
         "unsupported syntax",
         "unable to unescape string",
@@ -514,7 +520,7 @@ pub(crate) fn has_other_text(answer: &Answer) -> bool {
         // A list literal of several types is an error only in Kubernetes.
         "list(type(int))",
         "expected type 'int' but found 'string'",
-        // The names of type parameters of cel-go.
+        // These texts contain cel-go's names of type parameters.
         "_var",
         "(A)",
         "(A, B)",
@@ -523,18 +529,18 @@ pub(crate) fn has_other_text(answer: &Answer) -> bool {
         "'now'",
     ];
     other_texts.iter().any(|text| answer.v.contains(text))
-        // The parser reports a negative number at its first digit.
+        // Our parser reports a negative number at its first digit, and cel-go at its sign.
         || answer.v.contains("error during formatting") && answer.expr.contains("[-")
         || answer.expr.contains("timestamp(-")
         // There are no protobuf messages.
         || answer.expr.contains("google.protobuf.")
         // Kubernetes evaluates this call, although a duration cannot be made from a number.
         || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
-        // The value of `variables` cannot be read.
+        // The value of `variables` itself cannot be read here.
         || answer.expr.contains("variables")
 }
 
-/// Formats a value as in the golden file.
+/// Formats a value as in the golden file, which contains the recorded answers.
 pub(crate) fn format_value(value: &V<'_>) -> String {
     match value {
         V::Null => "null".to_owned(),

@@ -67,7 +67,7 @@ impl fmt::Display for Expression {
 const SMALLEST: [&str; 8] = ["null", "true", "0", "1", "''", "'a'", "[]", "{}"];
 
 impl Expression {
-    /// Returns an expression that has no sub-expressions to drop.
+    /// Returns an expression without sub-expressions.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![ExpressionPart::Text(text.into())])
     }
@@ -90,8 +90,9 @@ impl Expression {
         Self(parts)
     }
 
-    /// Returns expressions that are made from this expression by one change that drops a
-    /// sub-expression. Not all of them are valid.
+    /// Returns the expressions that one change makes from this expression. A change replaces the
+    /// expression or a sub-expression by one of its parts or by a short literal, or drops an
+    /// argument. Some of the returned expressions are not valid.
     pub fn smaller(&self) -> Vec<Expression> {
         let mut all: Vec<_> = self.children().cloned().collect();
         let own = self.to_string();
@@ -107,7 +108,7 @@ impl Expression {
                         all.push(Self(parts));
                     }
                 }
-                // A comma, and the argument after it.
+                // This change drops a comma and the argument after the comma.
                 ExpressionPart::Text(text) if text == ", " && at + 1 < self.0.len() => {
                     let mut parts = self.0.clone();
                     parts.drain(at..at + 2);
@@ -126,8 +127,8 @@ impl Expression {
         })
     }
 
-    /// Returns the template for an expression before a dot or an index. A number needs parentheses
-    /// there.
+    /// Returns the template for this expression before a dot or an index. An expression that begins
+    /// with a digit, `-` or `!` needs parentheses there.
     fn before_dot(&self) -> &'static str {
         let is_simple = |char: char| !char.is_ascii_digit() && !"-!".contains(char);
         if self.to_string().starts_with(is_simple) {
@@ -143,7 +144,7 @@ impl Expression {
 pub struct Case {
     /// The expression.
     pub expression: Expression,
-    /// The index of the object. Without it, `object` is null.
+    /// The index of the object. Without an index, the value of the name `object` is null.
     pub object: Option<usize>,
     /// The variables of the policy.
     pub variables: Vec<PolicyVariable>,
@@ -157,7 +158,8 @@ struct Name {
     sample: Option<Value>,
 }
 
-/// The range of a comprehension, with the types of its variables.
+/// The range of a comprehension, which is the list or map that the comprehension visits. `key` and
+/// `value` are the types of its variables.
 struct Range {
     expression: Expression,
     key: Ty,
@@ -225,8 +227,8 @@ impl Generator {
             sample: object.map(|at| self.objects[at].clone()),
         });
         let mut variables = Vec::new();
-        // Kubernetes makes an environment for each case with variables, which takes some
-        // milliseconds.
+        // Only few cases have variables. For each of these cases, Kubernetes makes an environment,
+        // which takes some milliseconds.
         if self.random.one_in(30) {
             for name in ["first", "second"] {
                 let ty = self.ty(1);
@@ -251,8 +253,8 @@ impl Generator {
         }
     }
 
-    /// Returns a random type, without types such as `type(int)`, which cel-go loses in some
-    /// expressions. Its type parameters are nested at most `depth` times.
+    /// Returns a random type whose type parameters are nested at most `depth` times. Types such as
+    /// `type(int)` are left out, because cel-go loses these types in some expressions.
     fn ty(&mut self, depth: usize) -> Ty {
         let deeper = if depth == 0 { 0 } else { 8 };
         match self.random.below(30 + deeper) {
@@ -274,7 +276,8 @@ impl Generator {
             28 | 29 => Ty::Dyn,
             30..=33 => Ty::list(self.ty(depth - 1)),
             34 | 35 => Ty::map(self.key_ty(), self.ty(depth - 1)),
-            // cel-go loses nested optionals in some expressions.
+            // The value of an optional is not an optional, because cel-go loses nested optionals in
+            // some expressions.
             _ => match self.ty(depth - 1) {
                 Ty::Optional(of) => Ty::Optional(of),
                 of => Ty::optional(of),
@@ -330,8 +333,8 @@ impl Generator {
         self.literal(ty, 0)
     }
 
-    /// Returns a literal, or the call of a conversion with a literal. The elements of a list or map
-    /// have at most `depth` levels.
+    /// Returns a literal, or the call of a conversion with a literal. In a list or map, an element
+    /// that is not a literal has at most `depth` levels.
     fn literal(&mut self, ty: &Ty, depth: usize) -> Expression {
         let (function, list) = match ty {
             Ty::Int => ("", operands::INTS),
@@ -432,8 +435,8 @@ impl Generator {
         Expression::filled(&template, children)
     }
 
-    /// Returns a field of the object or of another name in scope, with its value. Most fields have
-    /// the type `wanted`.
+    /// Returns a field of the object or of another name in scope, with the value of the field. Most
+    /// fields have the type `wanted`. Returns None if there is no such field.
     fn path(&mut self, wanted: &Ty) -> Option<(Expression, Option<Value>)> {
         let with_sample = self.names.iter().filter(|name| name.sample.is_some());
         let roots: Vec<_> = with_sample
@@ -489,8 +492,8 @@ impl Generator {
                 fitting.push((signature.clone(), bound));
             }
         }
-        // First, a name is chosen. Otherwise, most calls would be calls of the operators that have
-        // many overloads.
+        // First, a name is chosen, and then one of its overloads. If an overload were chosen at
+        // once, most calls would be calls of the operators that have many overloads.
         let mut names: Vec<_> = fitting.iter().map(|((name, _), _)| name.clone()).collect();
         names.dedup();
         if names.is_empty() {
@@ -518,7 +521,8 @@ impl Generator {
                     self.random.pick(&texts(pool))
                 )));
             } else if name == "lists.range" || (matches!(wanted, P::Int) && self.random.one_in(2)) {
-                // Kubernetes makes the whole list of `lists.range` before it checks its limit.
+                // Kubernetes makes the whole list of `lists.range` before it checks its limit, so
+                // this number must be small.
                 let small = texts(operands::SMALL_INTS);
                 args.push(Expression::text(*self.random.pick(&small)));
             } else {
@@ -529,7 +533,8 @@ impl Generator {
         called(&name, overload.member, args)
     }
 
-    /// Returns the type for a parameter of an overload. Type parameters without a type get one.
+    /// Returns the type for a parameter of an overload. A type parameter without a type gets a
+    /// random type.
     fn instance(&mut self, wanted: P, bound: &mut [Option<Ty>; 2]) -> Ty {
         match wanted {
             P::A => bound[0].get_or_insert_with(|| self.ty(1)).clone(),
@@ -559,7 +564,8 @@ impl Generator {
         }
     }
 
-    /// Returns a call of `format` with about as many arguments as verbs.
+    /// Returns a call of `format` with one argument for each verb (a clause such as `%s`). In a few
+    /// calls, the last argument is missing.
     fn format(&mut self, depth: usize) -> Expression {
         let mut text = String::new();
         let mut args = Vec::new();
@@ -585,8 +591,8 @@ impl Generator {
         Expression::filled(&format!("'{text}'.format([{marks}])"), args)
     }
 
-    /// Returns a macro or a logical operator that returns the type `ty`. If there is none, returns
-    /// a call.
+    /// Returns a call of a macro or of a logical operator that returns the type `ty`. If no macro
+    /// returns this type, returns a call of a function.
     fn macro_call(&mut self, ty: &Ty, depth: usize) -> Expression {
         match ty {
             Ty::Bool => self.bool_macro(depth),
@@ -714,7 +720,7 @@ impl Generator {
         Expression::filled(&template, vec![target, body])
     }
 
-    /// Returns any list or map.
+    /// Returns any list or map as the range of a comprehension.
     fn range(&mut self, depth: usize) -> Range {
         if self.random.one_in(2) {
             let wanted = if self.random.one_in(3) {
@@ -762,7 +768,8 @@ impl Generator {
         }
     }
 
-    /// Returns a comprehension. `bodies` are the types and depths of the arguments after the names.
+    /// Returns a comprehension, which has two variables if `two` is true, and else one variable.
+    /// `bodies` are the types and depths of the arguments after the names of the variables.
     fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
         let outer = self.names.len();
         let mut names = Vec::new();
@@ -808,7 +815,8 @@ enum Step {
     Index(usize),
 }
 
-/// Adds the paths to all parts of `value`, with the parts.
+/// Adds all parts of `value` to `paths`, each with its path. `path` is the path of `value` itself.
+/// A path has at most 9 steps.
 fn collect_paths(value: &Value, path: &mut Vec<Step>, paths: &mut Vec<(Vec<Step>, Value)>) {
     if path.len() > 8 {
         return;
@@ -856,7 +864,8 @@ fn is_identifier(name: &str) -> bool {
         && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
 }
 
-/// Returns true if the result type `result` of an overload can be `ty`. Sets the type parameters.
+/// Returns true if the result type `result` of an overload can be `ty`. Sets the type parameters in
+/// `bound` for this result.
 fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
     let mut bind = |at: usize| {
         let own = bound[at].get_or_insert_with(|| ty.clone());
@@ -890,7 +899,8 @@ fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
     }
 }
 
-/// Returns typical texts for an argument of a function, without quotes.
+/// Returns typical texts for an argument of a function, without quotes and separated by ` ;; `.
+/// Returns an empty text if there are none.
 fn texts_for(name: &str, index: usize) -> &'static str {
     match (name, index) {
         ("duration", 0) => operands::DURATIONS,
@@ -935,7 +945,8 @@ mod tests {
     use crate::tests::{compile_all, whole_object};
     use crate::{Environment, Projection};
 
-    /// Returns the texts of the first expressions for a seed, without those that read variables.
+    /// Returns the texts of the first 1,000 expressions for a seed, without the cases that have
+    /// variables.
     fn expressions(seed: u64) -> Vec<String> {
         let object = serde_json::json!({"list": [1, 2], "map": {"a": "x"}, "text": "y", "n": null});
         let mut generator = Generator::new(seed, vec![object]);

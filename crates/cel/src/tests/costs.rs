@@ -22,7 +22,9 @@ fn functions() -> Vec<(String, &'static Overload)> {
     names.flat_map(with_overloads).collect()
 }
 
-/// Returns an expression of the type `wanted`, whose value is as large as the parts of the object.
+/// Returns an expression of the type `wanted`, for an argument of the function `name`. The values
+/// of most types of variable length, such as texts, lists and URLs, are as large as the fields of
+/// [`object`].
 fn argument(name: &str, wanted: P) -> String {
     match wanted {
         P::A | P::B | P::Dyn | P::String => text_for(name),
@@ -54,7 +56,7 @@ fn argument(name: &str, wanted: P) -> String {
     }
 }
 
-/// Returns a text that the function reads to its end.
+/// Returns an expression for a text that the function `name` reads to the end of the text.
 fn text_for(name: &str) -> String {
     let field = match name {
         "int" | "uint" | "double" | "quantity" | "isQuantity" => "zeros",
@@ -65,7 +67,8 @@ fn text_for(name: &str) -> String {
     format!("object.{field}")
 }
 
-/// Returns an object whose texts have `size` bytes, and whose lists and maps have `size` elements.
+/// Returns an object whose long texts have about `size` bytes, and whose lists and maps have `size`
+/// elements.
 fn object(size: usize) -> String {
     let list = |element: &str| format!("[{}]", vec![element; size].join(","));
     let members: Vec<_> = (0..size).map(|at| format!("\"{at}\":{at}")).collect();
@@ -87,17 +90,20 @@ fn object(size: usize) -> String {
 /// The cost of a call, and the size of its result.
 struct Call {
     steps: u64,
-    /// The number of steps for a result that does not borrow from the document.
+    /// The least number of steps for creating the result. It is 0 if the result borrows from the
+    /// document.
     made: u64,
     is_value: bool,
 }
 
-/// Evaluates a call. Returns its source, and its cost without the cost of its arguments.
+/// Evaluates a call of the function `name`. Returns the source of the call, and its cost without
+/// the cost of the arguments.
 fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call) {
     let args = overload.args.iter();
     let mut args: Vec<_> = args.map(|wanted| argument(name, *wanted)).collect();
     if matches!(name, "matches" | "find" | "findAll") {
-        // The compilation of a pattern has a price of its own.
+        // The pattern is short, because the cost of a call increases with the length of the
+        // pattern.
         args[1] = "object.letter".to_owned();
     }
     let source = match &*args {
@@ -138,8 +144,8 @@ fn made(value: &V<'_>) -> u64 {
     }
 }
 
-/// Returns true for a function that does not read its arguments to their end, because the first
-/// part decides, or because only the length or an element at an index is read.
+/// Returns true for a function that does not read its arguments to their end. The comments in the
+/// list give the reasons.
 fn reads_little(name: &str, overload: &Overload) -> bool {
     let names = [
         // The function reads the length, or an element at an index.
@@ -163,7 +169,7 @@ fn reads_little(name: &str, overload: &Overload) -> bool {
         "sets.intersects",
         "indexOf",
         "lastIndexOf",
-        // The format has no verbs, so the list is not read.
+        // The format text has no clause such as `%s`, so the list is not read.
         "format",
     ];
     let is_same = matches!(overload.args, [P::String | P::Bytes]);
@@ -192,7 +198,8 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
         for (size, doc) in &docs {
             let (source, call) = call(&name, overload, doc);
             let args = overload.args.iter();
-            // A text that is searched, and the text that is searched for, are counted once.
+            // Only the argument with the most steps counts, because a search reads its two texts at
+            // the same time.
             let read = args.map(|arg| read_steps(*arg, *size)).max();
             let read = read.filter(|_| !reads_little(&name, overload));
             let least = call.made.max(read.unwrap_or_default());

@@ -4,10 +4,10 @@ use super::kubernetes::{Answers, object_expressions};
 use super::*;
 use serde_json::Value;
 
-/// A text that is part of every string in the object, and of no expression.
+/// A text that is part of the strings in the object, and of no expression.
 const MARKER: &str = "ZQX";
 
-/// The value of every number in the object.
+/// A number that occurs in the object, and in no expression.
 const NUMBER: i64 = 918_273_645;
 
 /// Returns `value` with [`MARKER`] before every string. If `numbers` is true, every number becomes

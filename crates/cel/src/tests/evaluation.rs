@@ -463,7 +463,8 @@ fn documents_that_are_no_object_or_too_large_are_rejected() {
 
 #[test]
 fn a_value_whose_fields_are_read_by_name_and_by_computed_key_is_decoded_completely() {
-    // If both paths were kept separately, the projection would double at each level.
+    // If the projection kept the named path and the computed path separately, its size would double
+    // at each level.
     let named = format!("object{}", ".a".repeat(60));
     let indexed = format!("object{}", "[object.k]".repeat(60));
     let program = compile_any(&format!("[{named}, {indexed}]")).unwrap();

@@ -1,4 +1,5 @@
-//! Tests that a failure has its place in the expression, the operator and the types of the operands.
+//! Tests that a failure has its place in the expression, the operator and the types of the
+//! operands.
 
 use super::*;
 
@@ -87,7 +88,8 @@ fn a_failure_has_operator_types_and_position() {
 
 #[test]
 fn a_failure_of_an_ignored_term_does_not_replace_the_place_of_another_term() {
-    // The second term is evaluated after the failure and has a value.
+    // The second term is evaluated after the first term has failed. The second term is false, so
+    // the failure of the first term is the result.
     assert_eq!(
         failure("object.text < 1 || object.number == 8"),
         "1:13: no such overload: string < int"
@@ -141,7 +143,8 @@ fn the_repeated_evaluation_is_paid_from_the_budget() {
     };
     let (located, left) = run(100);
     assert!(located.starts_with("1:20: "), "{located}");
-    // Without steps for the repetition, the failure is the same but has no place.
+    // The first run has evaluated the program twice. With half of its steps, the evaluation is not
+    // repeated, so the failure has no place and no types.
     let steps = (100 - left).div_ceil(2);
     let (failure, left) = run(steps);
     assert_eq!((failure.as_str(), left), ("no such overload", 0));

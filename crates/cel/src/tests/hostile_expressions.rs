@@ -10,7 +10,7 @@ use super::*;
 /// Stack size of a tokio worker thread in bytes.
 const WORKER_STACK: usize = 2 << 20;
 
-/// Compiles and evaluates `source` on a stack of [`WORKER_STACK`] bytes. Returns true if it
+/// Compiles and evaluates `source` on a stack of [`WORKER_STACK`] bytes. Returns true if `source`
 /// compiled. A stack overflow would end the test process.
 fn compiles_and_evaluates(source: &str) -> bool {
     thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn the_deepest_expressions_that_compile_evaluate_on_a_worker_stack() {
             .into_iter()
             .filter(|times| compiles_and_evaluates(&shapes(*times).swap_remove(index)))
             .count();
-        // The last shapes are never valid.
+        // The last shapes of the list, such as `((`, are never valid.
         let source = shapes(20).swap_remove(index);
         let valid = compile_any(&source).is_ok();
         assert_eq!(compiled > 0, valid, "{source}");

@@ -1,6 +1,6 @@
-//! Tests that expressions give the answers of Kubernetes, which are recorded in
-//! `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`), and that the answers do not
-//! depend on the projection.
+//! Tests that expressions give the answers of Kubernetes, and that the answers do not depend on the
+//! projection. The answers of Kubernetes are recorded in
+//! `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -19,19 +19,19 @@ struct Header {
     objects: Vec<String>,
 }
 
-/// The file of answers, and each expression compiled.
+/// The recorded answers of Kubernetes, with their compiled expressions.
 pub(super) struct Answers {
     names: Vec<String>,
     /// JSON texts.
     pub objects: Vec<String>,
     cases: Vec<Answer>,
     compiled: Vec<Result<Program, CompileError>>,
-    /// The environment with the variables of an answer.
+    /// The environments, by the list of variables of an answer.
     environments: BTreeMap<Vec<PolicyVariable>, Environment>,
 }
 
 impl Answers {
-    /// Returns the answers. They are compiled once for all tests.
+    /// Returns the answers. Their expressions are compiled once for all tests.
     pub fn load() -> &'static Self {
         static ANSWERS: LazyLock<Answers> = LazyLock::new(Answers::compile);
         &ANSWERS
@@ -96,7 +96,8 @@ impl Answers {
             .as_bytes()
     }
 
-    /// Evaluates the expression of an answer on those fields of the object that are in `projection`.
+    /// Evaluates the expression of an answer on those fields of the object that are in
+    /// `projection`.
     fn evaluate(
         &self,
         answer: &Answer,
@@ -311,7 +312,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
             ])
         };
         for rewrite in rewrites {
-            // A variable always exists, but the field of the original expression can be missing.
+            // A variable always exists, but the field that the original expression tests can be
+            // missing. So a rewritten expression with such a test is left out.
             let is_test = |name| {
                 let tests = [
                     format!("has(variables.{name})"),
@@ -331,7 +333,7 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         .map(|compiled| compiled.map(|compiled| Program(Arc::new(compiled))))
         .collect();
     let mut compared = 0;
-    // These objects have all fields that most of the expressions read.
+    // In these objects, most of the expressions find all fields that they read.
     for name in ["odd", "pod", "vm", "node", "custom"] {
         let json = answers.object_named(name);
         let doc = Doc::parse(json.as_bytes(), &whole).unwrap();

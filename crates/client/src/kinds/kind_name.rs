@@ -11,8 +11,8 @@ use std::str::FromStr;
 pub struct KindName {
     /// Text before the first dot, in lower case.
     name: String,
-    /// Text after the first dot, in lower case: `group`, `version.group` or `version`. None if
-    /// there is no dot.
+    /// Text after the first dot, in lower case: `group`, `version.group`, or `version` for the core
+    /// group. None if there is no dot.
     group: Option<String>,
 }
 
@@ -46,7 +46,9 @@ impl KindName {
         &self.name
     }
 
-    /// Returns true if the name contains no group and version, or exactly this group and version.
+    /// Returns true if the name contains no group and no version. Otherwise returns true if the
+    /// name contains exactly this group, or exactly this version and group. The core group has an
+    /// empty name, so the version alone is enough.
     pub fn allows(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
             wanted == group
@@ -57,7 +59,8 @@ impl KindName {
     }
 
     /// Returns true if this is a name of `kind`: the kind itself, its plural, its initials or a
-    /// widely used short name.
+    /// widely used short name. If the name contains a group or version, `api_version` must have the
+    /// same.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         let named = is_plural(&self.name, kind)
@@ -67,14 +70,15 @@ impl KindName {
     }
 
     /// Returns true if the name consists of the initials of `kind`, such as `vm` for
-    /// `VirtualMachine`.
+    /// `VirtualMachine`. If the name contains a group or version, `api_version` must have the same.
     pub fn is_initials_of(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         is_initials(&self.name, kind) && self.allows(group, version)
     }
 
     /// Returns true if this is a name of `resource`: its plural, a kind with this plural, or a
-    /// widely used short name.
+    /// widely used short name. If the name contains a group or version, `resource` must have the
+    /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_plural(&resource.resource, &self.name)
             || short_names::is_short_for(&self.name, &resource.group, &resource.resource);

@@ -1,7 +1,7 @@
-//! Tables of well-known kinds, from which [`is_namespaced`] reads whether a kind is namespaced or
-//! cluster-scoped.
+//! Tables of well-known kinds and API groups. From these tables, [`is_namespaced`] reads whether a
+//! kind is namespaced or cluster-scoped.
 
-/// Cluster-scoped kinds that are common in folders of manifests.
+/// API groups and names of cluster-scoped kinds that are common in folders of manifests.
 const CLUSTER_SCOPED: &[(&str, &str)] = &[
     ("", "Namespace"),
     ("", "Node"),
@@ -57,7 +57,8 @@ const NAMESPACED_GROUPS: &[&str] = &[
     "policy",
 ];
 
-/// Returns true if a kind is namespaced. Returns None if the tables do not contain the kind.
+/// Returns true if a kind is namespaced. Returns None if the tables contain neither the kind nor
+/// its group.
 pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     if CLUSTER_SCOPED.contains(&(group, kind)) {
         return Some(false);

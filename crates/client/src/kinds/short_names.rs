@@ -1,6 +1,7 @@
 //! A table of short names of widely used kinds, such as `vm`. The table is used for kinds that
-//! discovery does not contain. For example, a demo server that reads a folder of manifests does not
-//! serve these kinds. Kube-apiservers before 1.26 have no aggregated discovery.
+//! discovery does not contain. For example, the demo of `ifo-apiserver` does not serve the kinds of
+//! the objects that it reads from a folder. A kube-apiserver before 1.26 has no aggregated
+//! discovery, from which the plugin reads short names.
 
 use super::is_plural;
 

@@ -11,7 +11,8 @@ use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, V
 use std::borrow::Cow;
 use std::fmt;
 
-/// The fields of an object's `metadata` that the parser found before the first syntax error.
+/// The fields of an object's `metadata` that the parser found before the first error. An error is
+/// invalid JSON, or a value of an unexpected type.
 #[derive(Debug, Default)]
 pub(super) struct PartialMetadata {
     name: Option<String>,
@@ -22,12 +23,13 @@ pub(super) struct PartialMetadata {
 }
 
 impl PartialMetadata {
-    /// Parses an object up to the end of its `metadata`, or up to a syntax error. This is fast,
+    /// Parses an object up to the end of its `metadata`, or up to the first error. This is fast,
     /// because a kube-apiserver writes `metadata` near the beginning of an object.
     pub(super) fn read(object: &[u8]) -> Self {
         let mut found = Self::default();
-        // The error is ignored: the visitor returns one on purpose to stop the parser after
-        // `metadata`, and after a syntax error the fields before it are used.
+        // The returned error is ignored for two reasons. The visitor returns an error on purpose to
+        // stop the parser after `metadata`. After any other error, the fields before the error are
+        // used.
         let _ = MetadataReader {
             level: Level::Object,
             found: &mut found,
@@ -151,7 +153,8 @@ mod tests {
             {"manager":"b"},
             {"time":"2026-11-21T10:00:05Z","manager":"c"}],"name":"x"},"status":"#;
         assert_eq!(newest(two.as_bytes()), at("2026-11-21T10:00:07Z"));
-        // An invalid time is skipped. A syntax error ends the parsing.
+        // An invalid time is skipped. The number 7 in place of an entry is an error, which ends the
+        // parsing.
         let odd = r#"{"metadata":{"managedFields":[{"time":"today"},{"time":"2026-11-21T10:00:05Z"},7,{"time":"2026-11-21T10:00:06Z"}]}}"#;
         assert_eq!(newest(odd.as_bytes()), at("2026-11-21T10:00:05Z"));
         for none in [

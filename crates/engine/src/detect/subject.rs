@@ -24,7 +24,7 @@ static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
 /// The identity of an object, and the metadata that is copied to its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Subject {
-    /// UID. None for an object from a file without UID.
+    /// UID. None if the object comes from a file and has no UID.
     pub uid: Option<Arc<str>>,
     /// Name of the object.
     pub name: Arc<str>,
@@ -34,7 +34,7 @@ pub struct Subject {
     pub generation: Option<i64>,
     /// The field `metadata.ownerReferences`.
     pub owners: Vec<OwnerReference>,
-    /// Newest time in `metadata.managedFields`. None if these times were not decoded.
+    /// Newest time in `metadata.managedFields`. None if no such time was decoded.
     pub managed: Option<Timestamp>,
 }
 
@@ -74,8 +74,9 @@ impl Subject {
         })
     }
 
-    /// Reads the identity from `json`. If `json` is invalid, reads the identity from the text
-    /// before the first syntax error.
+    /// Reads the identity from `json`. If this fails, for example because `json` is invalid, reads
+    /// the identity from the text before the first error. In this case, the result is None if the
+    /// text contains no UID.
     pub(crate) fn identify(json: &[u8]) -> Option<Self> {
         let doc = Doc::parse(json, &IDENTITY).ok();
         let whole = doc.and_then(|doc| Self::read(&doc).ok());

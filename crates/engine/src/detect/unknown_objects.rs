@@ -1,7 +1,9 @@
-//! Remembers the objects of one feed (the watch of one resource) on which an evaluation failed. It
-//! is unknown whether an operation is in flight on such an object. The number of these objects is
-//! kept in the [`Activity`](crate::rules::Activity) of each rule set, for its status and for the
-//! `Warning` headers of lists.
+//! Remembers the objects of one feed (the watch of one resource) for which it is unknown whether an
+//! operation is in flight. There are two reasons: an evaluation failed, or a rule set was not
+//! evaluated because it is throttled. A rule set is throttled if it uses too many evaluation steps.
+//!
+//! The [`Activity`](crate::rules::Activity) of each rule set counts these objects. The count is
+//! used for the status of the rule set and for `Warning` headers in responses to clients.
 
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
@@ -10,8 +12,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of objects that are remembered. Each takes about 200 bytes. From further objects,
-/// only the namespace and the operation are remembered, until the next list.
+/// Maximum number of objects that are remembered. Each takes about 200 bytes. Of further objects,
+/// only the rule set, the namespace and the operation are remembered, until a list contains no such
+/// object.
 const MAX_OBJECTS: usize = 250;
 
 /// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
@@ -25,10 +28,10 @@ pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// Objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Stands for the objects beyond [`MAX_OBJECTS`]. The value is the number of the last list with
-    /// such an object.
+    /// Stands for the objects beyond [`MAX_OBJECTS`]. The value is the number of the list during or
+    /// after which such an object was last evaluated.
     overflow: BTreeMap<OverflowKey, u64>,
-    /// Number of the last list that began.
+    /// Number of the list that began last. The first list has the number 1.
     list: u64,
     listing: bool,
     /// For each rule set of the rule book, true if this feed throttles the rule set.
@@ -47,7 +50,8 @@ struct UnknownObject {
     namespace: Option<Arc<str>>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// True if a rule set was not evaluated on the object because the rule set is throttled.
+    /// True if one of these rule sets is throttled. A throttled rule set is evaluated only once in
+    /// ten seconds, so it was probably not evaluated on the object.
     skipped: bool,
     /// Number of the list during or after which the object was last evaluated.
     list: u64,
@@ -74,7 +78,8 @@ impl UnknownObjects {
     }
 
     /// Handles the end of a list. Removes the objects that are missing in the list, because they no
-    /// longer exist.
+    /// longer exist or no longer match the label selector. Does nothing at the end of an
+    /// interruption during which no list began.
     pub(super) fn synced(&mut self) {
         if !std::mem::take(&mut self.listing) {
             return;
@@ -178,9 +183,13 @@ impl UnknownObjects {
     }
 
     /// Returns true if a new list is needed to evaluate objects again, because the objects
-    /// themselves are not stored. This is the case for objects on which a throttled rule set was
-    /// not evaluated, and for objects beyond [`MAX_OBJECTS`]. Returns true at most once in
-    /// [`RELIST_INTERVAL`].
+    /// themselves are not stored. There are two cases:
+    ///
+    /// - A rule set was throttled at the last evaluation of a remembered object, and no rule set is
+    ///   throttled any more.
+    /// - No remembered object is left, but there were objects beyond [`MAX_OBJECTS`].
+    ///
+    /// Returns true at most once in [`RELIST_INTERVAL`], and never during a list.
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
         let skipped =
             self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);
@@ -193,7 +202,8 @@ impl UnknownObjects {
         true
     }
 
-    /// Counts an object beyond [`MAX_OBJECTS`].
+    /// Counts an object beyond [`MAX_OBJECTS`]. All objects with the same [`OverflowKey`] count as
+    /// one.
     fn count_overflow(
         &mut self,
         namespace: Option<&Arc<str>>,
@@ -276,7 +286,8 @@ mod tests {
             }
         }
 
-        /// Evaluates an object with a number of `values` at the given second.
+        /// Evaluates an object at the time `second`, in seconds since 1970. The list
+        /// `object.values` has `values` elements.
         fn evaluate(&mut self, name: &str, values: usize, second: i64) {
             let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
             let json = object.to_string();
@@ -312,7 +323,8 @@ mod tests {
         }
         feed.unknown.synced();
         assert_eq!(feed.counted(), (12, true));
-        // The objects are small now, but the rule set is still throttled for ten seconds.
+        // The objects are small now. But the rule set has been throttled since second 0, so it is
+        // not evaluated before second 10.
         for name in &names {
             feed.evaluate(name, 1, 5);
         }

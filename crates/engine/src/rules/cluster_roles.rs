@@ -1,4 +1,5 @@
-//! Generates `ClusterRole` objects that allow the server to watch the resources of rule sets.
+//! Generates `ClusterRole` objects that allow `ifo-apiserver` (here in short the server) to watch
+//! the targets of rule sets. A target is a resource that a rule set names.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, Target};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
@@ -9,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
 /// Returns the name of the ClusterRole for the rule sets of `component`. Upper-case letters and
-/// underscores of the component are replaced, because names of objects may not contain them.
+/// underscores of the component are replaced, because names of most Kubernetes objects may not
+/// contain them.
 pub fn role_name(component: &str) -> String {
     let component = component.to_lowercase().replace('_', "-");
     format!("ifo-rules-{component}")

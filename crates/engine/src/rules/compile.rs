@@ -1,4 +1,4 @@
-//! Compiles the spec of an OperationRuleSet into a [`RuleSet`], and reports all its errors.
+//! Compiles the spec of an OperationRuleSet into a [`RuleSet`], or returns the errors in the spec.
 
 use super::timing_hash;
 use super::validate::validate;
@@ -16,7 +16,8 @@ const MAX_SELECTOR: usize = 4096;
 /// The reason why a rule set cannot be used. The texts are for the author of the rule set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
-    /// An expression does not compile. The text has the hint of the compiler, if there is one.
+    /// An expression does not compile. The text contains the hint of the compiler, if the compiler
+    /// gives a hint.
     #[error("{field}: {error}{}", hint_in_parentheses(error))]
     Expression {
         /// Field of the expression, such as `rules[Migrating].expression`.
@@ -26,21 +27,22 @@ pub enum RuleSetError {
         /// Message of the compiler, with line and column.
         error: CompileError,
     },
-    /// A field other than an expression is invalid. The CRD's schema refuses the same errors, but
-    /// not every rule set has been checked by the schema.
+    /// A field has an error that is not in the code of an expression. The CRD's schema refuses most
+    /// of these errors, too. But not every rule set has been checked by the schema.
     #[error("{0}")]
     Spec(String),
 }
 
-/// Returns the hint of an error for the end of a line, or an empty text.
+/// Returns the hint of an error in parentheses, or an empty text if the error has no hint.
 fn hint_in_parentheses(error: &CompileError) -> String {
     let hint = error.hint.as_ref();
     hint.map_or_else(String::new, |hint| format!(" (hint: {hint})"))
 }
 
 impl RuleSetError {
-    /// Returns the line of the expression with the error, and a line with a caret below the
-    /// position. Returns None for an error that is not in an expression.
+    /// Returns two lines: the line of the expression that contains the error, and a line with a
+    /// caret below the position of the error. Returns None for an error that is not in an
+    /// expression.
     pub fn excerpt(&self) -> Option<String> {
         match self {
             Self::Expression {
@@ -51,7 +53,9 @@ impl RuleSetError {
     }
 }
 
-/// Compiles a rule set. Returns all errors, not only the first.
+/// Compiles a rule set. Usually returns all errors, not only the first. But some errors prevent
+/// later checks: for example, the length of the label selector is checked only if there are no
+/// other errors.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
@@ -99,7 +103,8 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         component: Arc::from(spec.component.as_str()),
         namespaces: (!spec.namespaces.is_empty())
             .then(|| spec.namespaces.iter().cloned().collect()),
-        // A selector without requirements selects every object. It is treated like a missing one.
+        // A selector without requirements selects every object, so it is treated like a missing
+        // selector.
         selector: selector.filter(|selector| !selector.selects_all()),
         labels: Arc::new(labels.collect()),
         label_expressions,
@@ -224,7 +229,8 @@ impl Compiler {
             ResultKind::List,
             environment,
         );
-        // Without `itemKey`, the element itself is the key. It must be a string or an int.
+        // Without `itemKey`, the element itself is the key. Then the element must be a string or an
+        // int.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
             optional(
@@ -261,8 +267,8 @@ impl Compiler {
         })
     }
 
-    /// Checks the expressions that are string literals, such as `'Blocked'`. Their values are known
-    /// before any object is evaluated.
+    /// Checks the `state`, `reason` and `outcome` expressions that are string literals, such as
+    /// `'Blocked'`. The values of literals are known before an object is evaluated.
     fn check_literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
         let mut check = |field: &str,

@@ -3,9 +3,9 @@
 
 use ifo_cel::{DocError, EvaluationFault};
 
-/// The reason why an expression of a rule has no valid value for an object. The texts contain
-/// types, lengths and positions, but never a value of the object. Users who may read the rule set
-/// are possibly not allowed to read the object.
+/// The reason why an expression of a rule has no valid value for an object, or why the whole object
+/// cannot be evaluated. The texts contain types, lengths and positions, but never a value of the
+/// object, because some users may read the rule set but not the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The evaluation of the expression failed.
@@ -27,7 +27,7 @@ pub enum EvaluationError {
     /// The `itemKey` is empty or too long. Contains its length in bytes.
     #[error("expected a string of 1 to 253 bytes, found {0} bytes")]
     KeyLength(usize),
-    /// Two elements have the same `itemKey`. Contains the index of the second element.
+    /// Two elements have the same `itemKey`. Contains the index of the later element.
     #[error("expected a different key for each element, found the key of element {0} twice")]
     KeyTwice(usize),
     /// The list of `forEach` has too many elements.

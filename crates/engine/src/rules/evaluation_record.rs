@@ -1,5 +1,6 @@
-//! Records the evaluations and failures of one compiled rule set. The watches of its objects write
-//! the record. The rule set's status and the `Warning` headers of lists are made from it.
+//! Records the evaluations and failures of one compiled rule set. The watches of the objects that
+//! the rule set covers write this record. `ifo-apiserver` reads the record for the status of the
+//! rule set and for `Warning` headers in responses to clients.
 
 use super::EvaluationError;
 use jiff::Timestamp;
@@ -34,17 +35,18 @@ pub struct Activity {
 pub struct EvaluationFailure {
     /// Time of the failure.
     pub at: Timestamp,
-    /// Field of the rule set, such as `rules[Migrating].expression`.
+    /// Field of the rule set, such as `rules[Migrating].expression`. If the object cannot be
+    /// decoded, this is the text `the object`.
     pub what: String,
     /// The error that the evaluation returned.
     pub error: EvaluationError,
 }
 
-/// Numbers of objects for which the server does not know whether an operation is in flight, because
-/// an evaluation failed.
+/// Numbers of objects for which the server does not know whether an operation is in flight. An
+/// evaluation on these objects failed, or the rule set was not evaluated because it is throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
-    /// Number of such objects.
+    /// Number of such objects. If there are very many, only some of them are counted.
     pub objects: usize,
     /// Number of such objects by name of the unknown operation.
     pub operations: BTreeMap<Arc<str>, usize>,
@@ -59,7 +61,8 @@ impl UnknownDetections {
     }
 }
 
-/// Selects objects by namespace, such as the objects that a request can return.
+/// Selects objects by namespace. For example, a request that lists one namespace selects the
+/// objects in this namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectScope<'a> {
     /// Namespace of the objects. None for all namespaces.
@@ -135,13 +138,14 @@ impl Activity {
             .clone()
     }
 
-    /// Records that a watch begins to throttle the rule set. A watch does this when the rule set
-    /// exhausts its budget on consecutive objects.
+    /// Records that a watch begins to throttle the rule set. A watch throttles a rule set that
+    /// exhausts its evaluation steps on several consecutive objects.
     pub fn throttle(&self) {
         self.throttling.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records that a watch no longer throttles the rule set, or that a throttling watch ended.
+    /// Reverts one call of [`Activity::throttle`], because the watch no longer throttles the rule
+    /// set or has ended.
     pub fn release(&self) {
         self.throttling.fetch_sub(1, Ordering::Relaxed);
     }

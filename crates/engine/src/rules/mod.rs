@@ -33,11 +33,13 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// Path of the labels. They are decoded only if a rule set has a label selector.
+/// Path of the labels. They are decoded if a rule set has a label selector, or if an expression
+/// reads them.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to its operations, usually two or three. Each operation in flight
-/// has its own map, so the strings are shared to save memory.
+/// Labels that a rule set gives to its operations, usually two or three. If the rule set has
+/// `labelExpressions`, each object with operations has its own map. To save memory, these maps
+/// share the keys and the fixed values.
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// A compiled OperationRuleSet.
@@ -83,10 +85,10 @@ pub struct CompiledRule {
     pub for_each: Option<ForEach>,
     /// Expressions for the descriptive values of the operation.
     pub details: RuleDetails,
-    /// Operations that a start of this operation ends.
+    /// Other operations that end when this operation starts.
     pub supersedes: Supersedes,
-    /// The operation completes when it has not been detected for this time. None for the default of
-    /// the server.
+    /// Debounce period: the operation completes when it has not been detected for this time. None
+    /// for the default debounce period of the server.
     pub debounce: Option<Duration>,
     /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
@@ -100,7 +102,7 @@ pub struct CompiledRule {
     pub stalled_after: Option<RuleDuration>,
 }
 
-/// A duration that a rule gives: the one after which an operation is overdue or stalled.
+/// The duration after which an operation is overdue or stalled, if a rule gives this duration.
 #[derive(Debug, PartialEq)]
 pub enum RuleDuration {
     /// The same duration for all objects.
@@ -116,8 +118,7 @@ impl CompiledRule {
     }
 
     /// Returns true if the detection can change although the object does not change, because an
-    /// expression reads `now`. Then the time of the object's last change is not the start of the
-    /// operation.
+    /// expression reads `now`. Then the operation can start later than the object's last change.
     pub fn detection_reads_now(&self) -> bool {
         let list = self.for_each.as_ref().map(|each| &each.list);
         self.predicates().chain(list).any(Program::reads_now)
@@ -153,8 +154,8 @@ pub struct RuleDetails {
     pub progress: Option<Program>,
     /// Expression that yields the start time of the operation.
     pub started_at: Option<Program>,
-    /// Expression that yields the identity of the operation's run. When it changes, the operation
-    /// completes and a new one starts.
+    /// Expression that yields the identity of the operation's run. When this identity changes, the
+    /// run completes and a new run starts.
     pub instance: Option<Program>,
     /// Expression that yields `Succeeded`, `Failed` or `Superseded` when the operation is over.
     pub outcome: Option<Program>,
@@ -207,8 +208,8 @@ impl Supersedes {
         }
     }
 
-    /// Returns true if `operation` is superseded. `operation` must not be the operation of the rule
-    /// itself.
+    /// Returns true if the rule supersedes `operation`. `operation` must not be the operation of
+    /// the rule itself.
     pub fn includes(&self, operation: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -218,7 +219,7 @@ impl Supersedes {
     }
 }
 
-/// Parses the result of a `state` expression.
+/// Parses the result of a `state` expression. Returns None for an invalid state.
 pub fn parse_state(text: &str) -> Option<State> {
     match text {
         "Progressing" => Some(State::Progressing),
@@ -228,7 +229,7 @@ pub fn parse_state(text: &str) -> Option<State> {
     }
 }
 
-/// Parses the result of an `outcome` expression.
+/// Parses the result of an `outcome` expression. Returns None for an invalid or empty outcome.
 pub fn parse_outcome(text: &str) -> Option<State> {
     match text {
         "Succeeded" => Some(State::Succeeded),
@@ -238,7 +239,8 @@ pub fn parse_outcome(text: &str) -> Option<State> {
     }
 }
 
-/// Returns true if `text` is a valid reason: CamelCase, as Kubernetes' API conventions demand.
+/// Returns true if `text` is a valid reason: at most 128 letters and digits in CamelCase, as
+/// Kubernetes' API conventions demand.
 pub fn is_reason(text: &str) -> bool {
     text.len() <= MAX_REASON
         && text.starts_with(|c: char| c.is_ascii_uppercase())
@@ -250,8 +252,9 @@ const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
     /// Returns true if all fields except `activity` and `timing_hashes` are equal. Both rule sets
-    /// then yield the same results on every object. The hashes can differ, because they depend on
-    /// parentheses and on names of variables.
+    /// then yield the same results on every object. The timing hashes can differ, because they are
+    /// made from the source texts. So they depend on parentheses and on names of variables, which
+    /// do not change the results.
     fn eq(&self, other: &Self) -> bool {
         // The pattern names all fields, so that a new field causes a compiler error here.
         let Self {
@@ -290,7 +293,8 @@ impl RuleSet {
         }
     }
 
-    /// Adds the fields that the expressions of the rule set read.
+    /// Adds the fields that the expressions of the rule set read to `projection`, the set of fields
+    /// that are decoded from an object.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
             let durations = rule.expected.iter().chain(&rule.stalled_after);

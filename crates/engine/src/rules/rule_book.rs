@@ -1,6 +1,6 @@
-//! Combines the compiled rule sets for one target, which is the resource that they watch. The
-//! combination decides which watches (feeds) are needed, and which fields a watch decodes from each
-//! object.
+//! A [`RuleBook`] combines the compiled rule sets for one target, which is the resource that these
+//! rule sets watch. The rule book decides which watches (feeds) are needed, and which fields are
+//! decoded from each object.
 
 use super::{IDENTITY_PATHS, LABELS_PATH, RuleSet};
 use ifo_api::{Gvr, Source};
@@ -9,12 +9,13 @@ use kube::core::Selector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Path of the times in `managedFields`. A feed reads these times from every object of its first
-/// list. From an object that changes later, it reads them only if a rule detects a new operation.
+/// Path of the times in `managedFields`. A feed reads these times from every object of a list. From
+/// an object that changes later, the feed reads these times only if the change starts or ends an
+/// operation.
 const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
-/// All compiled rule sets for one target. Each published rule book has a generation. Evaluations
-/// with an older generation than the newest published rule book are discarded.
+/// All compiled rule sets for one target. Each published rule book has a generation. The tracker
+/// discards evaluations that used an older rule book of the target.
 #[derive(Debug)]
 pub struct RuleBook {
     /// Number that increases with every published rule book of any target.
@@ -31,8 +32,8 @@ pub struct RuleBook {
     pub by_namespace: bool,
     /// Fields that the rules read, and fields that identify an object.
     pub projection: Projection,
-    /// The fields of `projection`, and the times in `managedFields`. They are decoded from objects
-    /// of a feed's first list.
+    /// The fields of `projection`, and the times in `managedFields`. They are decoded from the
+    /// objects of a list.
     pub initial_projection: Projection,
 }
 
@@ -83,8 +84,8 @@ impl RuleBook {
         Some(union)
     }
 
-    /// Returns the label selector of the watch. It is None unless all rule sets have the same label
-    /// selector.
+    /// Returns the label selector of the watch. If the rule sets do not all have the same label
+    /// selector, returns None. Then the watch reports all objects.
     pub fn selector(&self) -> Option<&Selector> {
         let (first, others) = self.rule_sets.split_first()?;
         let shared = first.selector.as_ref()?;
@@ -94,7 +95,8 @@ impl RuleBook {
             .then_some(shared)
     }
 
-    /// Returns the feeds that the rule sets need. `target` must be the target of this rule book.
+    /// Returns the identities of the feeds that the rule sets need. `target` must be the target of
+    /// this rule book.
     pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
         let source = |namespace: Option<&str>| Source {
             target: target.clone(),
@@ -123,7 +125,7 @@ impl RuleBook {
     }
 
     /// Returns the rule sets that can detect `operation` on objects in `namespace`. The number is
-    /// the index of the rule in its rule set.
+    /// the index of the rule for `operation` in the rule set.
     pub fn rules_of(
         &self,
         operation: &str,
@@ -141,8 +143,9 @@ impl RuleBook {
 /// belong to these rule sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
-    /// Names of the rule sets for which discovery has not yet shown whether their target is served,
-    /// and of those that do not compile. Their rules may still arrive.
+    /// Names of the rule sets whose rules may still arrive. There are three causes: discovery has
+    /// not shown yet whether the target is served, the rule book is not published yet, or the rule
+    /// set does not compile.
     pub undecided: BTreeSet<String>,
     /// Names of the rule sets whose target is not served.
     pub unserved: BTreeSet<String>,

@@ -1,9 +1,11 @@
 //! The timing hash of a rule: a hash of the fields that decide when the operation starts and ends,
-//! and when its time counts. If the hash changes, the durations of earlier runs are no longer
-//! comparable, so the server learns the usual duration again.
+//! and in which state it is. The state matters, because only the time in the state `Progressing`
+//! counts. If the hash changes, the durations of earlier runs are no longer comparable, so
+//! `ifo-apiserver` learns the usual duration again.
 //!
-//! The hash is made from the source texts and not from compiled expressions, so that it stays the
-//! same in the next release. White space and comments of expressions do not change it.
+//! The hash is made from the source texts and not from compiled expressions, so that a new release
+//! of `ifo-apiserver` computes the same hash. White space and comments of expressions do not change
+//! the hash.
 
 use ifo_api::labels;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Variable};
@@ -25,7 +27,8 @@ pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
     rules.map(hash).collect()
 }
 
-/// Returns the rule without the fields that do not affect its durations.
+/// Returns the rule without the fields that do not affect the durations of runs. The expressions
+/// are normalized.
 fn timing_fields(rule: &Rule) -> Rule {
     let normalized = |field: &Option<String>| field.as_deref().map(without_layout);
     Rule {
@@ -50,7 +53,7 @@ fn timing_fields(rule: &Rule) -> Rule {
 }
 
 /// Returns a CEL expression without comments and without white space outside of strings. White
-/// space between two words becomes one space.
+/// space or a comment between two words becomes one space.
 fn without_layout(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,6 +1,7 @@
-//! Repeats the checks of the CRD's schema. Two kinds of rule sets have not been checked by the
-//! current schema: rule sets from a folder of manifests, and rule sets that were stored in the
-//! cluster before the schema got stricter.
+//! Repeats the checks of the CRD's schema, and makes some further checks, for example of the label
+//! selector. Two kinds of rule sets have not been checked by the current schema: rule sets from a
+//! folder of manifests, and rule sets that were stored in the cluster before the schema got
+//! stricter.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{
@@ -257,7 +258,7 @@ impl RuleSetCheck {
     }
 }
 
-/// Returns the plural that most resources of the kind `kind` have.
+/// Guesses the name of the resource for `kind`: the English plural in lower case.
 fn guessed_plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     match kind.strip_suffix('y') {

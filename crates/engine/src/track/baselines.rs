@@ -1,9 +1,12 @@
 //! The usual durations of operations, learned from completed runs.
 //!
-//! A baseline belongs to one operation of one rule set. It contains sketches: small summaries of
-//! many durations, from which quantiles can be read, and which can be merged. There is a baseline
-//! for all namespaces together, and one for each namespace. If the rule changes so that durations
-//! are no longer comparable, its baselines start again without runs.
+//! A baseline contains the durations of one operation of one rule set. One baseline covers all
+//! namespaces together. In addition, each namespace has its own baseline. A baseline stores the
+//! durations in sketches. A sketch is a small summary of many durations, from which quantiles can
+//! be read. Sketches can be merged.
+//!
+//! If a rule changes so that new durations are not comparable with earlier durations, the baselines
+//! of its operation start again without runs.
 
 mod encoding;
 mod shared_baselines;
@@ -20,31 +23,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Relative error of the quantiles. With this error, a sketch has at most 128 counters (1 KiB) for
-/// durations that differ by a factor of 150.
+/// durations that differ by a factor of at most 150.
 const ACCURACY: f64 = 0.02;
 
-/// Maximum number of counters of a sketch, and the smallest duration that it distinguishes from
-/// zero, in seconds. Both are the crate's defaults, because sketches that are decoded have them.
+/// Maximum number of counters of a sketch, and the smallest duration that a sketch distinguishes
+/// from zero, in seconds. Both values are the defaults of the crate `sketches_ddsketch`. A decoded
+/// sketch has these defaults, and sketches can be merged only if their values are equal.
 const MAX_COUNTERS: u32 = 2048;
 const MIN_SECONDS: f64 = 1e-9;
 
 /// Length of a period. The runs of the current and of the previous period have a higher weight than
-/// older runs. So the runs of the last 45 to 90 days have the higher weight.
+/// older runs. So a run has the higher weight for 45 to 90 days, or longer if no further runs
+/// follow.
 const PERIOD: SignedDuration = SignedDuration::from_hours(45 * 24);
 
-/// Weight of a run of the last two periods. An older run has the weight 1.
+/// Weight of a run of the current or the previous period. An older run has the weight 1.
 const RECENT_WEIGHT: u32 = 3;
 
-/// Number of runs of one namespace from which the baseline of this namespace is used. With fewer
-/// runs, the baseline of all namespaces together is used.
+/// Minimum number of runs for using the baseline of one namespace. If the namespace has fewer runs,
+/// the baseline for all namespaces together is used.
 const ENOUGH_IN_NAMESPACE: u64 = 20;
 
 /// An operation can be overdue only if there were at least this many earlier runs. After only a few
 /// runs, the next normal run is often longer than all earlier runs.
 pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 
-/// Maximum number of baselines. Each takes about 2 KB. If there are more, the baseline that was not
-/// updated for the longest time is removed.
+/// Maximum number of baselines. Each takes about 2 KB. If there are more, baselines are removed
+/// ([`Baselines::remove_surplus`]).
 const MAX_BASELINES: usize = 1_000;
 
 /// Identity of a baseline.
@@ -69,7 +74,8 @@ pub struct RunKind<'a> {
     pub namespace: Option<&'a Arc<str>>,
 }
 
-/// The usual duration of an operation. If the rule has a `size`, durations are for one unit of it.
+/// The usual duration of an operation. If the rule has a `size`, the durations are for one unit of
+/// `size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UsualDuration {
     /// Median, in seconds.
@@ -84,7 +90,7 @@ pub struct UsualDuration {
 #[derive(Clone, Debug, Default)]
 pub struct Baselines {
     all: BTreeMap<BaselineKey, Baseline>,
-    /// True if a run was learned since the baselines were encoded last.
+    /// True if a run was learned since the last call of [`Baselines::encode_changed`].
     is_changed: bool,
 }
 
@@ -92,15 +98,15 @@ pub struct Baselines {
 #[derive(Clone, Debug)]
 struct Baseline {
     timing_hash: Arc<str>,
-    /// Runs since `since`.
+    /// Runs of the current period, which began at `since`.
     recent: Sketch,
-    /// Runs of the period before `since`.
+    /// Runs of the previous period.
     previous: Sketch,
     /// All earlier runs.
     older: Sketch,
     since: Timestamp,
     last_run: Timestamp,
-    /// The result of all three sketches. None if there are no runs.
+    /// The usual duration, computed from all three sketches. None if there are no runs.
     usual: Option<UsualDuration>,
 }
 
@@ -259,8 +265,9 @@ impl Baselines {
         can_judge
     }
 
-    /// Returns the usual duration of an operation: that in its namespace if enough runs are known,
-    /// and otherwise that in all namespaces. None if no run is known.
+    /// Returns the usual duration of an operation in its namespace, if enough runs in this
+    /// namespace are known. Otherwise returns the usual duration in all namespaces together.
+    /// Returns None if no run is known.
     pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
         if self.all.is_empty() {
             return None;
@@ -276,8 +283,9 @@ impl Baselines {
             .or_else(|| of(None))
     }
 
-    /// Adds the runs of `other`. If both have a baseline of the same operation, but for different
-    /// versions of the rule, the one with the newest run stays.
+    /// Adds the runs of `other`. If two baselines have the same identity but different timing
+    /// hashes, they belong to different versions of the rule and cannot be merged. Then the
+    /// baseline with the newer run stays.
     pub fn merge(&mut self, other: Self) {
         for (key, theirs) in other.all {
             match self.all.entry(key) {
@@ -297,8 +305,8 @@ impl Baselines {
         self.remove_surplus();
     }
 
-    /// Removes the baselines above [`MAX_BASELINES`]. Baselines of single namespaces are removed
-    /// first.
+    /// Removes baselines until there are at most [`MAX_BASELINES`]. Baselines of single namespaces
+    /// are removed first. Among these, the baseline whose last run is the oldest is removed first.
     fn remove_surplus(&mut self) {
         while self.all.len() > MAX_BASELINES {
             let oldest = self

@@ -1,9 +1,10 @@
-//! Restores the operations with which a new leader starts. They come from the new leader's own
-//! index and, in persistence mode, from custom resources. The tracker takes over the operations,
-//! and makes the writes after which the index has exactly these operations.
+//! Restores the operations with which a new leader starts. The operations come from the new
+//! leader's own index, which contains a copy of all operations in memory. In persistence mode, they
+//! also come from custom resources. The tracker takes over the operations. It also returns writes
+//! that add missing operations to the index and delete outdated objects from the index.
 //!
-//! The new leader reads rules and objects later. Until then, no rule detects the restored
-//! operations, but they stay in flight.
+//! The new leader reads rules and objects later. Until then, the tracker cannot know whether the
+//! restored operations are over, so they stay in flight.
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
@@ -19,8 +20,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of operations that are restored from custom resources, which take about 100 MB.
-/// Further operations are detected again.
+/// Maximum number of operations that are restored from custom resources. This number of operations
+/// takes about 100 MB. Further operations are not restored. If they are still in flight, rules
+/// detect them again.
 pub const MAX_RESTORED: usize = 50_000;
 
 /// The operations with which a new leader starts.
@@ -33,9 +35,10 @@ pub struct InitialState {
     cluster_namespace: Arc<str>,
     /// Creation time of each existing namespace. None if the namespaces could not be read.
     namespaces: Option<HashMap<String, Timestamp>>,
-    /// Operations by identity and second of the start. Both together determine name and UID.
+    /// Operations by identity and start, in seconds since 1970. These two values determine the name
+    /// and the UID of an operation.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
-    /// Records in the index.
+    /// Records of completed operations in the index.
     records: Vec<RestoredRecord>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
@@ -77,9 +80,9 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index. The tracker takes over the object without a write. If the
-    /// object cannot be decoded, or is a completed operation of a deleted namespace, the tracker
-    /// deletes the object.
+    /// Adds an object of the index. Usually, the tracker takes over the object without a write. If
+    /// the object cannot be decoded, or is a completed operation or a record of a deleted
+    /// namespace, the tracker deletes the object.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
         if key.is_record() {
             match RestoredRecord::decode(key, json) {
@@ -106,8 +109,8 @@ impl InitialState {
     }
 
     /// Adds a completed operation that was deleted from the index. The tracker remembers only its
-    /// start and end, so that the next run gets another name. If the custom resource of the
-    /// operation still exists, it is ignored.
+    /// start and end, so that a new run in the same second gets another name. If the custom
+    /// resource of the operation still exists, the custom resource is ignored.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -115,9 +118,10 @@ impl InitialState {
         }
     }
 
-    /// Adds the operation of a custom resource. The caller must add all objects of the index first.
-    /// If the server cannot have written the custom resource, the custom resource is logged and
-    /// ignored. Returns false if [`MAX_RESTORED`] is reached, so that the caller stops reading.
+    /// Adds the operation of a custom resource. The caller must first add all objects of the index
+    /// and all deleted objects. A custom resource with values that `ifo-apiserver` never writes is
+    /// logged and ignored. A custom resource of a deleted namespace is ignored, too. Returns false
+    /// if [`MAX_RESTORED`] is reached, so that the caller stops reading.
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
@@ -191,8 +195,8 @@ impl InitialState {
     ///
     /// - true for a completed custom resource. Users must not see an operation of a deleted
     ///   namespace.
-    /// - false for an operation in flight. The server finds out whether the subject still exists
-    ///   when it lists the subjects.
+    /// - false for all other operations. If such an operation is in flight, the list of the
+    ///   subjects will show whether its subject still exists.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         if restored.view.subject.namespace.is_none() {
             return false;
@@ -214,10 +218,10 @@ impl Tracker {
     /// Takes over the operations of `state`. The caller must call this method before any rules
     /// arrive.
     ///
-    /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
-    /// earlier run has no end, its end was not written before the previous leader stopped, because
-    /// custom resources are not written in the order of the changes. Such a run completes with the
-    /// reason `Replaced` at the start of the next run.
+    /// `state` can contain several runs of one operation. Only the last run can be in flight.
+    /// Custom resources are not written in the order of the changes. So the previous leader can
+    /// have stopped when it had written a later run, but not the end of an earlier run. Such an
+    /// earlier run completes with the reason `Replaced` at the start of the next run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
         // operation in a deleted namespace completes later, it is not retained.
@@ -256,8 +260,8 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // The operations are retained in the order of their ends. Operations that were deleted from
-        // the index come first, so that they do not count as the newest retained operations.
+        // Only the last operations in this order can be retained. Operations that were deleted from
+        // the index come first, so that they do not take the places of retained operations.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);
@@ -283,8 +287,9 @@ impl Tracker {
         tracked.restore(operation);
     }
 
-    /// Takes over an operation that ended at `end`. If `may_be_retained` is false, the operation is
-    /// not retained.
+    /// Takes over a run that is over. A run with an end of its own is retained only if
+    /// `may_be_retained` is true. A run without an end completes at `end`, the start of the next
+    /// run, with the reason `Replaced`.
     fn resume_completed(
         &mut self,
         found: FoundOperation,
@@ -322,7 +327,7 @@ impl Tracker {
     }
 
     /// Completes the restored operations that no rule can detect. The caller calls this method when
-    /// all rule sets have been read.
+    /// all rule sets of the cluster have been read.
     pub(super) fn all_rule_sets_read(
         &mut self,
         without_book: &RuleSetsWithoutBook,

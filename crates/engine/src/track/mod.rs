@@ -1,8 +1,8 @@
 //! The [`Tracker`] is the state machine that turns the results of rules into operations. It decides
-//! when an operation starts, changes and completes. It receives a [`Message`] for each evaluation
-//! of an object, each change of rules and each change of a namespace, and also the initial state of
-//! a new leader. It returns a [`Write`] for each change of an operation. The caller passes the time
-//! to each call.
+//! when an operation starts, changes and completes. Its inputs are [`Message`]s: events of watches
+//! (such as the evaluation of an object that has changed), changes of rules, changes of namespaces,
+//! and the initial state of a new leader. Its output is a [`Write`] for each change of an
+//! operation. The caller passes the time to each call.
 
 mod baselines;
 mod end_reason;
@@ -31,7 +31,8 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A change to the operations in the index, from which the server answers clients.
+/// A change of the index. The index contains the operations and the records of completed operations
+/// in memory. `ifo-apiserver` answers clients from the index.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -83,16 +84,17 @@ pub enum Message {
         /// Event of the feed.
         event: FeedEvent,
     },
-    /// A new leader starts with the operations in this state. This message must be sent before all
-    /// rules.
+    /// A new leader starts with the operations in this state. This message must be sent before the
+    /// first [`Message::Rules`].
     Resume(Box<InitialState>),
-    /// The rule books with all rule sets have been sent, except the rule sets in this message.
+    /// All rule sets of the cluster have been read, and their rule books have been sent. Only the
+    /// rule sets in this message have no rule book.
     AllRuleSetsRead(Arc<RuleSetsWithoutBook>),
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,
-    /// A namespace was deleted. The retained completed operations in the namespace are deleted,
-    /// too.
+    /// A namespace was deleted. The tracker deletes the retained completed operations and the
+    /// records of the namespace.
     NamespaceDeleted {
         /// Name of the namespace.
         name: Arc<str>,

@@ -1,6 +1,6 @@
-//! The values of an object that selectors, tables, metrics and persistence need. They are called
-//! facts. Times and numbers are decoded. For each text, the facts contain only its position in the
-//! object's JSON, so that the index does not hold each text twice.
+//! The facts of an object: the values that selectors, tables, metrics and persistence need. Times,
+//! numbers, phases and states are decoded. For each text, the facts contain only its position in
+//! the object's JSON, so that the index does not hold each text twice.
 //!
 //! On the leader, the tracker records the positions while it encodes an operation. A follower
 //! decodes the facts from the JSON that it receives from the leader.
@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// The text fields of an object. Only operations have other fields than the name and the creation
-/// time.
+/// The text fields of an object. Only operations and records of completed operations have other
+/// text fields than the name and the creation time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextField {
     /// The field `metadata.name`.
@@ -60,8 +60,8 @@ pub enum TextField {
 /// Number of variants of [`TextField`].
 pub const TEXT_COUNT: usize = TextField::Completed as usize + 1;
 
-/// The position of a JSON string, including its quotes, in the JSON of an object. The default value
-/// stands for an absent text.
+/// The position of a JSON string (including its quotes) or of a JSON list in the JSON of an object.
+/// The default value stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextSpan {
     start: u32,
@@ -69,8 +69,8 @@ pub struct TextSpan {
 }
 
 /// The position of a label in the JSON of an object: the start of its key, and the lengths of key
-/// and value. The value begins at the first quote after the key. An operation has about ten labels,
-/// so this type has half the size of two [`TextSpan`]s.
+/// and value. The value begins at the first quote after the key. An operation has about ten labels.
+/// To save memory, this type has half the size of two [`TextSpan`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelSpan {
     start: u32,
@@ -79,8 +79,8 @@ pub struct LabelSpan {
 }
 
 /// The facts of an object. A fact is None if the object does not have the field, or if this release
-/// does not know the value. Objects other than operations have only labels, a name and a creation
-/// time.
+/// does not know the value. Objects that are neither operations nor records of completed operations
+/// have only labels, a name and a creation time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectFacts {
     /// Keys and values of `metadata.labels`.
@@ -96,9 +96,9 @@ pub struct ObjectFacts {
     pub progress: Option<u8>,
     /// Value of `status.completed`.
     pub completed: Option<Timestamp>,
-    /// True if the status of the condition `Overdue` is `True`. None if it is absent.
+    /// True if the status of the condition `Overdue` is `True`. None if the condition is absent.
     pub overdue: Option<bool>,
-    /// True if the status of the condition `Stalled` is `True`. None if it is absent.
+    /// True if the status of the condition `Stalled` is `True`. None if the condition is absent.
     pub stalled: Option<bool>,
 }
 
@@ -127,8 +127,8 @@ pub struct DecodedObject {
 }
 
 impl DecodedObject {
-    /// Decodes an object. A fact with an unknown type or value becomes None, because a leader of
-    /// another release may write values that this release does not know.
+    /// Decodes an object. A fact with an unknown type or value becomes None, because a leader that
+    /// runs another release of `ifo-apiserver` may write values that this release does not know.
     ///
     /// # Errors
     ///
@@ -214,8 +214,8 @@ impl ObjectFacts {
         for start in labels.chain(texts.map(|span| &mut span.start)) {
             let before = *start as usize;
             if before >= from {
-                // This cannot fail: decoded JSON has less than 4 GiB, and only a version of at most
-                // 20 digits is inserted.
+                // This fails only if the JSON has almost 4 GiB, because only a resourceVersion of
+                // at most 20 digits is inserted.
                 *start = u32::try_from(before.saturating_add_signed(by)).unwrap_or_default();
             }
         }
@@ -247,7 +247,8 @@ impl TextSpan {
         Self::new(range.start, range.end)
     }
 
-    /// Returns the JSON string including its quotes, or None if the text is absent.
+    /// Returns the JSON string (including its quotes) or the JSON list. Returns None if the text is
+    /// absent.
     fn literal(self, json: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
         let literal = json.get(start..start + self.length as usize)?;
@@ -287,12 +288,14 @@ pub struct ObjectTexts<'a> {
 }
 
 impl ObjectTexts<'_> {
-    /// Returns the value of a text field, or None if it is absent.
+    /// Returns the value of a text field. Returns None if the field is absent, or if its value is a
+    /// list.
     pub fn text(&self, field: TextField) -> Option<Cow<'_, str>> {
         decode_string(self.literal(field)?)
     }
 
-    /// Returns the value of a text field as the JSON string in the object, including its quotes.
+    /// Returns the value of a text field as the JSON in the object: a string including its quotes,
+    /// or the list of [`TextField::Nodes`]. Returns None if the field is absent.
     pub fn literal(&self, field: TextField) -> Option<&[u8]> {
         self.facts.texts[field as usize].literal(&self.json)
     }
@@ -310,7 +313,7 @@ impl ObjectTexts<'_> {
         labels.find_map(|(key, value)| (key == wanted).then_some(value))
     }
 
-    /// Returns keys and values of the labels, in the order of the JSON.
+    /// Returns keys and values of the labels, in the same order as in the JSON.
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         let labels = self.facts.labels.iter();
         labels.filter_map(|label| {
@@ -320,7 +323,8 @@ impl ObjectTexts<'_> {
     }
 }
 
-/// Decodes a JSON string. A string without escape sequences is borrowed, as most strings are.
+/// Decodes a JSON string. Most strings have no escape sequences. Such a string is borrowed from the
+/// JSON.
 fn decode_string(literal: &[u8]) -> Option<Cow<'_, str>> {
     let text = std::str::from_utf8(literal).ok()?;
     if !text.contains('\\') {

@@ -1,8 +1,8 @@
 //! One operation in flight on an object. The object is called the subject of the operation.
 //!
-//! The name and the UID of an operation depend on its start. The operation also has the detections
-//! of the rules that detect it. If no rule detects the operation any more, it completes after its
-//! debounce period.
+//! The name and the UID of an operation depend on its start. The operation stores one detection for
+//! each rule set that detects it: the result of the rule. If no rule detects the operation any
+//! more, it completes after its debounce period.
 
 mod delayed_state;
 mod encode_json;
@@ -34,8 +34,8 @@ use uuid::Uuid;
 /// apimachinery).
 const MAX_NAME: usize = 253;
 
-/// UUID namespace for the UIDs of operations, which are UUIDs of version 5. It must never change,
-/// so that an operation has the same UID on every replica and after every restart.
+/// UUID namespace for the UIDs of operations, which are UUIDs of version 5. This value must never
+/// change, so that an operation has the same UID on every replica and after every restart.
 const UID_NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_3b8e_52c4_5f0a_9c61_2a7e_84d0_b35f);
 
 /// The fields of a subject that its operations show.
@@ -101,13 +101,14 @@ pub struct Operation {
     pub key: Key,
     /// UID of the `InFlightOperation`.
     pub uid: Uuid,
-    /// Start time. Name and UID of the operation depend on its second.
+    /// Start time. Name and UID of the operation depend on this time in whole seconds.
     pub start: Timestamp,
     start_source: StartTimeSource,
     /// Detections of the rule sets that currently detect the operation. Empty during the debounce
     /// period.
     pub detections: Detections,
-    /// End of the debounce period. None while the operation is detected.
+    /// End of the debounce period. None if no debounce period has begun, for example because the
+    /// operation is detected.
     pub debounce_end: Option<Instant>,
     /// True if the operation is not detected, and the reason is that the labels of the subject no
     /// longer match the label selector of the rule set.
@@ -116,11 +117,11 @@ pub struct Operation {
     pub primary: Arc<Detection>,
     /// State that clients see while the operation is detected.
     state: State,
-    /// State that the rule yields. Clients see this state when the rule has yielded it for
-    /// `stateAfter`.
+    /// State that the rule of `primary` yields. Clients see this state when the rule has yielded it
+    /// for `stateAfter`.
     ///
-    /// During the debounce period, this is the state that clients saw last. So `stateAfter` counts
-    /// from 0 if the operation is detected again with another state.
+    /// During the debounce period, this is the state that clients saw before the debounce period.
+    /// So `stateAfter` starts again if the operation is then detected with another state.
     pub yielded: Yielded,
     /// First `instance` that a rule yielded. It identifies the run of the operation.
     instance: Option<Arc<str>>,
@@ -260,8 +261,8 @@ impl Operation {
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
 
-    /// Starts the debounce period. No rule has detected the operation since `since`. `debounce` is
-    /// used if the rule sets no debounce period.
+    /// Starts the debounce period. No rule has detected the operation since the time `since`. The
+    /// argument `debounce` is used if the rule has no `debounce` of its own.
     pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.primary.rule().and_then(|rule| rule.debounce);
         let debounce = own.unwrap_or(debounce);
@@ -277,8 +278,8 @@ impl Operation {
         }
     }
 
-    /// Updates the values that clients see from the current `detections`. Returns true if one of
-    /// these values has changed.
+    /// Applies the current `detections` to the values that clients see. Returns true if clients
+    /// must see a change.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (now, gap) = (change.at, change.gap);
         let before = self.primary.clone();
@@ -318,8 +319,8 @@ impl Operation {
         self.timing.begin(input);
     }
 
-    /// Updates the shown times if the operation shows no duration of earlier runs, although there are
-    /// enough runs. Returns true if the times have changed.
+    /// Updates the shown times if there are enough earlier runs, but the operation does not show
+    /// their duration yet. Returns true if the times have changed.
     pub fn show_usual_duration(&mut self, change: ChangeContext<'_>) -> bool {
         let input = self.timing_input(change);
         let shows_usual = self.timing.needs_usual_duration(input);
@@ -358,8 +359,8 @@ impl Operation {
         baselines: &SharedBaselines,
     ) -> bool {
         let rule = self.primary.rule();
-        // A rule without an `outcome` cannot tell success from failure. So each run that is no
-        // longer detected counts as successful.
+        // A rule without an `outcome` cannot tell success from failure. So each run of such a rule
+        // that is no longer detected counts as successful.
         let is_success = match end {
             End::NotDetected => rule.is_some_and(|rule| rule.details.outcome.is_none()),
             end => end.state() == State::Succeeded,
@@ -374,8 +375,8 @@ impl Operation {
         false
     }
 
-    /// Returns the baseline to which the runs of this operation belong. None while the rule is
-    /// known only by name.
+    /// Returns the identity of the baselines to which the runs of this operation belong. Returns
+    /// None for a restored operation until its rule arrives.
     fn run_kind<'a>(&'a self, namespace: Option<&'a Arc<str>>) -> Option<RunKind<'a>> {
         Some(RunKind {
             rule_set: &self.primary.rule_set.name,
@@ -411,8 +412,9 @@ impl Operation {
     }
 
     /// Returns the detection whose values clients see from now on. This is the detection of the
-    /// same rule set as before. If that rule set no longer detects the operation, it is the
-    /// detection of the rule set whose name comes first in the alphabet.
+    /// same rule set as before. If that rule set no longer detects the operation, the result is the
+    /// detection of the rule set whose name comes first in the alphabet. If no rule set detects the
+    /// operation, the detection stays the same.
     pub fn next_primary(&self) -> &Arc<Detection> {
         let same = self.detections.get(&self.primary.rule_set.name);
         let next = same.or_else(|| self.detections.values().next());

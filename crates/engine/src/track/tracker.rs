@@ -2,7 +2,7 @@
 //! the message is about. A subject is an object with operations.
 //!
 //! The tracker also knows which watches of objects are interrupted, and which timer expires next.
-//! The caller passes the current time to each call, so that tests need not wait.
+//! The caller passes the current time to each method that needs it, so that tests need not wait.
 
 use super::end_reason::End;
 use super::operation::SubjectView;
@@ -61,8 +61,8 @@ pub struct Tracker {
 struct FeedState {
     /// The tracked subjects that the current list has contained so far. None if no list is running.
     seen: Option<HashSet<Identity>>,
-    /// True if the first list is complete. If a rule first detects an operation after that, the
-    /// operation has started after the first list.
+    /// True if the first list is complete. An object that is evaluated later counts as an object
+    /// that has just changed.
     synced: bool,
     /// True while the watch is interrupted.
     gap: bool,
@@ -74,8 +74,8 @@ impl Tracker {
         Self::with_baselines(settings, meter, SharedBaselines::default())
     }
 
-    /// Creates a tracker that compares operations with these durations of earlier runs, and adds
-    /// the runs that complete.
+    /// Creates a tracker that compares operations with the durations of earlier runs in
+    /// `baselines`. The tracker adds the durations of successful runs to `baselines`.
     pub fn with_baselines(
         settings: TrackerSettings,
         meter: Arc<dyn Meter>,
@@ -122,7 +122,7 @@ impl Tracker {
             } => {
                 let book = self.books.get(&source.target).cloned();
                 let Some(book) = book.filter(|book| book.generation == generation) else {
-                    // The feed evaluated the object with an older rule book.
+                    // The feed still uses an older rule book, or the target has no rules any more.
                     return;
                 };
                 match event {
@@ -140,7 +140,8 @@ impl Tracker {
         }
     }
 
-    /// Returns the time at which the next timer expires.
+    /// Returns the time at which the next timer expires, or the next retention ends. At this time,
+    /// the caller must call [`Tracker::expire`].
     pub fn next_deadline(&self) -> Option<Instant> {
         self.shared.next_deadline()
     }
@@ -154,7 +155,8 @@ impl Tracker {
             }
             self.step(&identity, now, TrackedSubject::refresh);
         }
-        // A baseline becomes usable only once, so this loop over all subjects may be slow.
+        // Each baseline becomes usable only once. So this loop over all subjects runs rarely, and
+        // may be slow.
         if std::mem::take(&mut self.shared.must_refresh_all) {
             self.step_each(now, |it| !it.has_no_target(), TrackedSubject::refresh);
         }
@@ -269,8 +271,8 @@ impl Tracker {
             ))
         });
         if tracked.has_no_target() {
-            // The subject was restored, and no rule book has arrived for its kind and version. The
-            // rules of the previous leader may have named another version of the same resource.
+            // The subject was restored, and no rule book has arrived for its kind and version. This
+            // happens if the rules of the previous leader named another version of the resource.
             tracked.bind_rules(&source.target, book, self.shared.settings.debounce, now);
         }
         self.step(&identity, now, |tracked, step| {
@@ -337,7 +339,8 @@ impl Tracker {
         self.step_each(now, |it| is_watched_by(it, source), TrackedSubject::refresh);
     }
 
-    /// Applies the new rules of a target. Operations that no rule can detect any more complete.
+    /// Applies the new rules of a target. Completes the operations that no rule can detect any
+    /// more.
     fn apply_rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -345,8 +348,8 @@ impl Tracker {
         removed: bool,
         now: ClockReading,
     ) {
-        // New rules make the feeds of the target list all objects again. Without this reset, the
-        // objects in these lists would count as objects that have just changed.
+        // New rules make the feeds of the target list all objects again. With the old feed states,
+        // the objects in these lists would count as objects that have just changed.
         self.feeds.retain(|source, _| source.target != *target);
         if let Some(book) = &book {
             let debounce = self.shared.settings.debounce;

@@ -23,11 +23,11 @@ pub(super) type Identity = Arc<str>;
 /// identity.
 pub(super) type OperationId = (Identity, OperationName);
 
-/// Maximum number of operations whose last completed run is remembered. If `RETAIN_MAX` is larger,
-/// it is the maximum instead.
+/// Maximum number of operations whose last completed run is remembered. If the setting `RETAIN_MAX`
+/// is larger, `RETAIN_MAX` is the maximum.
 const MAX_ENDED: usize = 10_000;
-/// Time for which the last completed run of an operation is remembered. If `RETAIN_FOR` is longer,
-/// it is used instead.
+/// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
+/// is longer, `RETAIN_FOR` is the time.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum age of a record. Usually, the record is deleted earlier, because there are too many
@@ -53,8 +53,8 @@ pub(super) struct SharedState {
     ///
     /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
-    /// Last completed run of each operation. The name of an operation depends on the second of its
-    /// start. So the next run must not start in the same second.
+    /// Last completed run of each operation. The name of an operation depends on its start in whole
+    /// seconds. So the next run must not start in the same second.
     ended: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
@@ -62,9 +62,10 @@ pub(super) struct SharedState {
     /// operation plus [`RECORD_TTL`].
     records: ExpiringMap<Key, Timestamp>,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
+    /// None if there is no such namespace, or if its creation time is unknown.
     ///
-    /// An operation of a deleted namespace is not retained. The watch of the subject can report the
-    /// deletion later than the watch of namespaces. So deleted namespaces are remembered.
+    /// An operation of a deleted namespace is not retained. But the operation can complete after
+    /// the watch of namespaces has reported the deletion. So deleted namespaces are remembered.
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
     /// The durations of earlier runs.
     pub(super) baselines: SharedBaselines,
@@ -144,9 +145,9 @@ impl SharedState {
         self.show(operation, view);
     }
 
-    /// Adds a write of the completed operation, and deletes the operation unless it is retained. An
-    /// operation of a deleted namespace is never retained, even if a new namespace has the same
-    /// name.
+    /// Completes an operation at the time `now`. Adds a write of the completed operation. If the
+    /// operation is not retained, adds a write that deletes it. An operation of a deleted namespace
+    /// is not retained and gets no record, even if a new namespace has the same name.
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
@@ -229,7 +230,8 @@ impl SharedState {
         left.is_some()
     }
 
-    /// Keeps the record of an operation that ended at `end`. Returns false if it is too old.
+    /// Keeps the record of an operation that ended at `end`. Returns false if the record is too
+    /// old.
     pub(super) fn keep_record(
         &mut self,
         key: Key,
@@ -248,10 +250,10 @@ impl SharedState {
     /// `start` or the earliest possible start, whichever is later:
     ///
     /// - If the rule's `startedAt` sets the start, the earliest start is one second after the start
-    ///   of the previous run. The name of an operation depends on the second of its start, so the
-    ///   two runs then have different names.
-    /// - In all other cases, the run also starts no earlier than the end of the previous run. The
-    ///   end can be later than `start` if the server received the end late.
+    ///   of the previous run. The name of an operation depends on its start in whole seconds, so
+    ///   the two runs then have different names.
+    /// - In all other cases, the run also starts no earlier than the end of the previous run. This
+    ///   end can be later than `start` if the watch reported the end late.
     pub(super) fn after_previous_run(
         &self,
         id: &OperationId,
@@ -311,8 +313,8 @@ impl SharedState {
             .insert(name, recreated, now + DELETED_TTL);
     }
 
-    /// Records that a namespace was created. Operations that start after `created` belong to the
-    /// new namespace and are retained.
+    /// Records that a namespace was created. If a namespace with this name was deleted before,
+    /// operations that start at `created` or later belong to the new namespace and are retained.
     pub(super) fn namespace_created_again(&mut self, name: &Arc<str>, created: Timestamp) {
         if let Some((until, _)) = self.deleted_namespaces.remove(name) {
             self.deleted_namespaces

@@ -18,13 +18,13 @@ use unicode_width::UnicodeWidthStr as _;
 /// gap. `top` also uses this number.
 const NARROW_GAP: usize = 2;
 
-/// Widths to which the subject, the namespace and the operation are narrowed first, in terminal
-/// columns. At these widths, most texts are still understandable.
+/// Widths to which the subject, the namespace and the operation are narrowed in a first step, in
+/// terminal columns. At these widths, most texts are still understandable.
 const MIN_SUBJECT: usize = 24;
 const MIN_NAMESPACE: usize = 12;
 const MIN_OPERATION: usize = 12;
-/// Width to which the subject, the namespace and the operation are narrowed on an unusually narrow
-/// terminal, in terminal columns.
+/// Width to which the subject, the namespace and the operation are narrowed in a second step, on an
+/// unusually narrow terminal, in terminal columns.
 const MIN_ON_NARROW_SCREEN: usize = 8;
 
 /// Smallest useful width of the message in terminal columns. If there is less space, the message is
@@ -344,13 +344,14 @@ impl Table {
     }
 }
 
-/// Returns the subject for a narrow terminal.
+/// Returns the subject for a narrow terminal, with a shortened kind.
 fn short_subject(operation: &ListedOperation) -> String {
     let subject = one_line(&operation.short_subject_name());
     with_member_prefix(operation, subject)
 }
 
-/// Returns the width of the terminal in columns. None if standard output is not a terminal.
+/// Returns the width of the terminal in columns. None if standard output is not a terminal, or if
+/// the width is unknown.
 pub(crate) fn terminal_width() -> Option<usize> {
     use std::io::IsTerminal as _;
     if !std::io::stdout().is_terminal() {

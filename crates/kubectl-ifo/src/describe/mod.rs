@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// Largest number of owners that are looked up to find related operations. Each owner needs a
-/// request. Beyond this number, some related operations may be missing.
+/// request. If there are more owners, some related operations may be missing.
 const MAX_OWNERS: usize = 200;
 
 /// The arguments of `describe`.
@@ -72,7 +72,7 @@ pub(super) struct DescribeArgs {
     connect: Connect,
 }
 
-/// Prints the descriptions of the operations that the arguments name.
+/// Prints the operations that the arguments name: as descriptions, or in the format of `-O`.
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let filters = Filters::all_in(args.connect.namespace());
     let server = args.connect.open().await?;
@@ -182,7 +182,7 @@ async fn find(
 /// The facts about one operation.
 struct OperationDescription<'a> {
     operation: &'a ListedOperation,
-    /// The InFlightOperation as the server returned it.
+    /// The JSON of the InFlightOperation, as the command received it.
     object: Value,
     /// The rule that detects the operation, or the reason why no rule is shown.
     rule: Result<DescribedRule, String>,

@@ -1,8 +1,9 @@
 //! Finds the operations that are related to a given operation, for the command `describe`.
 //!
-//! A related operation is on the same object, on an owner of the object, or on a dependent of the
-//! object. A rule set can also put operations into a correlation group, with the label
-//! `ifo.kubevirt.io/correlation-group`. Operations in the same correlation group are related.
+//! A related operation is on the same object, on a direct or indirect owner of the object, or on a
+//! direct or indirect dependent of the object. A rule set can also put operations into a
+//! correlation group, with the label `ifo.kubevirt.io/correlation-group`. If operations on two
+//! objects are in the same group, all operations on the two objects are related.
 
 use crate::operation::ListedOperation;
 use crate::ownership::{Ownership, OwnershipNode};
@@ -53,7 +54,7 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
 }
 
 /// Returns true if operations on the two objects can be in the same correlation group. The objects
-/// must be in the same namespace, or at least one must be cluster-scoped.
+/// must be in the same namespace, or at least one object must be cluster-scoped.
 fn can_share_group(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
     let (a, b) = (a.who.namespace, b.who.namespace);
     a == b || a.is_none() || b.is_none()

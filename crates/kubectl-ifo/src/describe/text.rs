@@ -14,8 +14,8 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
-/// Width of the column with the titles, in terminal columns. The longest title is `Last Detected:`,
-/// which is indented.
+/// Width of the column with the titles, in terminal columns. The longest titles, such as
+/// `Last Detected:`, have 14 characters and are indented by 2.
 const TITLE_WIDTH: usize = 17;
 
 /// Largest number of rows in the sections `Related` and `Events`. If there are more, a line shows
@@ -23,7 +23,7 @@ const TITLE_WIDTH: usize = 17;
 const MAX_RELATED: usize = 50;
 const MAX_EVENTS: usize = 50;
 
-/// Formats all descriptions, with blank lines between them.
+/// Formats all descriptions, separated by two blank lines.
 pub(super) fn text(
     descriptions: &[OperationDescription<'_>],
     now: Timestamp,

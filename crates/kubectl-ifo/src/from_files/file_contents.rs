@@ -1,5 +1,5 @@
-//! Finds the operations, the records of completed operations, the rule sets and the Events in the
-//! files of `--from`, and the time at which they were recorded.
+//! Finds, in the files of `--from`, the operations, the records of completed operations, the rule
+//! sets and the Events. Also finds the time at which these objects were read from the cluster.
 
 use super::super::output::complain;
 use super::super::plain_text::first_names;
@@ -30,11 +30,11 @@ enum RecordingTime {
     Recorded,
     /// The time is the last change of the newest file.
     FileChange,
-    /// Standard input has no time of change, so the current time is used.
+    /// No time of change is known, for example for standard input. So the current time is used.
     Present,
 }
 
-/// The contents of the files, as far as commands use these contents.
+/// The contents of the files that commands use.
 #[derive(Debug)]
 pub(super) struct FileContents {
     /// The path that the user has given.
@@ -73,7 +73,7 @@ struct ResourceObjects {
 }
 
 impl ResourceObjects {
-    /// Adds an object. Of two objects with the same name, the first one is kept.
+    /// Adds an object. Of two objects with the same namespace and name, the first one is kept.
     fn add(&mut self, object: Object) {
         self.is_listed = true;
         let key = (object.namespace, object.name);
@@ -92,8 +92,8 @@ struct SortedObjects {
     custom: ResourceObjects,
     records: ResourceObjects,
     rule_sets: ResourceObjects,
-    /// True if the files contain a `List` without items, as `kubectl get -o yaml` prints for an
-    /// empty result. Such a list does not name its resource.
+    /// True if the files contain a `List` without items. `kubectl get -o yaml` prints such a list
+    /// for an empty result. The list does not name its resource.
     has_empty_list: bool,
 }
 
@@ -119,7 +119,8 @@ impl FileContents {
                 }
                 _ => {}
             }
-            // The other files of a support bundle, such as logs, contain no objects.
+            // The other files of a support bundle, such as logs, contain no objects that commands
+            // read.
             if index.is_some() && !is_read_from_bundle(&file.path) {
                 continue;
             }
@@ -159,8 +160,9 @@ impl FileContents {
             check_operations_part(&path, index)?;
         }
         if live.is_none() && custom.is_none() {
-            // If a cluster has no operations, its must-gather has no file for operations. So rule
-            // sets, records, an empty list or the index of a bundle are enough.
+            // If a cluster has no operations, its must-gather has no file for operations. So files
+            // without operations are accepted if they contain rule sets, records, an empty list or
+            // the index of a support bundle.
             let is_installed =
                 rule_sets.is_some() || records.is_some() || has_empty_list || index.is_some();
             if !is_installed {
@@ -230,7 +232,7 @@ impl FileContents {
         text
     }
 
-    /// Returns all Events in the files.
+    /// Returns the Events in the files that [`is_events_file`] recognizes.
     pub(super) fn events(&self) -> &[Value] {
         self.events.get_or_init(|| {
             let mut events = Vec::new();
@@ -279,8 +281,8 @@ impl SortedObjects {
         Ok(())
     }
 
-    /// Records that a document is the list of a resource. Without this record, an empty list would
-    /// look as if the resource was not recorded.
+    /// If a document is the list of a resource, notes that the files contain such a list. Without
+    /// this note, an empty list would look as if the files did not contain the resource.
     fn note_list(&mut self, document: &Value) {
         let text = |field: &str| document[field].as_str().unwrap_or_default();
         let group = ifo_client::kinds::group(text("apiVersion"));
@@ -298,7 +300,8 @@ impl SortedObjects {
     }
 }
 
-/// Returns true if a file of a support bundle contains operations, rule sets or Events.
+/// Returns true if a file of a support bundle contains operations, records, rule sets or Events,
+/// according to its path.
 fn is_read_from_bundle(path: &str) -> bool {
     path.contains("operations/")
         || base_name(path) == "operationrulesets.json"

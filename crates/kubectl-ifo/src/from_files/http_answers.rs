@@ -1,8 +1,10 @@
-//! Answers the requests of a command with `--from`: from files, in the form in which a
-//! kube-apiserver answers.
+//! Answers requests from files, for a command with `--from`. The answers have the same form as the
+//! answers of a kube-apiserver.
 //!
-//! If the files do not show whether the requested object exists, the answer has the code 501 and
-//! names the files. The code is not 404, because the object may exist in the cluster.
+//! If the files do not show whether the requested object exists, the answer usually has the code
+//! 501 and names the files. The code is not 404, because the object may exist in the cluster. But a
+//! request for discovery, or for operations or records that the files do not contain, is answered
+//! with 404. After a 404 for the live API, for example, commands read custom resources.
 
 use super::file_contents::FileContents;
 use super::selectors::{FileLabelSelector, fields_match};

@@ -1,9 +1,9 @@
 //! `--from DIR|FILE`: lets commands read operations from files instead of a cluster.
 //!
-//! Input: a support bundle, a must-gather folder, or the output of `kubectl get ifos -o yaml`.
-//! Output: an [`ApiClient`] that answers requests from these files. So each command runs the same
-//! code as with a cluster. If the files do not contain the requested data, the request fails with
-//! an error that names the files.
+//! The files are a support bundle, a must-gather folder, or the output of
+//! `kubectl get ifos -o yaml`. [`open`] returns an [`ApiClient`] that answers requests from these
+//! files. So a command runs the same code as with a cluster. If the files do not contain the
+//! requested data, the request fails.
 //!
 //! ```text
 //! read_files (folder, tar, gzip, text) ─▶ file_contents (objects, time) ─▶ http_answers
@@ -45,9 +45,9 @@ impl ClusterFromFiles {
     }
 }
 
-/// Reads the files at `path`. From then on, `clock::now` returns the time at which the files were
-/// recorded. If `-n` chooses a namespace whose operations were not recorded, requests for this
-/// namespace fail.
+/// Reads the files at `path`, and returns a client that answers requests from these files. From
+/// then on, `clock::now` returns the time at which the files were recorded. If `-n` chooses a
+/// namespace whose operations were not recorded, requests for this namespace fail.
 pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     let contents = FileContents::read(path)?;
     complain("note", contents.introduction());

@@ -1,8 +1,9 @@
 //! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
 //! standard input.
 //!
-//! A must-gather can have gigabytes of files. So only those files are kept that can contain
-//! operations, rule sets or Events, or the time of the recording.
+//! A must-gather can have gigabytes of files. So this module keeps only the files of a folder or
+//! archive that commands can need: files that contain the API group of this project, files of
+//! Events, the index of a support bundle, and the time of a must-gather.
 
 use super::super::problem::Problem;
 use super::super::support_bundle::INDEX_FILE;
@@ -33,7 +34,8 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// A file, with its decompressed bytes.
 #[derive(Debug)]
 pub(super) struct FoundFile {
-    /// Path relative to the folder or archive that the user has named.
+    /// Path relative to the folder or archive that the user has named. For a single file, this is
+    /// the path that the user has given.
     pub(super) path: String,
     /// The bytes of the file.
     pub(super) bytes: Vec<u8>,
@@ -41,7 +43,7 @@ pub(super) struct FoundFile {
     pub(super) modified: Option<Timestamp>,
 }
 
-/// Reads all relevant files at `path`. `-` is standard input.
+/// Reads all relevant files at `path`. The path `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     let name = path.display().to_string();
     let failed = |error: io::Error| Problem::Other(format!("{name}: {}", describe(&error)));
@@ -238,7 +240,7 @@ fn is_relevant(path: &str, bytes: &[u8]) -> bool {
         || contains(bytes, ifo_api::GROUP.as_bytes())
 }
 
-/// Returns true if the name of the file says that it contains Events.
+/// Returns true if the name or the folder of a file says that the file contains Events.
 pub(super) fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
     name.split('.').next() == Some("events") || path.contains("/events/")

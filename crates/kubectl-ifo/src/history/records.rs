@@ -32,8 +32,8 @@ pub(super) fn resource_name(name: &str) -> String {
 }
 
 impl RecordedHistory {
-    /// Reads the records in the namespaces of `source`, and adds completed operations of custom
-    /// resources. If `keep_raw` is true, the JSON of the objects is kept.
+    /// Reads the records in the namespaces of `source`, and adds the custom resources of completed
+    /// operations. If `keep_raw` is true, the JSON of the objects is kept.
     pub(super) async fn read(source: &OperationSource, keep_raw: bool) -> Result<Self, Problem> {
         let mut history = Self::default();
         let reader = RecordReader { source, keep_raw };
@@ -44,7 +44,8 @@ impl RecordedHistory {
         let custom = reader.custom_resources().await;
         let custom = match custom {
             Ok(custom) => custom,
-            // The cluster does not serve custom resources, because persistence mode is off.
+            // The cluster does not serve custom resources, for example because persistence mode is
+            // off.
             Err(Problem::NotFound(_)) => Vec::new(),
             Err(problem) if source.served == Served::Crs => return Err(problem),
             Err(Problem::Forbidden { .. }) => {
@@ -77,9 +78,9 @@ impl RecordedHistory {
     }
 }
 
-/// Adds the custom resources of completed operations that have no record. A custom resource and the
-/// record of the same operation have the same UID, or the same namespace and name of the live
-/// object.
+/// Adds the custom resources of completed operations that have no record. A custom resource and a
+/// record are of the same operation if they have the same UID, or if `live_name` of the custom
+/// resource is the namespace and name of the record.
 fn merged(mut records: Vec<ListedOperation>, custom: Vec<ListedOperation>) -> Vec<ListedOperation> {
     let uids: HashSet<String> = records.iter().map(|it| it.uid.clone()).collect();
     let names: HashSet<String> = records
@@ -216,8 +217,9 @@ impl RecordReader<'_> {
         }
     }
 
-    /// Returns true if discovery contains the records, or if discovery cannot be read. If RBAC
-    /// refuses a list, the answer does not show whether the resource exists.
+    /// Returns true if discovery contains the resource `operationrecords`, or if discovery cannot
+    /// be read. Discovery is needed if RBAC refuses a list, because this answer does not show
+    /// whether the resource exists.
     async fn is_served(&self) -> bool {
         let uri = format!("/apis/{LIVE_GROUP}/{VERSION}");
         let server = &self.source.server;

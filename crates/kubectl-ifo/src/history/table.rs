@@ -33,7 +33,8 @@ use HistoryColumn::{
     RuleSet, Started, Subject, Usual,
 };
 
-/// The columns of normal output, from left to right. The namespace precedes them.
+/// The columns of normal output, from left to right. The namespace, if it is shown, precedes these
+/// columns.
 const NORMAL: [HistoryColumn; 8] = [
     Started, Ended, Kind, Subject, Operation, Outcome, Duration, Usual,
 ];
@@ -41,11 +42,12 @@ const NORMAL: [HistoryColumn; 8] = [
 /// The further columns of wide output.
 const WIDE: [HistoryColumn; 6] = [Reason, Nodes, Component, RuleSet, Name, Message];
 
-/// The columns that are left out on a narrow terminal, the first one first. The start follows from
-/// the end and the duration.
+/// The columns that are left out on a narrow terminal, in this order, until a line fits. `Started`
+/// is the first, because the end and the duration also show the start.
 const DROPPED: [HistoryColumn; 3] = [Started, Usual, Namespace];
 
-/// Width to which names are cut on a narrow terminal, in terminal columns.
+/// Smallest width to which subjects and operations are cut on a narrow terminal, in terminal
+/// columns.
 const MIN_NAME: usize = 12;
 
 impl HistoryColumn {
@@ -147,7 +149,8 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
         for it in &columns {
             let cell = row.map_or(it.column.header(), |row| &it.cells[row]);
             let cell = cut(cell, it.width);
-            // Only the message can be empty, and it is the last column.
+            // Only a message can be an empty text, and the message is the last column. So no cell
+            // follows.
             if cell.is_empty() {
                 continue;
             }
@@ -165,8 +168,8 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
     text
 }
 
-/// Narrows the columns until a line fits on the terminal. Returns the number of blanks between two
-/// columns.
+/// Narrows the columns until a line fits on the terminal, as far as possible. Returns the number of
+/// blanks between two columns.
 fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize) -> usize {
     let excess = |columns: &[HistoryCells], gap: usize| {
         let widths: usize = columns.iter().map(|it| it.width + gap).sum();
@@ -195,7 +198,8 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     gap
 }
 
-/// Returns the initials of a kind of several words, such as `VMI`.
+/// Returns the cell of the column `Kind`. A kind of several words is shortened to its initials,
+/// such as `VMI`.
 fn short_kind(operation: &ListedOperation) -> String {
     let kind = Kind.text(operation);
     let initials: String = operation

@@ -1,5 +1,5 @@
-//! Reads from the cluster what a drain of a node affects: Pods, disruption budgets and virtual
-//! machines.
+//! Reads from the cluster the objects that determine the effect of a drain: Pods, disruption
+//! budgets, virtual machines and the KubeVirt object.
 
 use super::MissingPart;
 use crate::api_client::{ApiClient, ListOptions};
@@ -90,8 +90,8 @@ impl DrainedPod {
         self.spec.volumes.iter().any(|it| it.empty_dir.is_some())
     }
 
-    /// Returns true if the eviction of the Pod needs no disruption budget: the Pod has not started
-    /// yet, or it is already being deleted.
+    /// Returns true if disruption budgets cannot prevent the eviction of the Pod: the Pod has
+    /// ended, has not started yet, or is already being deleted.
     pub(super) fn ignores_budgets(&self) -> bool {
         self.has_ended()
             || self.status.phase == "Pending"
@@ -151,14 +151,14 @@ struct DrainedMachineStatus {
 }
 
 impl DrainedMachine {
-    /// Returns true if the virtual machine runs on the node.
+    /// Returns true if the virtual machine is on the node and has not ended.
     pub(super) fn is_on(&self, node: &str) -> bool {
         self.status.node_name == node
             && !matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Returns the eviction strategy of the object. None if it has none, so that the default of the
-    /// cluster applies.
+    /// Returns the eviction strategy of the virtual machine. None if the virtual machine sets no
+    /// strategy. In this case, the default of the cluster applies.
     pub(super) fn eviction_strategy(&self) -> Option<&str> {
         let own = self.spec.eviction_strategy.as_deref();
         own.filter(|it| !it.is_empty())
@@ -178,12 +178,12 @@ impl DrainedMachine {
     }
 }
 
-/// The eviction strategy of virtual machines that have none.
+/// The eviction strategy of virtual machines that do not set a strategy themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DefaultStrategy {
-    /// The setting of the KubeVirt object.
+    /// The setting of the KubeVirt object, or `None` if the object has no such setting.
     Set(String),
-    /// The setting is unknown.
+    /// The setting could not be read, or no virtual machine on the node needs the setting.
     Unread,
 }
 
@@ -192,14 +192,14 @@ pub(super) enum DefaultStrategy {
 pub(super) struct DrainParts {
     /// The Pods on the node.
     pub(super) pods: Option<Vec<DrainedPod>>,
-    /// All disruption budgets.
+    /// The disruption budgets in the namespace of `-n`, or in all namespaces.
     pub(super) budgets: Option<Vec<DrainBudget>>,
     /// The virtual machines on the node.
     pub(super) machines: Option<Vec<DrainedMachine>>,
     pub(super) default_strategy: DefaultStrategy,
 }
 
-/// Reads the parts for one node.
+/// Reads the [`DrainParts`] of one node.
 pub(super) struct NodeReader<'a> {
     pub(super) server: &'a ApiClient,
     pub(super) node: &'a str,
@@ -209,7 +209,7 @@ pub(super) struct NodeReader<'a> {
 
 /// A list in the API.
 struct DrainList {
-    /// What the list contains, in messages.
+    /// The name of the list in messages.
     part: &'static str,
     /// Path of the API version.
     root: &'static str,
@@ -244,7 +244,8 @@ const KUBEVIRTS: DrainList = DrainList {
 };
 
 impl NodeReader<'_> {
-    /// Reads all parts. A part that cannot be read is added to `missing`.
+    /// Reads all parts. A part that cannot be read is added to `missing`. Returns an error if the
+    /// problem affects all parts, for example because the cluster cannot be reached.
     pub(super) async fn read(&self, missing: &mut Vec<MissingPart>) -> Result<DrainParts, Problem> {
         let on_node = format!("spec.nodeName={}", self.node);
         let (pods, budgets, machines) = tokio::join!(
@@ -279,9 +280,10 @@ impl NodeReader<'_> {
         Ok(parts)
     }
 
-    /// Returns true if virtual machines could not be listed because the cluster does not serve them.
-    /// RBAC refuses also the list of a resource that does not exist, so discovery decides then. Files
-    /// (`--from`) do not show which resources the cluster serves.
+    /// Returns true if `problem` means that the cluster does not serve virtual machines. RBAC also
+    /// refuses to list a resource that does not exist. So if RBAC has refused the list, discovery
+    /// decides. Files (`--from`) do not show which resources the cluster serves, so the result is
+    /// false.
     async fn is_without_kubevirt(&self, problem: &Problem) -> bool {
         match problem {
             _ if self.server.from_files.is_some() => false,
@@ -334,7 +336,7 @@ impl NodeReader<'_> {
     }
 }
 
-/// Returns the list, or None if it could not be read.
+/// Returns the list. If the list could not be read, adds the part to `missing` and returns None.
 fn list_or_missing<T>(
     list: &DrainList,
     listed: Result<Vec<T>, Problem>,
@@ -355,8 +357,8 @@ fn list_or_missing<T>(
     }
 }
 
-/// Returns the reason why a part is missing. Returns the problem itself if it affects all parts,
-/// because then there is no answer.
+/// Returns the reason why a part is missing. If the problem affects all parts, the command has no
+/// answer. So the problem itself is returned as an error.
 pub(super) fn missing_reason(problem: Problem) -> Result<String, Problem> {
     match problem {
         Problem::Unauthorized

@@ -29,7 +29,7 @@ pub(super) enum DrainEffect {
     Unknown,
 }
 
-/// An object that a drain interrupts.
+/// A virtual machine or a Pod that a drain interrupts or tries to interrupt.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InterruptedObject {
@@ -58,7 +58,7 @@ pub(super) struct DrainBlocker {
     pub(super) namespace: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
-    /// The flag with which `kubectl drain` continues.
+    /// The flag that `kubectl drain` needs to start. None if an object blocks the drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) flag: Option<&'static str>,
     /// The affected Pods, as `namespace/name`.
@@ -77,7 +77,8 @@ pub(super) struct DrainImpact {
 type NamespacedName = (String, String);
 
 impl DrainImpact {
-    /// Decides from the objects of the cluster. `node` is the name of the node.
+    /// Decides from the objects of the cluster what a drain of `node` interrupts, and what blocks
+    /// it.
     pub(super) fn of(node: &str, parts: &DrainParts) -> Self {
         let mut impact = Self::default();
         let mut effects = HashMap::new();
@@ -97,7 +98,9 @@ impl DrainImpact {
                 impact.add_pod(pod, machine.is_some() && parts.machines.is_none());
             }
         }
-        // KubeVirt moves or keeps these virtual machines, so the eviction API does not decide.
+        // KubeVirt intercepts the eviction of the Pod if KubeVirt migrates or keeps the virtual
+        // machine. So budgets do not decide about this Pod. If the effect on a virtual machine is
+        // unknown, no budget is reported.
         let is_budgeted = |pod: &DrainedPod| match machine_of(pod) {
             Some(machine) if parts.machines.is_some() => {
                 let effect = effects.get(&machine);
@@ -120,7 +123,7 @@ impl DrainImpact {
         impact
     }
 
-    /// Adds a virtual machine, and returns the effect of a drain.
+    /// Adds a virtual machine, and returns the effect of a drain on this virtual machine.
     fn add_machine(
         &mut self,
         machine: &DrainedMachine,
@@ -196,7 +199,8 @@ impl DrainImpact {
         });
     }
 
-    /// Adds the budgets that allow no eviction of one of these Pods.
+    /// Adds each budget that forbids the eviction of at least one of these Pods. Also adds each Pod
+    /// that several budgets select.
     fn add_budgets(&mut self, pods: &[&DrainedPod], budgets: Option<&[DrainBudget]>) {
         let budgets = budgets.unwrap_or_default();
         let mut blocking: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -250,7 +254,7 @@ impl DrainImpact {
         }
     }
 
-    /// Adds the Pods that `kubectl drain` refuses without a flag.
+    /// Adds each flag that `kubectl drain` needs to start, with the Pods that are the reason.
     fn add_flags(&mut self, evicted: &[&DrainedPod], all: &[DrainedPod]) {
         let names = |is: &dyn Fn(&DrainedPod) -> bool| -> Vec<String> {
             let pods = evicted.iter().filter(|it| is(it));
@@ -306,7 +310,7 @@ fn machine_name(machine: &DrainedMachine) -> NamespacedName {
     )
 }
 
-/// Returns the virtual machine whose Pod this is.
+/// Returns the virtual machine that runs in the Pod. None if the Pod runs no virtual machine.
 fn machine_of(pod: &DrainedPod) -> Option<NamespacedName> {
     let controller = pod.controller()?;
     (controller.kind == "VirtualMachineInstance")
@@ -341,8 +345,9 @@ fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) 
         })
 }
 
-/// Returns true if the eviction API refuses the eviction because of the budget. A Pod that is not
-/// ready may be evicted if the policy of the budget says so, or if enough other Pods are healthy.
+/// Returns true if the eviction API refuses the eviction because of the budget. Even if the budget
+/// allows no disruption, a Pod that is not ready may be evicted in two cases: the policy of the
+/// budget is `AlwaysAllow`, or enough other Pods are healthy.
 fn forbids_eviction(budget: &DrainBudget, pod: &DrainedPod) -> bool {
     let status = &budget.status;
     let is_always_allowed = budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow";

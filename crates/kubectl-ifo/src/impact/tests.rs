@@ -118,7 +118,7 @@ fn a_budget_without_disruptions_blocks_if_it_selects_a_pod_of_the_node() {
         "{message}"
     );
 
-    // An empty selector selects all Pods, and no selector selects none.
+    // An empty selector selects all Pods. A budget without a selector selects no Pod.
     let mut all = budget("a", 0);
     all["spec"]["selector"] = json!({});
     let mut none = budget("b", 0);
@@ -233,7 +233,8 @@ fn the_pod_of_a_virtual_machine_is_shown_as_the_virtual_machine() {
     let budgets = vec![budget("virt-launcher-a", 0)];
     let migrated = vec![machine("a", Some("LiveMigrate"), "True")];
     let found = impact(vec![launcher.clone()], budgets.clone(), migrated);
-    // KubeVirt protects the Pod with a budget of its own, which does not block the migration.
+    // KubeVirt creates a budget for the Pod of a virtual machine. This budget does not block the
+    // migration, so it is no blocker.
     assert_eq!(interrupted(&found), [("a", DrainEffect::Migrated)]);
     assert_eq!(blockers(&found), [("EmptyDir", "--delete-emptydir-data")]);
 
@@ -244,7 +245,8 @@ fn the_pod_of_a_virtual_machine_is_shown_as_the_virtual_machine() {
         ("NoDisruptionsAllowed", "virt-launcher-a-budget")
     );
 
-    // If the virtual machines cannot be read, it is unknown whether they are migrated.
+    // If the virtual machines cannot be read, it is unknown whether KubeVirt migrates them. So the
+    // effect is unknown, and the budget is no blocker.
     let mut unread = parts(vec![launcher.clone()], budgets.clone(), Vec::new());
     unread.machines = None;
     let found = DrainImpact::of(NODE, &unread);
@@ -254,7 +256,8 @@ fn the_pod_of_a_virtual_machine_is_shown_as_the_virtual_machine() {
     );
     assert_eq!(blockers(&found), [("EmptyDir", "--delete-emptydir-data")]);
 
-    // The virtual machine runs on another node, so this Pod is the target of a migration.
+    // The virtual machine runs on another node, so this Pod is the target of a migration. A drain
+    // evicts this Pod like any other Pod.
     let mut source = machine("a", Some("LiveMigrate"), "True");
     source["status"]["nodeName"] = json!("worker-4");
     let found = impact(vec![launcher], budgets, vec![source]);

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 
-/// Prints each change of the operations for which `is_named` returns true, as a row of the table or
-/// as a document.
+/// Prints the listed `operations`, and then each change of an operation for which `is_named`
+/// returns true. The form is rows of a table, documents or names.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
@@ -92,7 +92,8 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
 #[derive(Debug, Default)]
 struct WatchedRows {
     pieces: BTreeMap<String, WatchedPiece>,
-    /// The keys of the pieces that operations with an open key have joined.
+    /// For each operation with an open key, the key of the piece that the operation has joined. An
+    /// open key ends with `/` and does not show which run the operation belongs to.
     joined: HashMap<OperationKey, String>,
 }
 
@@ -113,7 +114,8 @@ impl WatchedPiece {
         piece_of_work::line_of(&members)
     }
 
-    /// Records the row as printed. Returns false if the same row was printed before.
+    /// Keeps the texts of the row `line`. Returns true if the row must be printed, because its
+    /// texts differ from the previous row of the piece.
     fn mark_printed(&mut self, line: &ListedOperation) -> bool {
         let texts = [
             line.subject_name(),
@@ -132,7 +134,8 @@ impl WatchedRows {
         let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
             .iter()
             .partition(|it| it.work.as_deref().is_some_and(piece_of_work::is_open));
-        // Operations with an open key join pieces of other operations, so they come last.
+        // An operation with an open key joins the piece of another operation, so operations with an
+        // open key are added last.
         for operation in others.into_iter().chain(open) {
             if let Some(key) = rows.piece_of(operation) {
                 let piece = rows.pieces.entry(key).or_default();
@@ -176,8 +179,8 @@ impl WatchedRows {
         rows
     }
 
-    /// Returns the key of the piece that the operation belongs to. None if it is a piece of its own.
-    /// An operation with an open key stays in the piece that it has joined.
+    /// Returns the key of the piece that the operation belongs to. None if the operation is a piece
+    /// of its own. An operation with an open key stays in the piece that it has joined.
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
         let key = operation.work.as_ref()?;
         if !piece_of_work::is_open(key) {
@@ -247,7 +250,8 @@ mod tests {
             ["machine Progressing"]
         );
         assert_eq!(change(open("Ended")), ["machine Succeeded"]);
-        // The next run is another piece, which the operation joins as soon as it starts again.
+        // The next run is another piece. The operation with the open key joins this piece when the
+        // operation starts again.
         assert_eq!(
             change(of("m/2", "next", "Progressing")),
             ["next Progressing"]
@@ -255,7 +259,8 @@ mod tests {
         assert_eq!(change(open("Failing")), ["machine Failing"]);
         assert_eq!(change(of("m/2", "next", "Failing")), [""; 0]);
 
-        // A run and the operation can also be in flight at the start of the watch.
+        // A run and the operation with the open key can also be in flight at the start of the
+        // watch.
         let listed = [open("Progressing"), of("m/1", "run", "Progressing")];
         let mut rows = WatchedRows::new(&listed);
         let changed = rows.change(open("Failing"), RowMode::Pieces);

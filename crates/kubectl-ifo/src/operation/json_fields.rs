@@ -31,7 +31,8 @@ pub(crate) enum JsonField {
     Progress,
     Started,
     Completed,
-    /// Seconds since the start. No value if [`OperationJson::at`] has not set the current time.
+    /// Seconds since the start. No value if the start is unknown, or if [`OperationJson::at`] has
+    /// not set the current time.
     AgeSeconds,
     Labels,
 }
@@ -41,13 +42,13 @@ pub(crate) enum JsonField {
 pub(crate) struct OperationJson<'a> {
     operation: &'a ListedOperation,
     fields: &'static [JsonField],
-    /// True if a field without a value is also printed.
+    /// True if an optional field without a value is also printed.
     includes_empty: bool,
     now: Option<Timestamp>,
 }
 
 impl ListedOperation {
-    /// Chooses which fields are printed. A field without a value is left out.
+    /// Chooses which fields are printed. An optional field without a value is left out.
     pub(crate) fn json(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
             operation: self,
@@ -57,8 +58,8 @@ impl ListedOperation {
         }
     }
 
-    /// Chooses which fields are printed. A field without a value is printed as `null` or as the
-    /// empty text.
+    /// Chooses which fields are printed. An optional field without a value is printed as `null` or
+    /// as the empty text.
     pub(crate) fn json_with_empty_fields(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
             includes_empty: true,

@@ -39,8 +39,8 @@ impl ListedOperation {
         format!("{} ({markers})", self.state)
     }
 
-    /// Returns the state whose colour the operation has. An overdue or stalled operation needs
-    /// attention, so it has the colour of a blocked operation.
+    /// Returns the state whose colour the operation has. A progressing operation that is overdue or
+    /// stalled has the colour of a blocked operation, because the user should look at it.
     pub(crate) fn color_state(&self) -> &str {
         if self.state == "Progressing" && (self.is_overdue() || self.is_stalled()) {
             "Blocked"
@@ -50,7 +50,8 @@ impl ListedOperation {
     }
 
     /// Formats the usual duration, such as `2m5s`. If too few earlier runs are known, formats the
-    /// limit of the rule, such as `limit 10m`. Empty if neither is known.
+    /// `expectedDuration` of the rule, which is a limit: `limit 10m`. Empty if neither the usual
+    /// duration nor this limit is known.
     pub(crate) fn usual_duration(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -63,7 +64,7 @@ impl ListedOperation {
     }
 
     /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or
-    /// `limit 10m (from the rule)`. Empty if it is unknown.
+    /// `limit 10m (from the rule)`. Empty if [`Self::usual_duration`] is empty.
     pub(crate) fn usual_duration_and_source(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -90,14 +91,15 @@ impl ListedOperation {
         }
     }
 
-    /// Returns the estimated completion if the operation is in flight and the time is not past.
+    /// Returns the estimated completion if the operation is in flight and this time is in the
+    /// future. Otherwise returns None.
     pub(crate) fn future_completion(&self, now: Timestamp) -> Option<Timestamp> {
         self.estimated_completion
             .filter(|at| self.active && *at > now)
     }
 
-    /// Formats the time until the estimated completion: `about 2m left`. Empty if no estimate is
-    /// known, or if the estimated time is past.
+    /// Formats the time until the estimated completion: `about 2m left`. Empty if
+    /// [`Self::future_completion`] returns None.
     pub(crate) fn time_left(&self, now: Timestamp) -> String {
         self.future_completion(now)
             .map(|at| {
@@ -107,7 +109,8 @@ impl ListedOperation {
             .unwrap_or_default()
     }
 
-    /// Returns the duration of a completed operation in seconds. None if it is unknown.
+    /// Returns the duration of a completed operation in seconds. None if the operation is in
+    /// flight, or if its duration is unknown.
     pub(crate) fn duration(&self) -> Option<u64> {
         let computed = || {
             let seconds = self.completed?.as_second() - self.started?.as_second();
@@ -171,7 +174,8 @@ mod tests {
         let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Rule"}}));
         assert_eq!(it.usual_duration_and_source(), "limit 10m (from the rule)");
         assert_eq!(it.usual_duration(), "limit 10m");
-        // A source of a later release is not known. The operation is still shown.
+        // A later release of `ifo-apiserver` can send a source that this plugin does not know. The
+        // usual duration is then unknown, but the operation is still read.
         let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Oracle"}}));
         assert_eq!(it.usual_duration_and_source(), "");
     }

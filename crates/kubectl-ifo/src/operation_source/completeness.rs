@@ -1,8 +1,8 @@
 //! Combines the answers of several requests about whether a list of operations is complete.
 //!
-//! If the user may not list all namespaces, operations are listed with one request for each
+//! If the user may not list the operations of all namespaces, the plugin sends one request for each
 //! namespace. The headers of each answer state whether operations may be missing, and why. This
-//! module also defines how the combined answer is printed in JSON and YAML.
+//! module also defines how the reason is printed in JSON and YAML.
 
 use crate::api_client::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
@@ -14,13 +14,14 @@ use serde::Serialize;
 pub(crate) struct IncompleteJson {
     /// The reason in one sentence.
     message: String,
-    /// Number of rule sets. Absent if it is unknown.
+    /// Number of all rule sets. Present only if the reason is that some rule sets do not work.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule_sets: Option<usize>,
-    /// Number of rule sets that do not work.
+    /// Number of rule sets that do not work. Present under the same condition as `rule_sets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_working: Option<usize>,
-    /// The rule sets that do not work. Empty for users who may not list rule sets.
+    /// The rule sets that do not work, at most ten for each answer. Empty if the user may not list
+    /// rule sets, or if there is another reason.
     named: Vec<Named>,
 }
 
@@ -43,13 +44,14 @@ impl IncompleteJson {
 }
 
 /// Combines the answers about two lists. In the table, "because of rule sets" means that some rule
-/// sets do not work.
+/// sets do not work. The first row that applies gives the result.
 ///
 /// | the lists | together |
 /// | --- | --- |
 /// | both are incomplete because of rule sets | incomplete, with the rule sets of both |
-/// | one is incomplete for a reason that affects all rule sets | incomplete for that reason |
-/// | one is incomplete because of rule sets | incomplete because of them |
+/// | both are incomplete for other reasons | incomplete for the reason of `one` |
+/// | one is incomplete for another reason | incomplete for that reason |
+/// | one is incomplete because of rule sets | incomplete because of these rule sets |
 /// | both are complete | complete |
 /// | otherwise | not stated |
 pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
@@ -59,7 +61,7 @@ pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCo
         (MayMiss(BrokenRuleSets(one)), MayMiss(BrokenRuleSets(other))) => {
             MayMiss(BrokenRuleSets(merged(one, other)))
         }
-        // A reason that affects all rule sets takes precedence over rule sets that do not work.
+        // Any other reason takes precedence over rule sets that do not work.
         (MayMiss(BrokenRuleSets(_)) | Complete | NotStated, MayMiss(other_reason))
         | (MayMiss(other_reason), _) => MayMiss(other_reason),
         (Complete, Complete) => Complete,

@@ -1,8 +1,8 @@
 //! Follows operations: starts watches, and returns the changes of operations. If namespaces are
 //! requested one by one, each namespace has its own watch.
 //!
-//! A watch starts again after a broken connection or a restart of the server. The differences
-//! between the new list and the known operations are then returned as changes.
+//! After a broken connection or a restart of the server, a watch starts again with a new list. The
+//! differences between the new list and the known operations are returned as changes.
 
 use super::OperationSource;
 use crate::api_client::ApiClient;
@@ -18,7 +18,7 @@ use kube::{Api, core::GroupVersionKind};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Largest number of namespaces that are watched one by one. Each namespace needs a request that
-/// stays open. With more namespaces, the command is refused.
+/// stays open. With more namespaces, [`OperationSource::follow`] returns an error.
 const MAX_WATCHED_NAMESPACES: usize = 100;
 
 /// A change of an operation or of the watches.
@@ -30,10 +30,10 @@ pub(crate) enum OperationChange {
     Deleted {
         /// The operation in its last known state.
         operation: Box<ListedOperation>,
-        /// True if the operation was active in the last state that was returned.
+        /// True if the operation was active in the state that was known before the deletion.
         was_active: bool,
     },
-    /// The state of all operations has been returned, and all watches work.
+    /// All watches work, and all changes up to the newest list of each watch have been returned.
     Synced,
     /// A watch failed. The watch is retried. When all watches work again, `Synced` is returned.
     Lost(Problem),
@@ -44,8 +44,9 @@ impl OperationSource {
     /// of an operation is returned even without `--all-phases`.
     ///
     /// `listed` are the operations that the caller already knows. These operations are returned
-    /// only when they change. Without `--all-phases`, operations that completed before this call
-    /// are not returned. If `listed` is None, all operations are returned.
+    /// only when they change. Without `--all-phases`, an unknown operation that is already
+    /// completed in the first list is not returned. If `listed` is None, the first list is returned
+    /// completely.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
@@ -105,9 +106,9 @@ impl OperationSource {
 
 type WatchEvent = Result<watcher::Event<DynamicObject>, watcher::Error>;
 
-/// Returns a watch that starts again with a list after each error. The watch of the kube crate
-/// would resume without a list, and return nothing until an object changes. So the caller could not
-/// see that the watch works again.
+/// Returns a watch that starts again with a list after each error. After most errors, the watch of
+/// the kube crate would resume without a list, and return nothing until an object changes. Until
+/// then, the caller could not see that the watch works again.
 fn watch_with_relist(
     api: Api<DynamicObject>,
     config: watcher::Config,
@@ -142,8 +143,8 @@ struct FollowedNamespace {
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     /// True if `known` is complete and the watch works.
     is_synced: bool,
-    /// True until the first list is complete, if the caller does not want operations that completed
-    /// before the watch began.
+    /// True until the first list is complete, if completed operations that are new in this list
+    /// must not be returned.
     skips_completed: bool,
 }
 
@@ -200,8 +201,9 @@ fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationCha
 }
 
 impl OperationFollower {
-    /// Waits for the next change. The errors `Forbidden` and `Unauthorized` are returned. After any
-    /// other error, the watch is retried.
+    /// Waits for the next change. The problems `Forbidden` and `Unauthorized` are returned as
+    /// errors. Any other problem is returned as [`OperationChange::Lost`], and the watch is
+    /// retried.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
@@ -248,12 +250,12 @@ impl OperationFollower {
         }
     }
 
-    /// Decodes the operation of an event. None if the operation cannot be decoded, or if it is in a
-    /// new list and the filters exclude it.
+    /// Decodes the operation of an event, if the event has one. None if the operation cannot be
+    /// decoded, or if it is in a new list and the filters exclude it.
     ///
-    /// The nodes of an operation can change, so that the filters exclude it from then on. Such a
-    /// change is returned as a deletion. If the operation was not known, the deletion has no
-    /// effect.
+    /// If the filters exclude an operation that has changed, the change is returned as a deletion.
+    /// The reason is that the filters may have included the operation before the change, because
+    /// its nodes can change. If the operation was not known, the deletion has no effect.
     fn decoded(
         &self,
         event: watcher::Event<DynamicObject>,

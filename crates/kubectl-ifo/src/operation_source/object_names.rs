@@ -6,11 +6,11 @@ use crate::problem::Problem;
 use kube::core::PartialObjectMeta;
 
 /// Returns the namespaces that the user is allowed to see. The result is the first of these lists
-/// that the user may read:
+/// that can be read:
 ///
 /// - all namespaces of the cluster
 /// - the projects of the user, in `OpenShift`
-/// - the namespace of the kubeconfig context
+/// - only the namespace of the kubeconfig context, which needs no request
 pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
     for (path, resource) in [
         ("/api/v1/namespaces", "namespaces"),

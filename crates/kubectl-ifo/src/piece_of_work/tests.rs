@@ -10,8 +10,8 @@ fn part(key: &str, kind: &str, name: &str, operation: &str) -> ListedOperation {
     }
 }
 
-/// Returns the members of a migration: the VirtualMachine owns the VirtualMachineInstance, and the
-/// migration has two successive operations.
+/// Returns the members of a migration. The VirtualMachine owns the VirtualMachineInstance. The
+/// VirtualMachineInstanceMigration has two successive operations.
 fn migration() -> Vec<ListedOperation> {
     let mut instance = part("m", "VirtualMachineInstance", "web", "Migrating")
         .owned_by("VirtualMachine", "web")
@@ -103,10 +103,12 @@ fn an_open_key_joins_the_run_that_was_in_flight_at_the_same_time() {
     let open = "migration/a/";
     let cases = [
         (past(open, "Machine", "machine", 95, 81), 0),
-        // The first run ends when the second one starts.
+        // The first run ended one second before the operation started, so only the second run was
+        // in flight at the same time.
         (past(open, "Machine", "machine", 79, 60), 1),
         (part(open, "Machine", "machine", "Migrating").since(25), 2),
-        // The start of the operation was not observed, so it seems to be earlier than the run.
+        // The operation started before the third run. No other run whose key begins with the open
+        // key was in flight at the same time.
         (part(open, "Machine", "machine", "Migrating").since(40), 2),
     ];
     for (machine, run) in cases {
@@ -117,7 +119,8 @@ fn an_open_key_joins_the_run_that_was_in_flight_at_the_same_time() {
         }
         assert_eq!(with(machine.clone()), expected, "{machine:?}");
     }
-    // Between the runs, and without any run, the operation is a piece of its own.
+    // The operation is a piece of its own if it was in flight between two runs, or if there is no
+    // run.
     let between = past(open, "Machine", "machine", 50, 40);
     assert_eq!(with(between).last(), Some(&alone("machine")));
     let only = past(open, "Machine", "machine", 50, 40);
@@ -157,7 +160,8 @@ fn the_root_owns_most_members_then_started_first_then_is_first_by_name() {
         .owned_by("Pod", "a")
         .since(99);
     assert_eq!(root(&[b.clone(), owned, a.clone()]), "Pod/a");
-    // The subject in between has an operation of another piece of work.
+    // The operation of the ReplicaSet is a piece of its own. The owner references of the ReplicaSet
+    // show that the Deployment owns the Pod indirectly, so the Deployment is the root.
     let between = on("shop", "ReplicaSet", "r", "Scaling").owned_by("Deployment", "d");
     let deployment = part("m", "Deployment", "d", "Rolling").since(1);
     let below = part("m", "Pod", "p", "Starting")

@@ -1,6 +1,8 @@
 //! `kubectl ifo rules check`: compiles rule sets, and reports the errors that the server would
-//! report. If the user gives the schemas of the watched resources, the command also reports fields
-//! in expressions that no object can have. The server cannot check such fields.
+//! report. If the user gives the schemas of the watched resources, the command also checks the
+//! expressions against these schemas. It reports fields that no object can have, and types that
+//! contradict the schema. The server does not report these errors, because it does not check
+//! expressions against schemas.
 
 use super::input_files::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
@@ -28,8 +30,8 @@ Examples:
   kubectl ifo rules check rules/ --schema crds.yaml
   kubectl ifo rules check my-rules.yaml --cluster --context production")]
 // In this command, `--cluster` reads schemas from the current cluster, and `--kubeconfig-cluster`
-// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, so these
-// flags are hidden.
+// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, and the
+// files of `--from` contain no schemas, so these flags are hidden.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
@@ -116,8 +118,8 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     Ok(is_correct)
 }
 
-/// Returns an error for each field that an expression in `rule_set` reads, but that no object can
-/// have according to the schema, and for each expression whose types contradict the schema.
+/// Checks the expressions in `rule_set` against the schema. Returns an error for each field in an
+/// expression that no object can have, and for each expression whose types contradict the schema.
 fn schema_problems(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<SchemaProblem> {
     let mut checker = Checker {
         root: *root,
@@ -190,8 +192,9 @@ struct CheckedNames {
 }
 
 impl CheckedNames {
-    /// Declares a variable. If its types contradict the schema, it is declared without types, so that
-    /// the error is not repeated in the expressions that use the variable.
+    /// Declares a variable. `program` is None if the types in `source` contradict the schema. In
+    /// this case, the variable is declared without the types of the schema, so that the error is
+    /// not repeated in the expressions that use the variable.
     fn declare(&mut self, name: &str, source: &str, program: Option<Program>) {
         let program = program.map_or_else(
             || compile(source, ResultKind::Any, &self.environment).ok(),
@@ -211,7 +214,8 @@ struct Checker<'s> {
 
 impl Checker<'_> {
     /// Checks the expression in a field of the rule set. Returns the places in the object from
-    /// which the value of the expression can come, and the expression with the types of the schema.
+    /// which the value of the expression can come, and the expression that was compiled with the
+    /// types of the schema. The second value is None if these types contradict the expression.
     fn check(
         &mut self,
         field: &str,
@@ -226,8 +230,9 @@ impl Checker<'_> {
         for named in &read.named {
             // For `object.a.b`, `fields` returns the paths `a` and `a.b`. If `a` is unknown, only
             // the path `a` is reported: an error is added only if the last step of a path is
-            // unknown. If the expression reads the object through a variable or a list, the path
-            // `a` belongs to that variable or list.
+            // unknown. If a variable has the expression `object.a`, `fields` returns only the path
+            // `a.b` for `variables.x.b`. The error for `a` is then already reported for the
+            // variable. The same applies to `item` and `forEach`.
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {

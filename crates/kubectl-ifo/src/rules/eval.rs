@@ -1,12 +1,13 @@
 //! `kubectl ifo rules eval`: evaluates one expression on one object, and prints the value with its
 //! CEL type, or the error.
 //!
-//! The result can differ from that of the expression in a rule set:
+//! The result can differ from the result of the same expression in a rule set:
 //!
-//! - Without `--rules`, `variables` and `item` do not exist, because a rule set defines these names.
+//! - Without `--rules`, `variables` does not exist. Without `--operation`, `item` does not exist.
 //! - The expression can use the whole evaluation budget of an object. In the server, all rules
 //!   share this budget.
-//! - A missing field is an error. In a rule, a missing field means that the rule does not match.
+//! - A missing field is an error. In the `expression` of a rule, a missing field means that the
+//!   rule does not match.
 
 use super::input_files::{self, Input};
 use super::rule_sets;
@@ -155,7 +156,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
 /// The names that a rule set defines for the expression.
 struct RuleSetNames {
     environment: Environment,
-    /// The `forEach` of the rule that `--operation` names.
+    /// The `forEach` of the rule that `--operation` names. None without `--operation`.
     list: Option<Program>,
 }
 
@@ -220,7 +221,8 @@ fn read(path: &Path) -> Result<Value, String> {
     }
 }
 
-/// Returns the value of the expression, or its values for all elements of the list.
+/// Returns the value of the expression. With `--operation`, returns one value for each element of
+/// the list that `forEach` yields.
 fn evaluate(
     args: &RulesEvalArgs,
     names: &RuleSetNames,

@@ -33,7 +33,7 @@ pub(super) fn name(operation: &ListedOperation) -> String {
     }
 }
 
-/// Formats the names of operations for a message.
+/// Formats the names of operations for a message. Returns `nothing` if there are no names.
 pub(super) fn list(names: &BTreeSet<String>) -> String {
     if names.is_empty() {
         return "nothing".to_owned();

@@ -2,8 +2,9 @@
 //! `must-gather`, or standard input.
 //!
 //! If a file cannot be read, an error with its name is reported, and the other files are still
-//! read. A document that is not a Kubernetes object is skipped in a folder. In a file that the user
-//! has named, such a document is an error.
+//! read. A file can contain several documents. A document that is not a Kubernetes object is
+//! skipped in a folder. In a file that the user or a kustomization names, such a document is an
+//! error.
 
 use crate::output::{complain, print_excerpt};
 use ifo_cel::excerpt;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 /// Largest nesting of folders and kustomizations. A deeper nesting is reported as an error, because
-/// folders or kustomizations probably form a cycle.
+/// the folders or kustomizations then probably form a cycle.
 const MAX_DEPTH: usize = 32;
 
 /// The possible names of a kustomization file.
@@ -75,7 +76,7 @@ pub(super) struct Input {
     pub(super) faults: Vec<InputFault>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
-    /// Files in folders from which a document was skipped, because it is not a Kubernetes object.
+    /// Files in folders that contain a skipped document, which is not a Kubernetes object.
     files_with_skipped_documents: BTreeSet<String>,
 }
 
@@ -127,7 +128,8 @@ impl Input {
         }
     }
 
-    /// Reads every manifest below `folder`, sorted by path.
+    /// Reads every manifest below `folder`, in the order of the paths. A manifest is a YAML or JSON
+    /// file that is not a kustomization.
     fn read_manifests_below(&mut self, folder: &Path, depth: usize) {
         let name = folder.display().to_string();
         let entries = match fs::read_dir(folder) {
@@ -316,8 +318,9 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Parses all documents in a text. A text that begins with `{` is parsed as JSON first, because
-/// JSON allows tabs and documents without a separator, and YAML does not.
+/// Parses all documents in a text. If `json` is true, the text must be JSON. Otherwise, a text that
+/// begins with `{` is parsed as JSON first, because JSON allows tabs and documents without a
+/// separator, and YAML does not.
 pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     let looks_like_json = text.trim_start().starts_with('{');
     if json || looks_like_json {

@@ -1,13 +1,15 @@
 //! `kubectl ifo rules …`: the tools for authors of rule sets.
 //!
-//! The tools read rule sets, objects and recorded watches from files. The tools print errors in the
-//! rule sets, or the operations that the rules detect. Rules are evaluated with the same code as in
-//! the server. The module of each tool lists the remaining differences. Only `check --cluster`
-//! needs a cluster, to read schemas. If a tool prints an error, its exit code is 1.
+//! The tools read rule sets, objects and recorded watches from files. Only `check --cluster` needs
+//! a cluster, to read schemas. `test`, `replay` and `eval` evaluate rules with the same code as the
+//! server. The module of each of these three tools lists the remaining differences from the server.
+//! If a tool finds an error in its input, its exit code is 1.
 //!
 //! ```text
-//! files ─▶ input_files ─▶ rule_sets ─┬─▶ test: objects       schema ─▶ check
-//!                                    ├─▶ replay: stream
+//! files ─▶ input_files ─▶ rule_sets ─┬─▶ check   (also reads schemas)
+//!                                    ├─▶ test    (also reads objects)
+//!                                    ├─▶ replay  (also reads a recorded watch)
+//!                                    ├─▶ eval    (also reads one object)
 //!                                    └─▶ roles
 //! ```
 
@@ -40,7 +42,7 @@ pub(super) enum RulesCommand {
     Roles(roles::RulesRolesArgs),
 }
 
-/// Runs a subcommand. Returns true if it has found no error.
+/// Runs a subcommand. Returns true if the subcommand has found no error.
 pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
     match command {
         RulesCommand::Check(args) => check::run(args),

@@ -44,8 +44,8 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
         return Ok(false);
     }
     // The default name does not contain the component. The shipped rule sets of a component come
-    // with a ClusterRole that is named after the component. With such a name, applying the output
-    // would replace that ClusterRole.
+    // with a ClusterRole that is named after the component. If the output had this name,
+    // `kubectl apply` of the output would replace that ClusterRole.
     let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));

@@ -1,6 +1,6 @@
-//! Finds the OperationRuleSets among the objects of the input files, and compiles them as the
-//! server does. If a rule set is invalid, its errors are recorded, and the other rule sets are
-//! still compiled.
+//! Finds the OperationRuleSets among the objects of the input files, and compiles them as
+//! `ifo-apiserver` does. If a rule set is invalid, its errors are recorded, and the other rule sets
+//! are still compiled.
 
 use super::input_files::{FoundObject, Input, InputFault};
 use crate::suggestion::nearest;
@@ -101,8 +101,8 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     loaded
 }
 
-/// The fields of a rule set that contain a text. If such a text has no quotes, YAML can read it as
-/// another type.
+/// Fields of a rule set that contain a text, such as an expression. YAML can read a text without
+/// quotes as another type.
 const TEXT_FIELDS: [&str; 17] = [
     "appearAfter",
     "continueWhile",
@@ -148,7 +148,8 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
             Some(format!("{path} is {kind}, not a string (hint: {hint})"))
         }),
         Value::Array(elements) => elements.iter().enumerate().find_map(|(index, element)| {
-            // As in other errors, a rule is named by its operation.
+            // As in other errors, the path names a rule by its operation. It names another element
+            // by its name or key, or else by its index.
             let name = ["operation", "name", "key"]
                 .iter()
                 .find_map(|key| element.get(key)?.as_str());
@@ -159,8 +160,8 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Returns a warning for each operation in `supersedes` that no rule set on the same target detects.
-/// Rule sets that are not among the files may detect it.
+/// Returns a warning for each operation in `supersedes` that no rule in the files detects on the
+/// same target. This is no error, because a rule set outside these files can detect the operation.
 pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {

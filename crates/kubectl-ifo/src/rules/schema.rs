@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Schemas {
     /// The schemas in CRDs, by version of the resource.
     declared: BTreeMap<Gvr, Value>,
-    /// Group, kind, singular and plural of the resources of the CRDs.
+    /// Group, kind, singular and plural of the resource that each CRD defines.
     names: Vec<[String; 4]>,
     /// The `OpenAPI` documents.
     documents: Vec<Value>,
@@ -89,7 +89,8 @@ impl Schemas {
                 continue;
             };
             let own = &version["schema"]["openAPIV3Schema"];
-            // A CRD of the version v1beta1 has one schema for all its versions.
+            // A CRD of `apiextensions.k8s.io/v1beta1` can have one schema for all versions of its
+            // resource.
             let schema = match own {
                 Value::Null => &spec["validation"]["openAPIV3Schema"],
                 own => own,
@@ -145,8 +146,8 @@ impl Schemas {
         Ok(())
     }
 
-    /// Returns the plural of the resource whose kind or singular is the resource of `target`. Returns
-    /// None if there is no such resource.
+    /// Returns the plural of the resource whose kind or singular is the resource of `target`. None
+    /// if there is no such resource.
     pub(super) fn plural_of(&self, target: &Gvr) -> Option<&str> {
         let name = &target.resource;
         let declared = self.names.iter().find(|[group, kind, singular, _]| {
@@ -195,9 +196,9 @@ fn kind_of(path_item: &Value) -> Option<&str> {
 }
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // In the document, the URL path of a resource states the kind of the resource, as
-    // `x-kubernetes-group-version-kind`. The schema of the kind has this field, too, with the same
-    // value.
+    // The document describes each URL path. The description states the kind of the resource in the
+    // field `x-kubernetes-group-version-kind`. The schema of this kind has a list with the same
+    // name, which contains this kind.
     let prefix = path_prefix(target);
     let suffix = format!("/{}", target.resource);
     let kind = document["paths"]
@@ -217,8 +218,8 @@ fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<
     };
     let schema = schemas.as_object()?.values().find(|schema| {
         let marks = schema["x-kubernetes-group-version-kind"].as_array();
-        // The schemas of options and of watch events state many kinds, so these schemas are left
-        // out.
+        // A schema with several kinds is left out, because it describes request options or watch
+        // events.
         marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is_target))
     })?;
     Some(SchemaRoot { document, schema })

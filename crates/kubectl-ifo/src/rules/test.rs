@@ -1,7 +1,7 @@
 //! `kubectl ifo rules test`: shows the operations that the rules detect on objects. With
 //! `--expect`, the operations are compared with an annotation of each object.
 //!
-//! The rules are evaluated as in the server, with these differences:
+//! The rules are evaluated as in `ifo-apiserver`, with these differences:
 //!
 //! - `now` is the time at which the command runs.
 //! - Each object has the whole evaluation budget, so no rule set is throttled.
@@ -31,7 +31,8 @@ use std::sync::Arc;
 
 /// The arguments of `rules test`.
 #[derive(Debug, clap::Args)]
-// `--objects` takes all arguments that follow it, so the rule sets come before it.
+// `--objects` takes all arguments up to the next flag. So the usage shows the rule sets before
+// `--objects`.
 #[command(override_usage = "kubectl ifo rules test [OPTIONS] <RULES>... --objects <FILES>...")]
 #[command(after_help = "\
 Each object is evaluated separately at one time (--now), with the whole evaluation
@@ -82,8 +83,8 @@ struct ObjectResult {
     #[serde(serialize_with = "serialize_operations")]
     operations: Vec<ListedOperation>,
     failures: Vec<RuleFailure>,
-    /// The operations in the annotation. None without `--expect`, or if the object does not have
-    /// the annotation.
+    /// The operations in the annotation `ifo.kubevirt.io/expect`. None without `--expect`, or if
+    /// the object does not have the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
     /// Why each rule detects its operation or not. None without `--explain`.
@@ -145,7 +146,8 @@ impl fmt::Display for RuleFailure {
 }
 
 /// Evaluates the rules on all objects, and prints the results. Returns true if all files could be
-/// read, no expression failed, and all expectations are met.
+/// read, all rule sets are valid, and no expression failed. With `--expect`, [`compare`] must also
+/// return true.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -290,7 +292,8 @@ fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperatio
 }
 
 /// Prints a note about objects that are not evaluated because the rule sets watch another version
-/// of their resource. In a cluster, the server would receive these objects in the watched version.
+/// of the object's resource. In a cluster, `ifo-apiserver` would receive these objects in the
+/// watched version.
 fn report_other_versions(
     objects: &Input,
     kinds: &KnownKinds,
@@ -313,8 +316,8 @@ fn report_other_versions(
     }
 }
 
-/// Compares the results with the expectations, and prints each difference. Returns true if there is
-/// an expectation and all expectations are met.
+/// Compares the results with the expectations. Prints each difference, and each failed expression
+/// on an object with an expectation. Returns true if an expectation exists and nothing was printed.
 fn compare(results: &[ObjectResult]) -> bool {
     let mut compared = 0;
     let mut is_as_expected = true;

@@ -1,6 +1,6 @@
-//! Checks the access rights of the server and of the user, for a support bundle. The kube-apiserver
-//! reviews the rights of the server's ServiceAccount with a `SubjectAccessReview`, and the rights
-//! of the user with a `SelfSubjectAccessReview`.
+//! Checks the access rights of the server (`ifo-apiserver`) and of the user, for a support bundle.
+//! The kube-apiserver reviews the rights of the server's ServiceAccount with a
+//! `SubjectAccessReview`, and the rights of the user with a `SelfSubjectAccessReview`.
 //!
 //! The rights that the server needs come from the shipped roles (`deploy/rbac`). The rule sets add
 //! the rights to watch their targets (the watched resources).
@@ -21,7 +21,7 @@ const ROLES: &str = include_str!("../../../../deploy/rbac/server.yaml");
 /// Largest number of concurrent reviews.
 const CONCURRENCY: usize = 16;
 
-/// A right: a verb on a resource, or on a path that is no resource.
+/// A right: a verb on a resource, or on a URL path that is no resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CheckedRight {
@@ -70,13 +70,13 @@ impl CheckedRight {
 struct ReviewedRight {
     #[serde(flatten)]
     right: CheckedRight,
-    /// None if the review was refused.
+    /// None if the review failed.
     allowed: Option<bool>,
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
 }
 
-/// The results of all reviews.
+/// The results of the reviews.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AccessReport {
@@ -88,14 +88,15 @@ pub(super) struct AccessReport {
     user_rights: Vec<ReviewedRight>,
 }
 
-/// The reviewed rights, and whether all reviews were answered.
+/// The report, the first failure of a review, and whether some rights were left out because of the
+/// limit [`REVIEWS`].
 pub(super) struct ReviewOutcome {
     pub(super) report: AccessReport,
     pub(super) failure: Option<FetchFailure>,
     pub(super) is_truncated: bool,
 }
 
-/// Returns the rights in the shipped roles, for a server in this namespace.
+/// Returns the rights that a server in `namespace` needs, without the rights to watch targets.
 pub(super) fn shipped_rights(namespace: &str) -> BTreeSet<CheckedRight> {
     let documents = ifo_client::manifest::documents(ROLES, false)
         .expect("the tests parse the shipped manifest, too");
@@ -164,7 +165,7 @@ fn add_rule(rights: &mut BTreeSet<CheckedRight>, rule: &PolicyRule, namespace: O
     }
 }
 
-/// Returns the rights to watch the targets of rule sets.
+/// Returns the rights to list and watch the targets of rule sets.
 pub(super) fn target_rights(rule_sets: &[Value]) -> BTreeSet<CheckedRight> {
     let mut rights = BTreeSet::new();
     for rule_set in rule_sets {
@@ -223,7 +224,8 @@ fn user_rights(namespace: &str) -> BTreeSet<CheckedRight> {
     .into()
 }
 
-/// Sends all reviews.
+/// Reviews the rights of the server and of the user. `account` is the name of the server's
+/// ServiceAccount. None stands for the default name.
 pub(super) async fn review(
     client: &BundleClient,
     redactor: &Redactor,
@@ -279,8 +281,8 @@ fn review_of(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
 }
 
-/// Sends the first review, and if it succeeds, all other reviews. If the user may not create
-/// reviews, every review would fail.
+/// Sends the first review. If the first review succeeds, sends all other reviews. If the user may
+/// not create reviews, every review fails, so one request is enough.
 async fn send_all(
     client: &BundleClient,
     mut rights: Vec<CheckedRight>,

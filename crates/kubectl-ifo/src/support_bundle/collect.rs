@@ -18,12 +18,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Which parts of the cluster are collected.
+/// What the flags say about the content of the bundle.
 #[derive(Debug)]
 pub(super) struct BundleScope {
     /// The namespace of `-n`. None for all namespaces.
     pub(super) namespace: Option<String>,
-    /// The namespace of the server, if the user has named it.
+    /// The namespace of `ifo-apiserver`. None if the flag `--server-namespace` was not given.
     pub(super) server_namespace: Option<String>,
     /// True if names and messages are kept.
     pub(super) includes_text: bool,
@@ -41,7 +41,8 @@ pub(super) struct BundleCollection {
     created: Timestamp,
     server_version: Option<String>,
     operations: OperationsPart,
-    /// The namespaces whose operations were listed, without pseudonyms. None for all namespaces.
+    /// The real names of the namespaces whose operations were listed. None for all namespaces, or
+    /// if the operations could not be read.
     listed_namespaces: Option<Vec<String>>,
 }
 
@@ -54,6 +55,7 @@ struct BundleList {
 impl BundlePart {
     /// Returns true if the summary must name the part as missing or incomplete. Custom resources
     /// and the logs of previous containers usually do not exist, so their absence is not reported.
+    /// For an absent log, the kube-apiserver answers 400, which is recorded as `Failed`.
     pub(super) fn is_reported(&self) -> bool {
         let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
         match self.result {
@@ -166,7 +168,7 @@ impl BundleCollection {
         }
     }
 
-    /// Adds objects as a list of this kind.
+    /// Redacts the objects, and adds them as a list of the given kind.
     fn add_list(
         &mut self,
         what: &str,
@@ -240,7 +242,8 @@ impl BundleCollection {
                 Value::Null
             }
         };
-        // Other fields of the version can name the machine that has built the kube-apiserver.
+        // The other fields of `/version` are left out. They can name the machine on which the
+        // kube-apiserver was built.
         let versions = json!({
             "plugin": concat!("v", env!("CARGO_PKG_VERSION")),
             "server": server.as_deref().map(|it| self.version_text(it)),
@@ -262,7 +265,7 @@ impl BundleCollection {
     }
 
     /// Reads the APIService, which registers `ifo-apiserver`. Returns the namespace of
-    /// `ifo-apiserver`.
+    /// `ifo-apiserver`. None if the APIService could not be read.
     async fn registration(&mut self) -> Option<String> {
         let what = "APIService";
         let name = format!("{VERSION}.{LIVE_GROUP}");
@@ -321,7 +324,8 @@ impl BundleCollection {
                     self.redactor.object(&mut definition, ObjectPolicy::Api);
                     found.push(definition);
                 }
-                // The CRD of InFlightOperations exists in persistence mode only.
+                // The CRD of InFlightOperations exists in persistence mode only, in which
+                // `ifo-apiserver` writes operations as custom resources.
                 Err(failure)
                     if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
                 Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),

@@ -60,7 +60,7 @@ impl BundleOutput {
         Ok(Self::Archive(path))
     }
 
-    /// Returns the path as the user has given it.
+    /// Returns the path of the archive or folder.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Archive(path) | Self::Folder(path) => path,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 #[derive(Debug)]
 pub(super) struct FetchFailure {
     pub(super) result: PartResult,
-    /// HTTP status code of the answer.
+    /// HTTP status code of the answer. None if there is no answer with an error code.
     pub(super) code: Option<u16>,
     pub(super) message: String,
 }
@@ -29,7 +29,8 @@ impl FetchFailure {
     }
 }
 
-/// Sends requests. All requests end at the time limit of the bundle.
+/// Sends requests. Each request ends at the latest when the time limit of the bundle
+/// ([`TOTAL_TIME`]) is over.
 pub(super) struct BundleClient {
     pub(super) client: ApiClient,
     deadline: Instant,
@@ -44,8 +45,8 @@ impl BundleClient {
         }
     }
 
-    /// Waits for an answer until the time limit of one request or the time limit of the bundle is
-    /// reached.
+    /// Waits for an answer. Returns an error if the time limit of one request or the time limit of
+    /// the bundle is reached first.
     pub(super) async fn within<T>(
         &self,
         answer: impl Future<Output = T>,

@@ -74,8 +74,8 @@ pub(super) fn lines(
     if !operation.labels.is_empty() {
         page.heading("Labels");
     }
-    // Labels come last, because most labels are set by the server and repeat values of the lines
-    // above.
+    // Labels come last, because `ifo-apiserver` sets most labels, and these labels repeat values of
+    // the lines above.
     for (key, value) in &operation.labels {
         page.text(&format!("{key}={value}"));
     }
@@ -201,7 +201,7 @@ impl PageLines {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // For an object on a hidden_indent level, the indentation takes at most half of the line, so that
+        // If the indentation takes more than half of the line, its beginning is left out, so that
         // the name is visible.
         let hidden_indent = indent.width().saturating_sub(self.width / 2);
         let indent: String = indent.chars().skip(hidden_indent).collect();

@@ -33,7 +33,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
 impl Model {
     /// Changes the model for a key, and returns the action of the main loop.
     pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
-        // Windows also reports the release of a key.
+        // Some terminals also report the release of a key. Such an event is ignored.
         if key.kind == KeyEventKind::Release {
             return LoopAction::On;
         }
@@ -138,8 +138,9 @@ impl Model {
     }
 }
 
-/// Returns the row to which a key moves the cursor from the row `from`. None if the key does not
-/// move the cursor.
+/// Returns the row to which a key moves the cursor, or the line to which a key scrolls the page.
+/// `from` is the current row or line. The result can be larger than the last row or line. None if
+/// the key neither moves nor scrolls.
 fn row_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
     // A page key moves by one row less than a page, so that one row of the previous page stays
     // visible.

@@ -59,7 +59,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Largest number of changes that are processed before keys are checked again.
 const MAX_CHANGES: usize = 1000;
 
-/// The advice in the error message if standard output is not a terminal.
+/// The advice in the error messages if `top` cannot use the terminal.
 const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
@@ -103,8 +103,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         return Err(Problem::Usage(format!("top needs a terminal; {PIPE_HINT}")));
     }
     let paint = args.colors.paint();
-    // crossterm reads NO_COLOR, but does not know the flag --color. So the decision of this command
-    // is passed to crossterm.
+    // crossterm reads NO_COLOR, but does not know the flag --color. So this command tells crossterm
+    // whether to use colors.
     crossterm::style::force_color_output(paint.on);
     // The connection is opened before the screen is used, because a credential plugin can prompt
     // the user.
@@ -211,8 +211,8 @@ async fn show(
 }
 
 /// Returns a stream of the reasons why operations may be missing, each in one line. None means that
-/// no reason is known. The first value comes immediately. Before each later value, the server is
-/// asked again.
+/// no reason is known. The first value comes immediately. Before each later value, the stream waits
+/// for [`PROBE_INTERVAL`] and asks `ifo-apiserver` again.
 fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
@@ -230,7 +230,7 @@ fn terminal_error(error: &io::Error) -> Problem {
     Problem::Other(format!("the terminal is closed: {error}"))
 }
 
-/// Returns a stream of the received signals that end a process, as numbers.
+/// Returns a stream with the number of each received signal that must end the command.
 fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
     let mut all = SelectAll::new();
     for (kind, number) in [

@@ -109,25 +109,27 @@ pub(super) enum TopPage {
 /// The content of the detail page.
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// The operation in its last known state.
+    /// The operation as `top` received it last.
     pub(super) row: Arc<TopRow>,
     /// True if the operation was deleted.
     pub(super) gone: bool,
-    /// The subject of the operation (the object that the operation is about). The owners of the
-    /// subject come before the subject, and the descendants after the subject.
+    /// The subject of the operation (the object that the operation is about), with its owners
+    /// before it and its descendants after it.
     pub(super) related_objects: Vec<RelatedSubject>,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
 
-/// The number of pieces of work in each state.
+/// The number of pieces of work in each state. Operations whose rules yield the same key
+/// (`spec.work`) are one piece of work.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// The states of operations in flight, the most urgent first.
+    /// The states of the pieces in flight, each with the number of pieces. The most urgent state
+    /// comes first.
     pub(super) active: Vec<(String, usize)>,
-    /// The number of completed operations.
+    /// The number of completed pieces.
     pub(super) completed: usize,
-    /// The number of operations in flight that are overdue or stalled.
+    /// The number of pieces in flight that are overdue or stalled.
     pub(super) late: usize,
 }
 
@@ -141,7 +143,7 @@ pub(super) struct Model {
     pub(super) now: Timestamp,
     /// Columns and rows of the terminal.
     pub(super) size: (u16, u16),
-    /// The filters and the address of the server, in words.
+    /// The filters and the address of the kube-apiserver, in words.
     pub(super) about: String,
     /// True if the operations come from files.
     pub(super) reads_files: bool,
@@ -152,7 +154,8 @@ pub(super) struct Model {
     /// All known operations.
     rows: Rows,
     pub(super) counts: Counts,
-    /// The rows of the table, in order: the operations that match the typed filter.
+    /// The rows of the table, in order: the pieces of work that match the typed filter. Their
+    /// members follow them if `expanded` is true.
     pub(super) table_rows: Vec<Arc<TopRow>>,
     /// The largest widths of the texts in `table_rows`.
     pub(super) widths: CellWidths,
@@ -261,8 +264,8 @@ impl Model {
         self.stale = true;
     }
 
-    /// Computes the rows of the table again if they are outdated. The main loop calls this method
-    /// once per frame and not once per change, because the work grows with the number of
+    /// Computes the rows of the table again if they are outdated. This method runs once for each
+    /// frame and each key, and not for each change, because its work grows with the number of
     /// operations.
     pub(super) fn refresh_rows(&mut self) {
         if !std::mem::take(&mut self.stale) {
@@ -306,7 +309,7 @@ impl Model {
             }
             detail.related_objects = related_objects(&detail.row, self.rows.iter());
         }
-        // The detail page can have become shorter.
+        // The detail page can have become shorter, so the old scroll position can be below its end.
         if let TopPage::Detail(detail) = &self.page {
             self.scroll_to(detail.scroll);
         }
@@ -360,8 +363,8 @@ impl Model {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the detail page of the operation under the cursor. For the line of a piece of work,
-    /// this is the root.
+    /// Opens the detail page of the operation under the cursor. If the line shows a piece of work,
+    /// this is the root: the operation whose subject and name the line shows.
     pub(super) fn open(&mut self) {
         let line = self.table_rows.get(self.cursor);
         let row = line.and_then(|it| self.rows.get(&it.operation.key()));

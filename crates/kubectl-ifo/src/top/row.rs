@@ -1,5 +1,6 @@
 //! Keeps the operations of `top` as rows, and returns the rows that match the typed filter, in
-//! order. The texts that each frame needs are computed only once for each change.
+//! order. The texts of a row are computed when operations change or the user presses a key, and not
+//! for each frame.
 
 use crate::columns::{OperationColumn, with_member_prefix};
 use crate::operation::{ListedOperation, OperationKey};
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Largest number of completed operations that are kept after the server has deleted them. Beyond
-/// this number, the oldest one is removed. The number is enough for an upgrade of a cluster. Each
-/// operation takes some KB.
+/// this number, the operation that was deleted first is removed. The number is enough for an
+/// upgrade of a cluster. Each operation takes some KB.
 const MAX_KEPT: usize = 1000;
 
 /// Widths of the subject, the namespace, the operation and the state, in terminal columns.
@@ -40,7 +41,7 @@ pub(super) struct TopRow {
     pub(super) operation: ListedOperation,
     /// Kind, name and item of the subject (the object that the operation is about).
     pub(super) subject: String,
-    /// The text of `subject` for narrow terminals, in which initials replace a long kind.
+    /// The text of `subject` for narrow terminals. Initials replace a long kind.
     pub(super) short: String,
     /// The state with its markers, such as `Progressing (overdue)`.
     pub(super) state: String,
@@ -105,7 +106,7 @@ impl TopRow {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     all: BTreeMap<OperationKey, Arc<TopRow>>,
-    /// The completed operations that the server has deleted, the oldest first.
+    /// The completed operations that the server has deleted, in the order of their deletion.
     forgotten: VecDeque<OperationKey>,
 }
 

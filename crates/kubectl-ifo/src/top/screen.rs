@@ -15,7 +15,7 @@ use std::io::{self, Write, stdout};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// True while `top` uses the terminal. The value is static, because a panic can happen in any
+/// True while `top` uses the terminal. The value is static, because the panic hook needs it in any
 /// thread.
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
@@ -69,8 +69,8 @@ impl Screen {
         Ok(())
     }
 
-    /// Forgets the content of the screen, so that the next frame is drawn completely. Another
-    /// program may have written to the screen.
+    /// Forgets the content of the screen, so that the next frame is drawn completely. This is
+    /// necessary if another program has written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         check_in_use()?;
         // `Terminal::clear` is not used. That function asks the terminal for the position of the
@@ -86,7 +86,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns an error if the terminal is already restored, because another thread panicked.
+/// Returns an error if a panic in another thread has already restored the terminal.
 fn check_in_use() -> io::Result<()> {
     if IN_USE.load(Ordering::SeqCst) {
         Ok(())
@@ -142,8 +142,8 @@ mod tests {
     /// test does nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
-    /// The other tests run this test as a child process, on a terminal of its own. The child
-    /// process opens the screen and ends in the selected way.
+    /// The other tests run this test in a child process on a pseudo-terminal. The child process
+    /// opens the screen and ends in the selected way.
     #[test]
     fn a_child_process_uses_the_screen_and_ends() {
         let Ok(end) = std::env::var(END) else { return };

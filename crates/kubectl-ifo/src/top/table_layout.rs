@@ -6,7 +6,7 @@ use crate::columns::OperationColumn;
 
 use OperationColumn::{Age, Message, Namespace, Operation, Progress, State, Subject};
 
-/// The columns from free to right, each with its smallest useful width. At this width, the state
+/// The columns from left to right, each with its smallest useful width. At this width, the state
 /// has four letters, and the progress has no bar.
 const COLUMNS: [(OperationColumn, usize); 6] = [
     (Namespace, 8),
@@ -20,7 +20,7 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 /// The columns in the order in which they are dropped. The subject always stays.
 const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Smallest width of a message in terminal columns. If there is less space, the message is free
+/// Smallest width of a message in terminal columns. If there is less space, the message is left
 /// out.
 const MIN_MESSAGE_WIDTH: usize = 12;
 
@@ -31,19 +31,19 @@ const WIDE_TERMINAL: usize = 60;
 /// The columns of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TopLayout {
-    /// The columns from free to right, with their widths.
+    /// The columns from left to right, with their widths.
     pub(super) columns: Vec<(OperationColumn, usize)>,
     /// Number of blanks between two columns.
     pub(super) gap: usize,
 }
 
 impl TopLayout {
-    /// Chooses the columns for a terminal that is `width` characters wide. `widths` are the largest
-    /// widths of the texts.
+    /// Chooses the columns for a terminal that is `width` terminal columns wide. `widths` are the
+    /// largest widths of the texts.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
         let clamped_width = |at: usize, least, most| widths[at].clamp(least, most);
-        // The space that is free is given to columns in these steps. In each step, one column may
-        // grow up to the given width.
+        // The columns get the free space in these steps. In each step, one column may grow up to
+        // the given width.
         let steps = [
             (State, clamped_width(3, 5, 11)),
             (Operation, clamped_width(2, 9, 12)),

@@ -61,7 +61,7 @@ impl Theme {
         self.state("Failing")
     }
 
-    /// Returns the style of a good state.
+    /// Returns the style of text that reports success, such as `live` for a working watch.
     pub(super) fn good(self) -> Style {
         self.state("Succeeded")
     }

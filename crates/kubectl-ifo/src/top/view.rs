@@ -22,8 +22,8 @@ const PERCENT: usize = 5;
 /// The number of lines in each part of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScreenAreas {
-    /// The lines at the top. These lines show the number of operations in each state, the order of
-    /// the rows, the filters, and the address of the server.
+    /// The lines at the top. These lines show the number of operations in each state, the state of
+    /// the watch, the order of the rows, the filters, and the address of the kube-apiserver.
     pub(super) header: usize,
     /// The line with the headings of the columns.
     pub(super) heading: usize,
@@ -121,7 +121,7 @@ impl TopView<'_> {
         let mut room = self.width - link.width();
         let mut spans = Vec::new();
         for (text, style) in self.counts() {
-            // A blank is kept free before the state of the watch.
+            // At least one blank stays before the state of the watch.
             let text = cut(&text, room.saturating_sub(1));
             room -= text.width();
             spans.push(Span::styled(text, style));
@@ -170,8 +170,8 @@ impl TopView<'_> {
         out
     }
 
-    /// Describes the order of the rows, the typed filter, the filters of the command, and the
-    /// server.
+    /// Describes the order of the rows, the filter that the user has typed, the filters in the
+    /// flags of the command, and the address of the kube-apiserver.
     fn order_and_filters(&self) -> String {
         let model = self.model;
         let order = match (model.order, model.reversed) {
@@ -224,7 +224,7 @@ impl TopView<'_> {
         lines
     }
 
-    /// Returns the text that is shown instead of rows if there are no rows.
+    /// Returns the line that is shown if there are no rows. None until the first list is complete.
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.link, model.filter.is_empty()) {
@@ -251,8 +251,8 @@ impl TopView<'_> {
             let text = match column {
                 Subject if row.widths[0] > width => row.short.clone(),
                 Subject => row.subject.clone(),
-                // A state that does not fit is cut without `…`, because its first four letters
-                // distinguish it from all other states.
+                // A state that does not fit is cut without `…`. Its first four letters identify the
+                // state, except `Fail`, which stands for `Failing` and `Failed`.
                 State if row.widths[3] > width => operation.state.chars().take(width).collect(),
                 State => row.state.clone(),
                 Progress => progress(operation.progress, width),

@@ -1,5 +1,5 @@
 //! Draws trees of operations as text. Columns are aligned over the whole output. On a terminal,
-//! long cells are cut.
+//! long cells are cut, except in the wide format.
 
 use super::forest::Forest;
 use crate::columns::{self};
@@ -19,16 +19,17 @@ const INDENT: usize = 2;
 const TOP: &str = "    ";
 
 /// Largest number of levels whose bars are drawn before an object. For an object on a deeper level,
-/// [`DEEPER_MARK`] replaces the outer levels. Each level takes as many terminal columns as [`TOP`].
+/// [`DEEPER_MARK`] replaces the bars of the outermost levels. Each level takes as many terminal
+/// columns as [`TOP`].
 const MAX_LEVELS: usize = 32;
 /// Number of levels whose bars are drawn even on a narrow terminal.
 const MIN_LEVELS: usize = 2;
 const DEEPER_MARK: &str = "  … ";
 
-/// The steps in which columns are cut on a narrow terminal: the index of the column, and the width
-/// that remains. Column 0 contains the names of objects. The column with the state and the progress
-/// (`Failing 32%`) keeps at least 7 terminal columns, which are enough for the states `Failing` and
-/// `Blocked`.
+/// The steps in which columns are cut on a narrow terminal. Each step has the index of a column,
+/// and the smallest width to which the step can cut this column. Column 0 contains the names of
+/// objects. The column with the state and the progress (`Failing 32%`) keeps at least 7 terminal
+/// columns, which are enough for the states `Failing` and `Blocked`.
 const CUT_ORDER: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
@@ -93,7 +94,7 @@ fn add_rows<'a>(
     rows: &mut Vec<TreeRow<'a>>,
 ) {
     let most = match style.screen {
-        // The bars take at most half of the terminal, so that the names are visible.
+        // The bars take about half of the terminal at most, so that the names are visible.
         Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
         None => MAX_LEVELS,
     };
@@ -175,8 +176,8 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     cells
 }
 
-/// Formats the state and the progress. If `always` is false, the state Progressing without a marker
-/// is left out, because it is the usual one.
+/// Formats the state and the progress. If `always` is false, the usual states `Progressing` and
+/// `Active` are left out, except with a marker such as `(overdue)`.
 fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
     let marked = operation.marked_state();
     let usual = matches!(marked.as_str(), "Progressing" | "Active");
@@ -261,7 +262,8 @@ fn line(
                 let room = screen.saturating_sub(used + COLUMN_GAP);
                 let most = room.min(*width);
                 let cell = match cell.rsplit_once(' ') {
-                    // If state and progress do not fit, only the state is printed.
+                    // If the cell does not fit, its last word is left out. This word is the
+                    // progress, or a marker of the state.
                     Some((state, _)) if column == STATE && cell.width() > most => cut(state, most),
                     _ => cut(cell, most),
                 };

@@ -1,8 +1,9 @@
 //! Builds the trees of operations. The first level has the components, and the second level the
-//! namespaces. In a namespace, each object is below its parent, such as an owner.
+//! namespaces. In a namespace, each object is below its parent: an owner, or the root of its
+//! correlation group.
 //!
-//! Every object occurs once, even if owner references form a cycle. The code has no recursion, so
-//! the depth of a tree is not limited.
+//! Every object occurs at most once, even if owner references form a cycle. The code has no
+//! recursion, so the depth of a tree is not limited.
 
 use crate::operation::ListedOperation;
 use crate::ownership::{Ownership, ResourceIdentity};
@@ -26,7 +27,7 @@ pub(super) struct Component<'a> {
     pub(super) namespaces: Vec<Namespace<'a>>,
 }
 
-/// The trees in one namespace.
+/// The trees whose topmost objects are in one namespace.
 #[derive(Debug)]
 pub(super) struct Namespace<'a> {
     /// The name of the namespace. None for cluster-scoped objects.
@@ -40,7 +41,8 @@ pub(super) struct Namespace<'a> {
 pub(super) struct ResourceNode<'a> {
     /// The identity of the object.
     pub(super) who: ResourceIdentity<'a>,
-    /// The operations on the object. Empty for an object that is shown because of its descendants.
+    /// The operations on the object. Empty for an object that is shown only because of its
+    /// descendants, and for an object that is not shown.
     pub(super) operations: Vec<&'a ListedOperation>,
     /// The indexes of the children.
     pub(super) children: Vec<usize>,
@@ -48,7 +50,8 @@ pub(super) struct ResourceNode<'a> {
 
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `is_included` returns true. An object without
-    /// operations is shown if it is the common owner of several objects that have operations.
+    /// operations is shown if several shown objects are directly below it. A cluster-scoped owner
+    /// of namespaced objects is the exception.
     pub(super) fn all(
         ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -63,8 +66,8 @@ impl<'a> Forest<'a> {
     }
 
     /// Builds the trees of the objects `tops` and their descendants, with the operations for which
-    /// `is_included` returns true. An object without operations is shown if it is between a top and
-    /// an object with operations.
+    /// `is_included` returns true. An object without operations is shown if one of its descendants
+    /// has such an operation.
     pub(super) fn under(
         ownership: &Ownership<'a>,
         tops: &[usize],
@@ -251,8 +254,9 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
             return !children.is_empty();
         }
         let namespace_of = |it: usize| self.ownership.nodes[it].who.namespace;
-        // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. Each
-        // namespace has its own heading, so such an owner is not shown.
+        // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such
+        // an owner has no operation, it is not shown, so that each pod stays under the heading of
+        // its namespace.
         let over_namespaces = parent.is_none()
             && namespace_of(number).is_none()
             && children.iter().any(|it| namespace_of(*it).is_some());

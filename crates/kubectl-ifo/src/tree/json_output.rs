@@ -7,8 +7,8 @@ use crate::ownership::ResourceIdentity;
 use serde::Serialize;
 
 /// Largest nesting of objects in the data. Many parsers accept at most 128 levels of JSON, and each
-/// object takes two levels. Objects on deeper levels are listed at this level, and the field
-/// `depth` has their real level.
+/// object takes two levels (the object and its list `children`). Objects on deeper levels are
+/// listed at this level, and the field `depth` has their real level.
 const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.

@@ -1,8 +1,8 @@
 //! Finds the operations that are selected by the label selector of the user (`-l`).
 //!
 //! A tree is built from all operations, because operations that do not match can connect operations
-//! that match. Only the server evaluates selectors, so the plugin lists the matching operations
-//! with a separate request.
+//! that match. `tree` does not evaluate the selector itself. It lists the matching operations with
+//! a separate request that contains the selector.
 
 use crate::operation::{ListedOperation, OperationKey};
 use crate::operation_source::OperationSource;
@@ -27,7 +27,8 @@ impl LabelSelection {
     }
 
     /// Lists the matching operations again if one of `operations` is new or has changed. If the
-    /// server does not answer, the earlier results are kept.
+    /// request fails, the earlier results are kept. If there are no earlier results, the error is
+    /// returned.
     pub(super) async fn update(&mut self, operations: &[ListedOperation]) -> Result<(), Problem> {
         let is_current = |it: &ListedOperation| {
             let results = self.results.get(&it.key());

@@ -30,8 +30,8 @@ use std::process::ExitCode;
 /// Largest number of owners that are looked up. Each owner needs a request. A note states how many
 /// further owners were not looked up.
 const MAX_OWNERS: usize = 200;
-/// Largest number of owners that are looked up with `--for`. This number is larger, because the
-/// owners of all operations are looked up.
+/// Largest number of owners that are looked up with `--for`. This number is larger, because with
+/// `--for` the owners of all operations are looked up, also of operations that are not shown.
 const MAX_OWNERS_FOR: usize = 2000;
 
 /// The flags of `tree`.
@@ -79,7 +79,8 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
     if !filters.node.is_empty() {
-        // The list above has no filter for nodes, so an older server does not refuse it.
+        // An older `ifo-apiserver` refuses a request that filters by node. The list above does not
+        // filter by node, so this request checks whether the server supports the filter.
         source.filtered(filters.clone()).probe().await?;
     }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
@@ -150,8 +151,8 @@ struct TreeView {
 
 impl WatchOutputText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // With `--for`, all operations are needed. Even completed operations and operations that
-        // the filters exclude show who owns an object.
+        // With `--for`, all operations are needed. An operation that is completed or that the
+        // filters exclude can also connect an object with its owner.
         self.resource.is_some() || operation.active || self.filters.all_phases
     }
 

@@ -65,7 +65,7 @@ fn same(drawn: &str, expected: &str) {
     assert_eq!(drawn, expected, "\n{drawn}\n{expected}");
 }
 
-/// Returns the operations of the example in the documentation.
+/// Returns the operations of the example in `docs/kubectl-ifo.md`.
 fn picture() -> Vec<ListedOperation> {
     let place = "openshift-cnv";
     let hyper = "HyperConverged";
@@ -329,7 +329,8 @@ fn each_of_300_operations_has_a_line() {
     assert_eq!(namespace, expected);
 }
 
-/// Returns operations on a chain of objects: each object is owned by the object before it.
+/// Returns operations on a chain of objects: each object except the first is owned by the object
+/// before it.
 fn chain(length: usize) -> Vec<ListedOperation> {
     (0..length)
         .map(|number| {
@@ -370,7 +371,8 @@ fn json_output_of_ten_thousand_levels_is_not_nested_too_deeply() {
         None,
     ))
     .unwrap();
-    // serde_json's own limit is 128.
+    // This call succeeds only if the nesting is not too deep: serde_json accepts at most 128
+    // levels.
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut resources = &value["components"][0]["namespaces"][0]["resources"];
     let mut levels = 0;

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The type of the condition that states why the target of a rule set (the resource that it
-/// watches) is invalid. The condition `Ready` only states that the target is invalid.
+/// The type of the condition that states why the target of a rule set (the resource that the rule
+/// set watches) is invalid. The condition `Ready` only states that the target is invalid.
 const INVALID_TARGET: &str = "InvalidTarget";
 
 /// Largest number of rule sets that a message names.
@@ -77,9 +77,9 @@ impl RuleSets {
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Decides whether operations that match `filters` would be detected. `completeness` is the
-    /// statement of the server about its list. The rule sets in `ignored` need not work, because
-    /// the user has excluded them.
+    /// Decides whether operations that match `filters` would be detected. `completeness` is what
+    /// `ifo-apiserver` states about its list of operations. The rule sets in `ignored` need not
+    /// work, because the user has excluded them.
     pub(crate) fn check_detection(
         &self,
         filters: &Filters,
@@ -147,9 +147,9 @@ impl RuleSets {
     }
 }
 
-/// Decides like [`RuleSets::check_detection`], but for a user who may not read rule sets. The
-/// server still states whether its list is complete. But if the filters have a component, a kind or
-/// an operation, it is unknown whether a rule set can detect such operations.
+/// Decides like [`RuleSets::check_detection`], but for a user who may not read rule sets.
+/// `ifo-apiserver` still states whether its list is complete. But with any filter except the
+/// namespace, it is unknown whether a rule set can detect such operations.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
@@ -168,8 +168,8 @@ pub(crate) fn check_detection_without_rule_sets(
     }
 }
 
-/// Decides from the status of the rule sets, for an older server that does not state whether its
-/// lists are complete.
+/// Decides from the status of the rule sets, for an older `ifo-apiserver` that does not state
+/// whether its lists are complete.
 fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
@@ -181,8 +181,8 @@ fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     }
 }
 
-/// Decides from the rule sets that do not work according to the server. Only rule sets in `counted`
-/// matter.
+/// Decides from `sets`, the rule sets that do not work according to `ifo-apiserver`. A rule set
+/// that is named in `sets` matters only if it is in `counted`.
 fn not_working(
     sets: &NotWorking,
     counted: &[&ListedRuleSet],
@@ -196,8 +196,8 @@ fn not_working(
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // The server names at most ten rule sets. The others cannot be compared with `counted`, so all
-    // of them count.
+    // `ifo-apiserver` names at most ten rule sets. The others cannot be compared with `counted`, so
+    // all of them count.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -254,7 +254,8 @@ impl RuleSets {
 
     /// Returns a message about the first filter value for which no rule set can detect operations.
     /// Each value needs a rule set: with `-k vm,pod`, a rule set for virtual machines is not
-    /// enough. None if all values have a rule set.
+    /// enough. If all values have a rule set, returns the message of
+    /// [`Self::unknown_label_message`].
     pub(crate) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
         let alone = values.iter().find(|it| !self.can_detect(&it.alone()));
@@ -282,8 +283,8 @@ impl RuleSets {
         ))
     }
 
-    /// Returns a message about the first label in the selector that no operation can have. With
-    /// such a label, the selector matches nothing.
+    /// Returns a message about the first label in the selector that no matching operation can have.
+    /// The user has probably misspelt such a label. None if there is no such label.
     pub(crate) fn unknown_label_message(&self, filters: &Filters) -> Option<String> {
         let keys = selector_keys(filters.selector.as_deref()?);
         let mut unknown = keys.filter(|key| {
@@ -379,7 +380,7 @@ impl ListedRuleSet {
     }
 
     /// Returns the message of the condition `Ready` as the end of a sentence. Empty if the status
-    /// of the condition is `True`.
+    /// of the condition is `True`, or if there is no message.
     fn why(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
@@ -417,8 +418,8 @@ mod tests {
         })
     }
 
-    /// Returns a rule set with the status that the server writes if the cluster does not serve the
-    /// target.
+    /// Returns a rule set with the status that `ifo-apiserver` writes if the cluster does not serve
+    /// the API group of the target.
     fn without_target(name: &str) -> Value {
         let mut rule_set = rule_set(name, "False", "InvalidTarget");
         rule_set["status"]["conditions"] = json!([
@@ -456,7 +457,8 @@ mod tests {
         ));
     }
 
-    /// Returns the statement of the server that rule sets do not work.
+    /// Returns the statement of `ifo-apiserver` that `count` rule sets do not work. The statement
+    /// names the rule sets in `names`.
     fn warning(count: usize, names: &[&str]) -> Incomplete {
         let named = names.iter().map(|name| Named {
             name: (*name).to_owned(),
@@ -502,7 +504,8 @@ mod tests {
         // If the server states that its list is complete, the status of the rule set does not
         // matter.
         assert_eq!(check(&items, &all), DetectionCheck::Clear);
-        // The rule set `b` does not detect operations of the component `a`.
+        // The rule set `b` does not matter, because it does not detect operations of the component
+        // `a`. Filters ignore case.
         assert_eq!(
             warned(&items, &of("A"), &warning(1, &["b"]), &[]),
             DetectionCheck::Clear
@@ -572,7 +575,7 @@ mod tests {
             check(&of("kubvirt"), &complete),
             DetectionCheck::Impossible(_)
         ));
-        // An older server sends no warnings.
+        // An older server does not state whether its list is complete.
         assert!(matches!(
             check(&own, &ListCompleteness::NotStated),
             DetectionCheck::Impossible(_)

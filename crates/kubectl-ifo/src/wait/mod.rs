@@ -92,7 +92,7 @@ fn time(text: &str) -> Result<Duration, String> {
     duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 10m"))
 }
 
-/// The longest wait. A negative time means no limit, as in `kubectl wait`.
+/// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Never,

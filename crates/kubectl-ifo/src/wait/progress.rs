@@ -81,7 +81,7 @@ pub(super) struct ProgressOutput {
     terminal: bool,
     quiet: bool,
     last: String,
-    /// Time at which the last line was printed. None on a terminal.
+    /// Time at which the last line was printed. None on a terminal, and before the first line.
     last_printed: Option<Instant>,
 }
 
@@ -136,8 +136,8 @@ impl ProgressOutput {
             );
             let _ = write!(out, "\r\x1b[K{line}").and_then(|()| out.flush());
         } else {
-            // At most one line is printed in this interval, because many messages differ only in an
-            // age.
+            // At most one line is printed in `CHECK_INTERVAL`, because many messages differ only in
+            // an age.
             if self
                 .last_printed
                 .is_some_and(|printed| printed.elapsed() < CHECK_INTERVAL)

@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which a check is repeated while the result is unknown.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time for which the result may be unknown. Then the wait ends with the exit code for an
-/// unknown result. A restart of the server, including its first lists of all resources, takes less
-/// time.
+/// Longest time for which the result may be unknown. After this time, the wait ends with the exit
+/// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all
+/// watched resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The reason why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// Largest number of operations that the message about a failure names.
+/// Largest number of operations in the table that is printed if the goal was not reached.
 const MAX_NAMED: usize = 10;
 
 /// The state of a running wait.
@@ -36,11 +36,12 @@ pub(super) struct OperationWait {
     pub(super) filters: Filters,
     /// The names of the rule sets that need not work (`--ignore-rule-set`).
     pub(super) ignored: Vec<String>,
-    /// Why the rule sets or the server leave the result unknown, and since when.
+    /// Why the result is unknown, and since when. Set if rule sets do not work, or if a request has
+    /// failed. None otherwise.
     pub(super) unknown_reason: Option<(String, Instant)>,
-    /// Why the watch is interrupted, and since when.
+    /// Why the watch is interrupted, and since when. None while the watch works.
     pub(super) interruption: Option<(String, Instant)>,
-    /// True if a check has found that the rule sets work.
+    /// True if a check has found that the rule sets work, or that they need not work.
     pub(super) is_checked: bool,
     /// True if the first list has an active operation that is not ignored.
     pub(super) was_busy_at_start: bool,
@@ -76,8 +77,8 @@ impl OperationWait {
             }
         };
         let warnings = filter_check::check(&self.filters, &source, &listed).await?;
-        // Other warnings are not printed here. These warnings mean that no rule set can detect
-        // matching operations. The result of the wait also reports this.
+        // Only the warning `Unchecked` is printed here. The other warning means that no rule set
+        // can detect matching operations, and the result of the wait reports this as well.
         let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
         if !args.quiet {
             warnings
@@ -87,7 +88,7 @@ impl OperationWait {
         }
         if source.served == Served::Crs && self.wait_state.settings.goal == WaitGoal::Idle {
             // A missing custom resource does not prove that no operation is in flight. If the
-            // process that writes custom resources is killed, custom resources are no longer up to
+            // `ifo-apiserver` that writes the custom resources is killed, they are no longer up to
             // date.
             return Ok(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
         }
@@ -108,7 +109,8 @@ impl OperationWait {
         }
     }
 
-    /// Waits until the goal is reached, or until the result has been unknown for too long.
+    /// Waits until the goal is reached. The wait also ends if the rule sets certainly cannot detect
+    /// all matching operations, or if the result has been unknown for too long.
     async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let mut follower = source.follow(None)?;
         let mut last_check: Option<Instant> = None;
@@ -120,8 +122,8 @@ impl OperationWait {
                 CHECK_INTERVAL
             };
             if last_check.is_none_or(|at| at.elapsed() >= interval) {
-                // While an operation is active, the goal is certainly not reached, even if rule
-                // sets do not work. So the wait goes on.
+                // While an operation is active, the goals `idle` and `completed` are certainly not
+                // reached, even if rule sets do not work. So the wait goes on.
                 if let Some(end) = self.check_rule_sets(source).await?
                     && !busy
                 {
@@ -141,9 +143,10 @@ impl OperationWait {
                 return Ok(WaitEnd::Reached);
             }
             if verdict == GateVerdict::Reached && self.unknown_reason.is_none() {
-                // If a watch does not work, it can look as if no operation were in flight. So a new
+                // A watch can fail without an error. It then delivers no new operations. So a new
                 // list and the rule sets must confirm that the goal is reached. The rule sets are
-                // checked after the list, so their status covers the whole list.
+                // checked after the list, so that a rule set that failed before the list is
+                // noticed.
                 let is_confirmed = self.confirm_with_list(source).await?;
                 if is_confirmed && let Some(end) = self.check_rule_sets(source).await? {
                     return Ok(end);
@@ -169,9 +172,9 @@ impl OperationWait {
         }
     }
 
-    /// If discovery does not contain a kind in the filters, such as `vm`, finds the kinds with
-    /// these initials. The kinds come from the subjects of all operations (the objects that
-    /// operations are about).
+    /// A kind in the filters can be the initials of a kind, such as `vm` for `VirtualMachine`. If
+    /// discovery does not contain such a name, this method looks for kinds with these initials. It
+    /// reads the kinds from the subjects of all operations (the objects that operations are about).
     async fn learn_initials(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
@@ -181,9 +184,9 @@ impl OperationWait {
         }
     }
 
-    /// Decides from the first list whether the wait ends. That is possible for a single check, or
-    /// for the goal `started`. Each operation in the list was detected, even if some rule sets do
-    /// not work.
+    /// Decides from the first list whether the wait ends. An active operation in this list decides
+    /// a single check, and it decides the goal `started`. This is certain even if some rule sets do
+    /// not work. Returns None if the first list does not decide.
     fn decide_from_first_list(
         &mut self,
         listed: Vec<ListedOperation>,
@@ -231,7 +234,8 @@ impl OperationWait {
         if self.wait_state.is_busy() {
             return Ok(WaitEnd::TimedOut);
         }
-        // The rule sets are checked after the list, so their status covers the whole list.
+        // The rule sets are checked after the list, so that a rule set that failed before the list
+        // is noticed.
         if let Some(end) = self.check_rule_sets(source).await? {
             return Ok(end);
         }
@@ -241,7 +245,8 @@ impl OperationWait {
         Ok(self.end(now))
     }
 
-    /// Returns the result of a single check.
+    /// Returns the end of the wait at the time `now`: reached if the goal is reached, otherwise
+    /// timed out.
     fn end(&self, now: Instant) -> WaitEnd {
         match self.wait_state.verdict(now) {
             GateVerdict::Reached => WaitEnd::Reached,

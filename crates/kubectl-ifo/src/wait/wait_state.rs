@@ -36,10 +36,11 @@ pub(crate) struct WaitState {
     /// The active operations that are ignored. The value is true if the operation is blocked, and
     /// false if it is failing.
     ignored: BTreeMap<OperationKey, bool>,
-    /// True if all operations are known, which is not the case while the watch is interrupted.
+    /// True if all operations are known. False before the first list is complete, and while the
+    /// watch is interrupted.
     is_complete: bool,
-    /// Time since which no relevant operation has been active and the watch has not been
-    /// interrupted. None while a relevant operation is active or the watch is interrupted.
+    /// Time since which all operations are known and no relevant operation is active. None while a
+    /// relevant operation is active, or while not all operations are known.
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
     was_active: bool,
@@ -151,7 +152,8 @@ impl WaitState {
     }
 
     /// Returns true if a relevant operation is certainly active. After an interruption of the
-    /// watch, the known operations can have ended, so the result is false.
+    /// watch, the known operations can have ended. So the result is false until all operations are
+    /// known again.
     pub(crate) fn is_busy(&self) -> bool {
         self.is_complete && !self.active.is_empty()
     }

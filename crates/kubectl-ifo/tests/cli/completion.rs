@@ -126,7 +126,8 @@ fn completed_names_come_from_the_cluster_and_namespace_of_the_flags() {
         (&["tree", "-s", "S", "--namespace", "te"], &["team-b"]),
         (&["-s", "S", "--namespace=te"], &["team-b"]),
         (&["-s", "S", "-nte"], &["-nteam-b"]),
-        // kubectl's scripts add `--output=` to each completion.
+        // kubectl's scripts add `--output=` to each completion, so the plugin prints only the
+        // value.
         (&["list", "--output=j"], &["json"]),
     ] {
         assert_eq!(offered(words), names, "{words:?}");

@@ -1,6 +1,6 @@
 //! Tests of the plugin with a fake API server. Each test defines the answers of the server. This
-//! module also has the helpers for other tests with a fake API server. The end-to-end tests, which
-//! use a real cluster, are elsewhere.
+//! module also has the helpers for other tests with a fake API server. The tests with a real
+//! cluster are in `tests/e2e`.
 
 use super::CommandOutput;
 use axum::extract::Request;
@@ -16,7 +16,8 @@ use std::time::Duration;
 
 /// Path of the live API: the operations that `ifo-apiserver` serves.
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
-/// Path of the custom resources, which exist in persistence mode only.
+/// Path of the operations that are stored as custom resources. `ifo-apiserver` writes them only in
+/// persistence mode.
 const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 /// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
@@ -98,7 +99,7 @@ pub fn not_found() -> Response {
     (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
-/// Returns an answer to a watch that stays open and has no events.
+/// Returns an answer to a watch. The answer stays open and has no events.
 fn quiet_watch() -> Response {
     type Empty = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
     let events: Empty = futures::stream::pending();
@@ -301,9 +302,9 @@ fn version_discovery(path: &str) -> Response {
     }))
 }
 
-/// Returns 403 for every resource, and 404 for other paths. A kube-apiserver also authorizes a
-/// request before it looks up the resource, so a user without rights gets 403 even if the resource
-/// does not exist.
+/// Returns 403 for every resource of an API group, and 404 for other paths. A kube-apiserver also
+/// authorizes a request before it looks up the resource, so a user without rights gets 403 even if
+/// the resource does not exist.
 fn refuse(request: &Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/apis/") && path.matches('/').count() > 3 {
@@ -382,7 +383,7 @@ fn an_api_that_is_not_installed_is_not_reported_as_a_missing_right() {
             output.stderr
         );
     }
-    // The API group is served, but it has no operations.
+    // The API group is served, but discovery contains no resource for operations.
     let (_runtime, address) = serve(|request| match request.uri().path() {
         "/apis/ifo.kubevirt.io/v1alpha1" => json_response(&json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ifo.kubevirt.io/v1alpha1",
@@ -831,7 +832,8 @@ fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
             );
             assert!(!busy.stderr.contains("unknown: "), "{}", busy.stderr);
         }
-        // Without an operation in flight, the result is unknown. The reason is printed once.
+        // Without an operation in flight, the result is unknown because of the rule sets. The
+        // reason is printed once.
         let (_runtime, address) = serve_with_rule_sets(Vec::new(), rule_sets);
         let unknown = execute(plugin(address).args(["wait", "--timeout", "0"]));
         assert_eq!(
@@ -1015,7 +1017,8 @@ fn a_watched_list_reports_operations_that_ended_while_the_watch_was_broken() {
                 quiet_watch()
             }
         }
-        // The operation is deleted before the second watch.
+        // After the first watch has failed, the list is empty. So the operation has ended during
+        // the interruption.
         LIVE if watches.load(Ordering::Relaxed) > 0 => list_response(&[], ""),
         LIVE => list_response(&[operation(1)], ""),
         _ => not_found(),
@@ -1150,7 +1153,8 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         assert_ne!(plugin.join().expect("the thread must not panic").code, 0);
         first.map(|it| it.lines().next().unwrap_or_default().to_owned())
     };
-    // The address is not a loopback address, and no server listens there.
+    // The plugin uses no proxy for a loopback address. 0.0.0.0 is not one, and no server listens on
+    // its port 1.
     for (server, no_proxy, uses_proxy) in [
         ("https://0.0.0.0:1", "", true),
         ("http://0.0.0.0:1", "", true),

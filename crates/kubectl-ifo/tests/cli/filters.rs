@@ -120,7 +120,7 @@ fn a_misspelled_format_is_distinguished_from_a_misspelled_operation() {
             );
         }
     }
-    // `wait` has no output formats.
+    // `wait` has no output formats, so its message does not suggest one.
     let wait = run(address, "wait", &["-o", "yamll"]);
     assert_eq!(wait.code, 2, "{}", wait.stderr);
     assert!(!wait.stderr.contains("format"), "{}", wait.stderr);
@@ -183,12 +183,13 @@ fn values_of_listed_operations_are_accepted_as_filters() {
             output.stdout
         );
     }
-    // Both values are known, but no operation has both.
+    // Both values are known, so there is no error, although no operation has both.
     let other = run(address, "list", &["-c", "mine", "-o", "Migrating"]);
     assert_eq!(other.code, 0, "{}", other.stderr);
 }
 
-/// Starts a server whose user may only list operations in the namespace `shop` and read discovery.
+/// Starts a server whose user has two rights: to list operations in the namespace `shop`, and to
+/// read discovery.
 fn serve_tenant(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.ends_with("/namespaces/shop/inflightoperations") => {

@@ -70,7 +70,8 @@ fn must_gather(folder: &Path) {
         &format!("{root}/namespaces/shop/core/events.yaml"),
         &events,
     );
-    // Other files of a must-gather are not read, so an invalid file does not matter.
+    // The plugin ignores files that contain neither the API group of ifo nor Events. So these two
+    // files do not matter, although one of them is invalid.
     write(
         folder,
         &format!("{root}/namespaces/shop/core/secrets.yaml"),
@@ -88,7 +89,7 @@ fn a_must_gather_is_read_like_a_cluster() {
     let list = from(&["list"]);
     assert_eq!(list.code, 0, "{}", list.stderr);
     assert_eq!(list.stdout.lines().count(), 3, "{}", list.stdout);
-    // Ages are relative to the time of the must-gather.
+    // Ages are relative to the time of the must-gather, which is 60 s after the operations began.
     assert!(list.stdout.contains("   60s"), "{}", list.stdout);
     assert!(
         list.stderr
@@ -281,7 +282,7 @@ fn top_shows_files_on_the_whole_screen() {
     command.arg(folder.path());
     command.env_remove("KUBECONFIG");
     let mut top = Terminal::start(command, 80, 24);
-    // The clock stands still, so the age stays 60 s.
+    // With `--from`, the clock stands still. So the age stays 60 s.
     top.shows(&["2 progressing", "from files", "VirtualMachine/vm-1", "60s"]);
     top.shows(&["it was not recorded whether"]);
     top.type_text("q");

@@ -12,7 +12,8 @@ use std::process::{Command, Stdio};
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 const CUSTOM: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
-/// Returns a record that ended at minute `minute` after 2026-01-01T00:00:00Z.
+/// Returns the record of an operation that began at 2026-01-01T00:00:00Z and ended `minute` minutes
+/// later.
 fn record(number: usize, minute: usize, outcome: &str) -> Value {
     let mut record = operation(number);
     record["kind"] = json!("OperationRecord");
@@ -169,7 +170,8 @@ fn a_server_without_records_is_reported_as_older() {
         "{}",
         output.stderr
     );
-    // A user without the right also gets 403 for a resource that does not exist.
+    // A user without the right also gets 403 for a resource that does not exist. So discovery
+    // decides which error is printed.
     let refused = |request: &Request| match request.uri().path() {
         path if path.ends_with("/operationrecords") => {
             status_response(403, "Forbidden", "no: User \"cora\" cannot list it")

@@ -1,6 +1,6 @@
-//! Tests that the plugin follows kubectl's conventions, and that error messages explain where it
-//! does not. The conventions are about names, namespaces, flags, credentials, pipes, and text for
-//! terminals.
+//! Tests that the plugin follows kubectl's conventions, and that error messages explain the
+//! differences. The conventions are about names, namespaces, flags, credentials, pipes, and text
+//! for terminals.
 
 use super::fake_apiserver::{
     LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
@@ -324,7 +324,7 @@ fn a_watch_ends_when_its_pipe_is_closed() {
     for command in ["list", "tree"] {
         let (_runtime, address) = serve(|request| match request.uri().path() {
             LIVE if request.uri().query().unwrap_or_default().contains("watch=") => {
-                // There is a pause between two events, so that the tree is drawn for each.
+                // There is a pause between two events, so that the tree is printed for each event.
                 let events = futures::stream::unfold(2, |number| async move {
                     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
                     let mut operation = operation(number);
@@ -348,7 +348,8 @@ fn a_watch_ends_when_its_pipe_is_closed() {
         let mut line = String::new();
         let read = std::io::BufReader::new(stdout).read_line(&mut line);
         assert!(read.is_ok_and(|it| it > 0), "{command}");
-        // The reader has been dropped, which closes the read end of the pipe.
+        // The reader has been dropped, which closes the read end of the pipe. So the plugin exits
+        // with 128 + SIGPIPE (13).
         let output = child
             .wait_with_output()
             .expect("the plugin can be waited for");

@@ -1,4 +1,6 @@
-//! Tests of the commands that show one line for a piece of work, and of the filter for nodes.
+//! Tests of the commands that show one line for a piece of work, and of the filter for nodes. A
+//! piece of work is a group of operations with the same key `spec.work`, such as the operations of
+//! one migration.
 
 use super::fake_apiserver::{
     RULE_SETS, execute, json_response, list_response, operation, plugin, serve, status_response,
@@ -12,7 +14,7 @@ use std::io::BufRead as _;
 /// Path prefix of the live API.
 const LIVE_GROUP: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/";
 
-/// Returns the members of a migration, and an operation of another piece of work.
+/// Returns the two operations of the piece of work `migration`, and one operation without a key.
 pub fn migration() -> Vec<Value> {
     let mut machine = operation(1);
     machine["metadata"]["uid"] = json!("o-1");
@@ -109,7 +111,7 @@ fn a_piece_of_work_is_one_line_and_can_be_expanded() {
         "{expanded}"
     );
 
-    // JSON, names and `get` keep the operations.
+    // JSON, names and `get` show each operation of a piece of work.
     assert_eq!(run(&["list", "-o", "name"]).stdout.lines().count(), 3);
     let json = run(&["list", "-o", "json"]).json();
     assert_eq!(json["items"].as_array().map(Vec::len), Some(3));
@@ -232,8 +234,8 @@ fn a_watch_ends_the_row_of_an_operation_that_leaves_the_node() {
             return answer(&migration(), request);
         }
         assert!(query.contains("status.nodes"), "{query}");
-        // A server that does not compare the nodes before and after the change reports a change
-        // instead of a deletion.
+        // The operation no longer touches the selected node. A server that does not compare the
+        // nodes before and after the change sends `MODIFIED` here instead of `DELETED`.
         let event = json!({"type": "MODIFIED", "object": moved}).to_string() + "\n";
         let events = futures::stream::once(async move { Ok::<_, std::io::Error>(event) });
         axum::body::Body::from_stream(futures::StreamExt::chain(

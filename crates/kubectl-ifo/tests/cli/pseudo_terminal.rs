@@ -159,8 +159,9 @@ impl Terminal {
         assert!(sent.success(), "SIG{signal} cannot be sent");
     }
 
-    /// Waits until the process ends, and then until the terminal has the settings from before its
-    /// start. Returns the exit status.
+    /// Waits until the process ends, and then until the terminal shows the normal screen with a
+    /// cursor. Checks that the terminal has the settings from before the start of the process.
+    /// Returns the exit status.
     pub fn restored(&mut self) -> ExitStatus {
         let started = Instant::now();
         let status = loop {

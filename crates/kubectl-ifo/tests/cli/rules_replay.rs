@@ -1,5 +1,5 @@
 //! Tests of the command `rules replay`, which evaluates rules on recorded watch events. All times
-//! are times of the recording.
+//! are seconds since the start of the recording.
 
 use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};
@@ -61,8 +61,8 @@ fn operations_have_their_times_messages_and_ends() {
         values_at(operations, "/started"),
         [json!(2.5), json!(7.0), json!(11.0), json!(60.0)]
     );
-    // `Waiting` is not detected from 8 s to 9 s, which is shorter than the debounce period. So its
-    // end is the last time at which the rule stops matching, 10 s.
+    // `Waiting` is not detected from 8 s to 9 s. This time is shorter than the debounce period, so
+    // the operation continues. It ends at 10 s, when the rule stops matching again.
     assert_eq!(
         values_at(operations, "/completed"),
         [json!(6.25), json!(10.0), json!(null), json!(null)]

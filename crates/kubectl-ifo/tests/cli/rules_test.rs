@@ -171,7 +171,8 @@ fn objects_are_read_from_a_must_gather_folder() {
         values_at(results, "/subject/kind"),
         ["CustomResourceDefinition", "Widget", "Widget"]
     );
-    // A file and a folder of the same name have no defined order.
+    // The CRD has no operations. In the order of the paths, the folder `widgets` (`Waiting`) comes
+    // before the file `widgets.yaml` (`Moving`).
     let found: Vec<_> = values_at(results, "/operations/0/operation");
     assert_eq!(found, ["missing", "Waiting", "Moving"]);
     // An invalid file is reported, and the other files are read.
@@ -223,7 +224,7 @@ spec:
     assert_eq!(found, ["Moving"]);
 }
 
-/// A rule set of the resource `widgets` with a variable and a namespace.
+/// A rule set for the resource `widgets` in the namespace `one`, with two variables.
 const EXPLAINED: &str = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
@@ -242,7 +243,7 @@ spec:
     expression: variables.age > duration('1h')
 ";
 
-/// An object of the resource `widgets` in this namespace.
+/// Returns the YAML of an object of the resource `widgets` in this namespace.
 fn widget(namespace: &str) -> String {
     format!(
         "\n---\napiVersion: example.io/v1\nkind: Widget\nmetadata: {{name: a, namespace: {namespace}, \
@@ -251,7 +252,8 @@ fn widget(namespace: &str) -> String {
     )
 }
 
-/// Runs `rules test` with the rule set [`EXPLAINED`] at 00:15:44.
+/// Runs `rules test --explain` with the rule set [`EXPLAINED`] on a widget. The current time is
+/// 15m44s after the creation of the widget.
 fn explain(namespace: &str, more: &[&str]) -> super::CommandOutput {
     let folder = tempfile::tempdir().expect("a folder can be created");
     let path = folder.path().join("rules.yaml");

@@ -1,5 +1,5 @@
-//! Tests of the command `top` on a pseudo-terminal. The server is the demo mode of `ifo-apiserver`,
-//! which reads objects from files.
+//! Tests of the command `top` on a pseudo-terminal. In most tests, the server is `ifo-apiserver` in
+//! demo mode, which reads objects from files.
 
 use super::binaries::other_binary;
 use super::fake_apiserver::{execute, serve_cluster};
@@ -32,7 +32,8 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts the server with these migrating `VirtualMachine` objects.
+    /// Starts the server with these migrating `VirtualMachine` objects, and waits until the server
+    /// has written its kubeconfig.
     fn start(machines: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -224,7 +225,8 @@ fn colors_are_on_unless_disabled() {
     assert!(!top.is(has_colors));
 }
 
-/// A demo server that reads a folder serves no namespaces, and only the kinds of its objects.
+/// A demo server that reads a folder does not serve the objects in the folder. So it serves no
+/// namespaces and no virtual machines.
 #[test]
 fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);

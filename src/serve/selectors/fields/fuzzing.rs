@@ -3,8 +3,9 @@
 use super::{FieldRequirement, parse};
 use crate::serve::fuzzing::check_error;
 
-/// Parses a field selector, formats the requirements with `=` and with `==`, and parses the
-/// formatted text. Both texts must have the same requirements. Errors must be a 400.
+/// Parses a field selector, formats the requirements with `=` and with `==`, and parses each
+/// formatted text. Each formatted text must have the same requirements as `text`. Errors must be a
+/// 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,

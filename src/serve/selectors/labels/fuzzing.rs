@@ -158,7 +158,7 @@ fn escaped(labels: &TextLabels) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Returns true if the labels fulfil a requirement, according to the page "TextLabels and Selectors" in
+/// Returns true if the labels fulfil a requirement, according to the page "Labels and Selectors" in
 /// the Kubernetes documentation.
 fn matches(LabelRequirement { key, test }: &LabelRequirement, labels: &TextLabels) -> bool {
     let value = labels.get(key);

@@ -192,8 +192,8 @@ fn unexpected(found: SelectorToken<'_>, expected: &str) -> String {
     format!("found '{}', expected: {expected}", found.text())
 }
 
-/// Checks that all values are valid label values. Returns an error message about the invalid
-/// values.
+/// Returns the values if all are valid label values. Otherwise, returns an error message about the
+/// invalid values.
 fn check_values(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
     let invalid = values
         .iter()
@@ -210,8 +210,8 @@ fn check_values(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, S
     }
 }
 
-/// Parses the number of a comparison. The number must be a valid label value, so it cannot be
-/// negative.
+/// Parses the number of a comparison. The number must be a valid label value. A label value cannot
+/// begin with `-`, so the number cannot be negative.
 fn parse_number(key: &str, value: &str) -> Result<i64, String> {
     let mut errors = Vec::new();
     let number = value.parse();
@@ -231,7 +231,7 @@ fn parse_number(key: &str, value: &str) -> Result<i64, String> {
 }
 
 /// Returns the error message about an invalid value. `position` is the position of the value in the
-/// set.
+/// sorted set.
 fn value_error(key: &str, position: usize, value: &str) -> String {
     let mut errors = Vec::new();
     if value.len() > MAX_VALUE {

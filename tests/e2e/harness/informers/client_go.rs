@@ -19,8 +19,8 @@ pub struct ClientGo {
     _child: Child,
 }
 
-/// The state that the program prints. Its field `told` becomes [`InformerState::from_events`], and its
-/// field `broken` becomes [`InformerState::violations`].
+/// The state that the program prints. Its field `told` becomes [`InformerState::from_events`], and
+/// its field `broken` becomes [`InformerState::violations`].
 #[derive(Debug, Deserialize)]
 struct InformerReport {
     synced: bool,

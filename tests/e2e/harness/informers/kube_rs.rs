@@ -52,7 +52,7 @@ impl KubeRs {
                 .default_backoff()
                 .boxed();
             while let Some(event) = events.next().await {
-                // After an error, the watcher retries without further calls.
+                // The watcher itself retries after an error, so an error is ignored here.
                 if let Ok(event) = event {
                     let mut witness = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     witness.apply(event);
@@ -101,7 +101,7 @@ struct Witness {
     /// being received.
     initial: Option<Objects>,
     deleted: BTreeSet<String>,
-    /// The highest resourceVersion of each key, also of deleted objects.
+    /// The last received resourceVersion of each key, also of deleted objects.
     newest: BTreeMap<String, u64>,
     violations: Vec<String>,
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// The state of an informer, as far as it follows from the received answers and events.
+/// The state of an informer, and what its events have reported.
 #[derive(Debug)]
 pub struct InformerState {
     /// True if the informer has received the complete initial state.

@@ -8,30 +8,31 @@
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
-/// Maximum number of steps that are reserved for each later rule set. If there are many rule sets,
-/// fewer steps are reserved for each. A rule takes about ten steps, and one step for each list
-/// element that the rule reads.
+/// Number of steps that are reserved for each later rule set. If more than 50 rule sets cover an
+/// object, fewer steps are reserved, because all shares must fit into [`STEPS_PER_OBJECT`]. A rule
+/// takes about ten steps, and one step for each list element that the rule reads.
 const MIN_SHARE: u64 = 2_000;
 
-/// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. A
-/// single object can be unusually large.
+/// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. One
+/// object is not enough, because a single object can be unusually large.
 const MAX_EXHAUSTED: u8 = 10;
 
 /// Time in seconds between two evaluations of a throttled rule set. All rule sets together take at
 /// most 30 ms for one object, so one evaluation in this time costs little.
 const RETRY_SECONDS: i64 = 10;
 
-/// The evaluation budgets of the rule sets of one rule book. The index is the index of the rule set
-/// in the rule book.
+/// The evaluation budgets of the rule sets of one rule book. An entry has the index that the rule
+/// set has in the rule book.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSetBudgets(Vec<RuleSetUsage>);
 
 /// The budget use of one rule set on earlier objects.
 #[derive(Clone, Copy, Debug, Default)]
 struct RuleSetUsage {
-    /// Number of consecutive objects on which the rule set exhausted its budget.
+    /// Number of consecutive objects on which the rule set exhausted its budget, up to
+    /// [`MAX_EXHAUSTED`].
     exhausted: u8,
-    /// Time of the next evaluation while the rule set is throttled, in seconds since 1970.
+    /// Time from which a throttled rule set may be evaluated again, in seconds since 1970.
     retry: i64,
 }
 
@@ -95,6 +96,7 @@ impl ObjectBudget<'_> {
     }
 
     /// Gives back the steps that the rule set at `index` did not use: `rest` of the `taken` steps.
+    /// If `rest` is 0, the rule set has exhausted its budget.
     pub(super) fn give_back(&mut self, index: usize, taken: u64, rest: u64) {
         self.left = self.left.saturating_sub(taken.saturating_sub(rest));
         let Some(usage) = self.budgets.0.get_mut(index) else {
@@ -119,8 +121,9 @@ mod tests {
         Timestamp::from_second(second).expect("the test's time is in range")
     }
 
-    /// Evaluates one object. The rule sets in `greedy` use their whole budgets, and the others use
-    /// one step. Returns the budget of each rule set, or 0 for a throttled rule set.
+    /// Simulates the evaluations on one object at `second`. The rule sets in `greedy` use their
+    /// whole budgets, and the others use one step. Returns the budget of each rule set, or 0 for a
+    /// throttled rule set.
     fn evaluate_object(
         budgets: &mut RuleSetBudgets,
         sets: usize,
@@ -174,13 +177,14 @@ mod tests {
             let taken = evaluate_object(&mut budgets, 2, second, &[0]);
             assert_eq!(taken, [0, STEPS_PER_OBJECT], "{second}");
         }
-        // The rule set is still too expensive when it is evaluated again.
+        // After `RETRY_SECONDS`, the rule set is evaluated again. It is still too expensive, so it
+        // stays throttled.
         assert_eq!(
             evaluate_object(&mut budgets, 2, RETRY_SECONDS, &[0])[0],
             full
         );
         assert_eq!(evaluate_object(&mut budgets, 2, RETRY_SECONDS, &[0])[0], 0);
-        // The rule set is cheap enough when it is evaluated again.
+        // In the next evaluation, the rule set is cheap enough, so it is no longer throttled.
         assert_eq!(
             evaluate_object(&mut budgets, 2, 2 * RETRY_SECONDS, &[])[0],
             full

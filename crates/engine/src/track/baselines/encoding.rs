@@ -1,5 +1,5 @@
-//! The text in which baselines are stored: JSON, with each sketch in the binary format of the
-//! sketch libraries of Datadog, in base64.
+//! The text in which baselines are stored. The text is JSON. Each sketch is a base64 string, which
+//! contains the binary format of Datadog's sketch libraries.
 
 use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
 use base64::Engine as _;
@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use sketches_ddsketch::DDSketch;
 use std::cmp::Reverse;
 
-/// Maximum length of the text, in bytes. It is stored in a ConfigMap, which can have 1 MiB. If the
-/// baselines need more, those that have not learned for the longest time are left out.
+/// Maximum length of the text, in bytes. The text is stored in a ConfigMap, which can have 1 MiB.
+/// If the baselines need more bytes, baselines of single namespaces are left out first. Among
+/// these, the baselines whose last run is the oldest are left out first.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
 /// Version of the format. A text with another version is not read.
@@ -45,7 +46,7 @@ struct StoredBaselines<T> {
     baselines: Vec<T>,
 }
 
-/// The member of a document that tells how the other members are read.
+/// The format of a document. It is decoded first, because the other members depend on the format.
 #[derive(Deserialize)]
 struct FormatVersion {
     format: u32,
@@ -120,7 +121,8 @@ fn encode(sketch: &Sketch) -> Option<String> {
     (!sketch.is_empty()).then(bytes)
 }
 
-/// Decodes a sketch. Returns None if the text is invalid, or if the sketch has another accuracy.
+/// Decodes a sketch. If `text` is None, the sketch has no runs. Returns None if the text is
+/// invalid, or if the sketch has another accuracy.
 fn decode(text: Option<&str>) -> Option<Sketch> {
     let mut sketch = Sketch::new();
     if let Some(text) = text {
@@ -164,7 +166,8 @@ impl Baselines {
     ///
     /// # Errors
     ///
-    /// The text is no such list, or exceeds the limits of this release.
+    /// Returns an error if the text is not a valid list of baselines, has another version of the
+    /// format, or exceeds a limit.
     pub fn decode(text: &str) -> Result<Self, BaselinesError> {
         if text.len() > MAX_ENCODED_BYTES {
             return Err(BaselinesError::TooLarge);

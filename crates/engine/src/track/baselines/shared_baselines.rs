@@ -48,7 +48,8 @@ impl SharedBaselines {
         *self.lock() = Baselines::default();
     }
 
-    /// Returns rule set, operation and usual duration for each baseline of all namespaces.
+    /// Returns rule set, operation and usual duration of each baseline that covers all namespaces
+    /// together. Baselines of single namespaces are left out.
     pub fn of_all_namespaces(&self) -> Vec<(Arc<str>, Arc<str>, UsualDuration)> {
         let baselines = self.lock();
         let all = baselines.all.iter();

@@ -7,19 +7,19 @@ use crate::track::tracker::Books;
 use crate::track::tracker_state::SharedState;
 use std::sync::Arc;
 
-/// The context for one event: an evaluation, an expired timer, new rules, or an interruption of a
-/// watch.
+/// The context for one event, such as an evaluation, an expired timer, new rules, or an
+/// interruption of a watch.
 pub struct SubjectStep<'a> {
     pub shared: &'a mut SharedState,
     pub books: &'a Books,
     pub now: ClockReading,
-    /// True if a watch of the object is interrupted.
+    /// True if a watch of the object is interrupted, or if the target of the object is unknown.
     pub gap: bool,
     /// The times from which `appearAfter` and `stateAfter` count.
     pub(super) observed: Observed,
-    /// The time at which this event changes operations. If the event ends an operation, this is the
-    /// end of the operation. If a superseded operation is still detected and can start again later,
-    /// this is its start.
+    /// The time at which this event changes operations. An operation that is superseded, or that
+    /// yields an outcome, ends at this time. If a superseded operation is still detected, this time
+    /// is also the start of its next run.
     pub(super) transition: OperationStart,
 }
 

@@ -14,8 +14,9 @@ use std::time::Duration;
 /// Precision of the times in `managedFields`.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// Returns the times for an evaluation of a listed object. `changed` is the time of the object's
-/// last change according to its `managedFields`.
+/// Returns the times from which `appearAfter` and `stateAfter` count for an object from the first
+/// list of a watch. `changed` is the time of the object's last change according to its
+/// `managedFields`.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
@@ -41,14 +42,15 @@ impl TrackedSubject {
         self.operations.insert(what, Box::new(operation));
     }
 
-    /// Returns true if no rule book for this subject has arrived yet, so that the target is
-    /// unknown. Until then, no watch reports the subject.
+    /// Returns true if the target of this restored subject is unknown. The target becomes known
+    /// with the first rule book for the kind and version of the subject, or with its first
+    /// evaluation.
     pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
     }
 
-    /// Returns true if the subject has rule sets that are known only by name, and the rule book
-    /// `book` of `target` can contain them.
+    /// Returns true if the subject has rule sets that are known only by name, and `book` can
+    /// contain these rule sets. `book` is the rule book of `target`.
     pub(in crate::track) fn may_bind(&self, target: &Arc<Gvr>, book: &RuleBook) -> bool {
         let is_kind = || {
             *self.view.kind == *book.kind && *self.view.api_version == *book.target.api_version()
@@ -58,8 +60,9 @@ impl TrackedSubject {
 
     /// Replaces rule sets that are known only by name with the rule sets of `book`.
     ///
-    /// If `book` is the first rule book for the subject, the debounce periods of operations that
-    /// were not detected continue. They count from the last detection of the operation.
+    /// An operation that the previous leader no longer detected is in its debounce period. If
+    /// `book` is the first rule book for the subject, this period continues: it counts from the
+    /// last detection of the operation.
     pub(in crate::track) fn bind_rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -77,9 +80,10 @@ impl TrackedSubject {
         }
     }
 
-    /// Completes the operations that no rule can detect. All rule books have arrived, except the
-    /// rule books of the rule sets in `without_book`. If a rule set of an operation is `undecided`,
-    /// its rule book can still arrive, so the operation stays in flight.
+    /// Completes the operations that no rule can detect. The caller calls this method when all rule
+    /// books have arrived, except the rule books of the rule sets in `without_book`. The rule book
+    /// of an `undecided` rule set can still arrive, so the operations of this rule set stay in
+    /// flight.
     pub(in crate::track) fn all_rule_sets_read(
         &mut self,
         without_book: &RuleSetsWithoutBook,
@@ -111,9 +115,12 @@ impl TrackedSubject {
     /// does not detect.
     ///
     /// The subject last changed at `changed`. So the rules have yielded the same results since that
-    /// time, and the debounce periods count from `changed`. Rules that read `now` are an exception:
-    /// their results can change without a change of the subject, so this method ignores their
-    /// operations.
+    /// time. A debounce period counts from `changed`, or from the last detection of the operation
+    /// if that detection is later.
+    ///
+    /// Rules that read `now` are an exception: their results can change without a change of the
+    /// subject. This method ignores the operations of such rules, and operations whose rule is
+    /// unknown.
     pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
         // Kubernetes rounds times down to seconds, so the change was up to one second later.

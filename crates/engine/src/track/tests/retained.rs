@@ -1,5 +1,5 @@
-//! Tests of the retention of completed operations: they are shown for a limited time, and not if
-//! their namespace was deleted.
+//! Tests of the retention of completed operations. They are shown for a limited time. If their
+//! namespace was deleted, they are not shown.
 
 use super::*;
 
@@ -120,8 +120,8 @@ fn names_of_retained_operations_stay_reserved_when_an_older_operation_expires() 
     fixture.advance(HOUR * 12);
     assert_eq!(fixture.phases(), "C");
     // The name of a run depends on its start. The second run had the same start as the first run,
-    // so its own start was set one second later. The tracker still remembers this. Otherwise the
-    // third run would get the same name as the second run.
+    // so the tracker set the start of the second run one second later. The tracker still remembers
+    // this later start. Otherwise the third run would get the same name as the second run.
     fixture.evaluate_migration_since("vm", since + SECOND);
     assert_eq!(fixture.phases(), "CA");
     fixture.advance(HOUR * 12);

@@ -1,5 +1,5 @@
-//! Tests of the start and end times of operations, which come from the times of the object's
-//! changes in `managedFields`.
+//! Tests of the start and end times of operations. If possible, these times come from the object's
+//! `managedFields`, which contain the times of its changes.
 
 use super::*;
 use ifo_api::live::StartTimeSource;
@@ -66,8 +66,9 @@ fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
 
 #[test]
 fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
-    // The server detects the operation 0.7 s after a full second. The kube-apiserver rounds the
-    // time of the change down to a full second.
+    // The tracker detects the operation 0.7 s after a full second. The kube-apiserver rounds the
+    // time of the change down to a full second. So a change 10 full seconds earlier is 10.7 s old,
+    // which is above the maximum age of 10 s.
     let started = |change: i64| {
         let mut fixture = fixture();
         let began = fixture.now.wall;
@@ -97,7 +98,7 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
         let began = fixture.now.wall;
         fixture.advance(late);
         fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
-        // Both servers also derive the same name for the next run.
+        // All replicas must also compute the same name for the next run.
         fixture.advance(DEBOUNCE);
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &[]);
         fixture.advance(DEBOUNCE);
@@ -135,7 +136,7 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
         fixture.advance(late);
         fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
         fixture.advance(DEBOUNCE);
-        // The second operation supersedes the first, and is then no longer detected.
+        // `Stopping` supersedes `Migrating`. In the next evaluation, `Stopping` is not detected.
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &["Stopping"]);
         fixture.advance(DEBOUNCE);
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE * 2), &[]);
@@ -172,7 +173,8 @@ fn no_operation_ends_before_its_start() {
         cluster_namespace: "ifo-system".into(),
     });
     let began = fixture.now.wall;
-    // The second run in the same second gets a start in the next second.
+    // Both runs start within the same second, so the tracker moves the start of the later run to
+    // the next second.
     for operations in [&["Migrating"], &[][..], &["Migrating"], &[]] {
         fixture.advance(Duration::from_millis(100));
         fixture.evaluate(subject_changed_at("vm", began), operations);
@@ -201,7 +203,7 @@ fn the_time_of_a_change_is_not_stored_with_the_subject() {
         .next()
         .expect("the tracker must have a subject");
     assert_eq!(tracked.view.subject.managed, None);
-    // An operation that is detected hours later must not start at the time of that change.
+    // An operation that is detected hours later must not start at the time of the old change.
     fixture.advance(Duration::from_hours(3));
     fixture.evaluate(subject("vm"), &["Migrating", "Stopping"]);
     let shown = fixture.shown();
@@ -221,8 +223,9 @@ fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
     let at = |second| began + jiff::SignedDuration::from_secs(second);
     fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
     fixture.advance(Duration::from_secs(12));
-    // The event of the end was delayed by 11 s. This is too long, so the end is the current time.
-    // The event of the next start is delayed by only 5 s.
+    // The event of the end arrives 11 s after the change. This is too late, so the end is the
+    // current time, 12 s. The event of the next start, 11 s, arrives only 5 s after the change. So
+    // the run would start before the end of the previous run, and its start is moved to 12 s.
     fixture.evaluate(subject_changed_at("vm", at(1)), &[]);
     fixture.advance(Duration::from_secs(4));
     fixture.evaluate(subject_changed_at("vm", at(11)), &["Migrating"]);

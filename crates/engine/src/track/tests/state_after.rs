@@ -11,7 +11,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MOVING: &str = "expression: object.moving, state: object.how, message: object.text, \
                       instance: object.run";
 
-/// Returns a rule set with one rule, which has these additional fields.
+/// Returns a rule set with one rule, which has the fields [`MOVING`] and the additional `fields`.
 fn rule(fields: &str) -> String {
     format!("rules:\n- {{operation: Moving, {MOVING}, {fields}}}")
 }
@@ -153,7 +153,8 @@ fn a_waiting_state_does_not_appear_while_the_watch_is_interrupted() {
     assert_eq!(fixture.state(), State::Progressing);
     fixture.send_event(FeedEvent::Synced { missing: None });
     assert_eq!(fixture.state(), State::Blocked);
-    // The rule yields another state in the list after the interruption.
+    // `Failing` waits for `stateAfter` when the watch is interrupted. In the list after the
+    // interruption, the rule yields `Blocked` again, which clients still see.
     fixture.apply_state("Failing");
     fixture.send_event(FeedEvent::Lost);
     fixture.advance(20 * SECOND);
@@ -370,7 +371,7 @@ fn a_shown_state_stays_when_state_after_is_added_to_its_rule() {
     assert_eq!(fixture.state(), State::Blocked);
 }
 
-/// Creates a fixture whose server has just started and has not listed objects yet.
+/// Creates a fixture whose tracker has received rules, but no list of objects yet.
 fn world_before_first_list(fields: &str) -> TrackerFixture {
     let mut fixture = world_without_rules(TrackerSettings {
         debounce: DEBOUNCE,
@@ -388,7 +389,7 @@ fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
     fixture.list_object_unchanged_for(Duration::from_hours(1), blocked());
     assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
     // Times in `managedFields` are rounded down to seconds, so the change can be up to one second
-    // later.
+    // later. So the object counts as unchanged for only 3 s, and `Blocked` appears after 7 s.
     let mut fixture = world_before_first_list("stateAfter: 10s");
     fixture.list_object_unchanged_for(4 * SECOND, blocked());
     fixture.advance(6 * SECOND);

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl TrackerFixture {
-    /// Creates the next leader, which starts `away` later with the index of this leader. `add` adds
-    /// further operations to its initial state.
+    /// Creates a new leader that starts `away` later with the index of this leader. `add` adds
+    /// further operations to the initial state of the new leader.
     pub(super) fn taken_over_with(
         &self,
         settings: TrackerSettings,
@@ -32,7 +32,8 @@ impl TrackerFixture {
         fixture
     }
 
-    /// Creates the next leader, which starts `away` later, without retention and custom resources.
+    /// Creates a new leader that starts `away` later with the index of this leader, without
+    /// retention and without custom resources.
     pub(super) fn taken_over(&self, away: Duration) -> TrackerFixture {
         self.taken_over_with(settings(None), away, |_, _| {})
     }
@@ -157,8 +158,8 @@ fn values_from_the_index_are_taken_over_without_checks() {
     let mut before = migrating();
     let name = before.only_operation().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // This release would compute another UID. A release with another computation of UIDs could have
-    // written this one.
+    // This release of ifo would compute another UID. A release that computes UIDs differently could
+    // have written the edited UID.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut fixture = before.taken_over(SECOND);
     assert_eq!(fixture.objects, before.objects);
@@ -239,7 +240,8 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
             fixture
         };
         assert!(take_over(&completed).objects.is_empty());
-        // An operation in flight completes when the first list does not contain its subject.
+        // An operation in flight completes at the end of the first list, because the list does not
+        // contain its subject.
         let mut fixture = take_over(&migrating());
         assert_eq!(fixture.only_operation().status.phase, Phase::Active);
         fixture.set_rules(&RULES);
@@ -266,8 +268,9 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         }
         fixture.send(Message::Resume(Box::new(state)));
         assert_eq!(fixture.objects, before.objects);
-        // A custom resource in flight is restored although the namespaces cannot be read, because
-        // the server evaluates its subject afterwards. A completed custom resource is not restored.
+        // If the namespaces cannot be read, the custom resource of an operation in flight is
+        // restored, because the first list shows whether its subject still exists. The custom
+        // resource of a completed operation is not restored.
         let mut fixture = world_without_rules(retaining());
         fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
@@ -326,7 +329,7 @@ fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
         assert_ne!(active.map(identity), Some(identity(&completed)));
     }
-    // A custom resource in flight does not replace the object in the index.
+    // The custom resource of an operation in flight does not replace the object in the index.
     for (before, mut late) in [
         (before, migrating().only_operation()),
         (world_with_completed(), migrating().only_operation()),
@@ -458,6 +461,8 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
     };
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
+        // Times in `managedFields` are rounded down to seconds. So an object that is unchanged for
+        // 5 s counts as unchanged for 4 s, and the operation appears after the other 6 s.
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
             let mut fixture = world_without_rules(settings(None));
             fixture.send(Message::Resume(Box::new(InitialState::new(
@@ -496,8 +501,8 @@ fn a_debounce_period_continues_from_the_last_detection() {
     assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
     fixture.advance(SECOND);
     assert!(fixture.shown().is_empty());
-    // The debounce period ends during the takeover. The operation completes after its subject has
-    // been evaluated.
+    // The debounce period ends during the takeover. The operation completes only when its subject
+    // is evaluated.
     let mut fixture = before.taken_over(Duration::from_mins(1));
     fixture.set_rules(&RULES);
     fixture.advance(SECOND);

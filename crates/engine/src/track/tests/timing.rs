@@ -9,7 +9,7 @@ use serde_json::json;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A rule with all fields that tests set in the object.
+/// A rule that reads all fields of the object that [`moving`] creates.
 const RULE: &str = "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, progress: object.done, stalledAfter: 5m}";
 
 fn settings_with_records(records: usize) -> TrackerSettings {
@@ -25,7 +25,7 @@ fn moving(done: u8) -> Value {
     json!({"phase": "Moving", "how": "Progressing", "done": done})
 }
 
-/// Returns status and message of a condition, or None if it is absent.
+/// Returns status and message of a condition, or None if the condition is absent.
 fn suspicion(object: &InFlightOperation, type_: &str) -> Option<(String, String)> {
     let mut conditions = object.status.conditions.iter();
     let condition = conditions.find(|condition| condition.type_ == type_)?;
@@ -33,12 +33,13 @@ fn suspicion(object: &InFlightOperation, type_: &str) -> Option<(String, String)
 }
 
 impl TrackerFixture {
-    /// Returns the status of a condition of the only operation.
+    /// Returns the status of a condition of the only operation, or None if the condition is absent.
     fn status_of(&self, type_: &str) -> Option<String> {
         Some(suspicion(&self.only_operation(), type_)?.0)
     }
 
-    /// Advances the clock second by second until the condition is `True`. Returns the seconds.
+    /// Advances the clock second by second until the condition is `True`. Returns the number of
+    /// seconds, or None if the condition is not `True` after `limit` seconds.
     fn seconds_until(&mut self, type_: &str, limit: u64) -> Option<u64> {
         (1..=limit).find(|_| {
             self.advance(SECOND);
@@ -46,8 +47,8 @@ impl TrackerFixture {
         })
     }
 
-    /// Runs the operation once for `duration`, without a change of its subject. Returns true if it
-    /// was overdue at its end.
+    /// Runs the operation once for `duration`, without a change of its subject. Returns true if the
+    /// operation was overdue after this time.
     fn run_for(&mut self, duration: Duration) -> bool {
         self.apply_object(moving(1));
         self.advance(duration);
@@ -86,7 +87,7 @@ fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
     let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
     assert_eq!(message, "Longer than the 30m that the rule expects.");
 
-    // The end of the operation removes both conditions.
+    // An operation that is no longer detected is not overdue.
     fixture.apply_object(json!({"phase": "Idle"}));
     assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     fixture.advance(DEBOUNCE);
@@ -183,7 +184,7 @@ fn only_time_in_the_state_progressing_counts() {
     }
     fixture.apply_object(with_state("Progressing"));
     assert_eq!(fixture.seconds_until("Overdue", 900), Some(300));
-    // A raised condition is withdrawn while time does not count.
+    // While time does not count, an overdue operation has `Overdue=False`.
     fixture.send_event(FeedEvent::Lost);
     assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     fixture.send_event(FeedEvent::Synced { missing: None });
@@ -212,7 +213,7 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
     }
     let last_progress = fixture.only_operation().status.last_progress.unwrap().0;
     assert_eq!(fixture.now.wall, last_progress + 20 * SECOND);
-    // A falling percentage and another message are no progress.
+    // A falling percentage is no progress. The last rise was 20 s ago, so 280 s of 5 min are left.
     fixture.apply_object(moving(39));
     assert_eq!(fixture.seconds_until("Stalled", 600), Some(280));
     let (_, message) = suspicion(&fixture.only_operation(), "Stalled").unwrap();
@@ -223,7 +224,7 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
     fixture.apply_object(moving(41));
     assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
     assert_eq!(fixture.seconds_until("Stalled", 600), Some(300));
-    // At 100 %, no progress is left.
+    // At 100 %, the progress cannot rise any more, so the operation is not stalled.
     fixture.apply_object(moving(100));
     fixture.advance(3600 * SECOND);
     assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
@@ -375,7 +376,6 @@ fn an_operation_is_compared_with_twenty_earlier_runs() {
         "{message}"
     );
     assert!(message.ends_with("of 20 runs."), "{message}");
-    // This run hung, so its duration must not change what is usual.
     fixture.apply_object(json!({"phase": "Idle"}));
 }
 
@@ -385,7 +385,8 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
     for _ in 0..19 {
         fixture.run_for(60 * SECOND);
     }
-    // Another subject hangs before there are enough runs.
+    // The operation on `hanging` hangs before there are enough runs to compare it with. The run on
+    // `last` is the twentieth, and makes the baseline usable.
     let finding = |fixture: &TrackerFixture| Finding {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),
@@ -443,7 +444,7 @@ fn a_changed_rule_starts_a_new_baseline() {
     fixture.send_event(FeedEvent::Synced { missing: None });
     fixture.apply_object(moving(1));
     assert_eq!(fixture.only_operation().status.expected, None);
-    // A change of a text does not affect durations.
+    // A changed message of the rule does not start a new baseline.
     fixture.apply_object(json!({"phase": "Idle"}));
     fixture.advance(DEBOUNCE);
     fixture.set_rule_set(&RULE.replace("state:", "message: \"'other'\", state:"));
@@ -566,7 +567,8 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
     fixture.tracker.shared.baselines.merge(stored);
     fixture.send(Message::BaselinesLoaded);
     let left = fixture.seconds_until("Overdue", 600).expect("it hangs");
-    // The limit is twice the usual 100 s, and 70 s have passed. The sketch has an error of 2 %.
+    // The limit is twice the usual 100 s, and 70 s have passed. Baselines store durations with an
+    // error of 2 %.
     assert!((126..=134).contains(&left), "{left}");
 }
 
@@ -600,7 +602,7 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
         world.advance(SECOND);
         assert_eq!(typical(&world), shown);
         assert!(world.status_of("Overdue").is_some());
-        // An operation that already shows its usual duration causes no event.
+        // If the operation already shows its usual duration, clients receive no change.
         assert_eq!(world.take_changes().len(), usize::from(is_changed));
     }
 }
@@ -608,7 +610,8 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
 #[test]
 fn the_duration_of_a_record_is_the_difference_of_its_shown_times() {
     let mut fixture = fixture_with(settings_with_records(1));
-    // The run takes 0.2 s, but a new second begins meanwhile. The shown times have whole seconds.
+    // The run takes 0.2 s, and a new second begins during this time. The shown times are rounded
+    // down to whole seconds, so they differ by 1 s.
     fixture.advance(Duration::from_millis(900));
     fixture.evaluate(subject("a"), &["Migrating"]);
     fixture.advance(Duration::from_millis(200));
@@ -646,7 +649,7 @@ fn completed_operations_leave_records_up_to_the_maximum() {
     assert_eq!(kept[0].status.outcome, State::Ended);
     assert!(fixture.records.values().all(|json| json.len() <= 1024));
 
-    // A new leader takes over the records, and deletes those of deleted namespaces.
+    // A new leader takes over the records, and deletes the records of deleted namespaces.
     let mut next = fixture.taken_over_with(settings_with_records(2), SECOND, |_, _| {});
     assert_eq!(
         records(&next).len(),

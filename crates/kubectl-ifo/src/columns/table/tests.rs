@@ -60,7 +60,7 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
             assert!(text.contains("Deployment/payment-s"), "{text}");
         }
     }
-    // The rows after a long row have the same column widths.
+    // A long row widens its columns. The next row uses these widths, too.
     let mut table = growing_table(&few, Some(200));
     let first = table.grow(&long_operation, now());
     let second = table.grow(&few[0], now());

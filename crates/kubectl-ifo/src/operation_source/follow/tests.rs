@@ -159,7 +159,7 @@ fn listed_and_already_completed_operations_are_not_reported() {
         described(watch.take(Event::Apply(completed("c", "4")))),
         ["c Succeeded"]
     );
-    // The completion was already returned.
+    // The completion was already returned, so the operation was not active before the deletion.
     assert_eq!(
         described(watch.take(Event::Delete(completed("c", "4")))),
         ["c deleted after completion"]

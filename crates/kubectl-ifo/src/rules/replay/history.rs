@@ -17,12 +17,12 @@ use std::sync::Arc;
 /// The history of one operation.
 #[derive(Debug)]
 pub(super) struct Run {
-    /// Start, in seconds on the time scale of the stream. Negative if the rule computes a start
-    /// before the stream.
+    /// Start, in seconds on the time scale of the stream. The start can be before the first event
+    /// if the rule computes it.
     started: f64,
     /// End in seconds of the stream: the time at which the server would show the end. With
-    /// `--hindsight`, the time at which the operation was no longer detected. None if the operation
-    /// is active at the end of the stream.
+    /// `--hindsight`, the time from which on the operation was not detected. None while the
+    /// operation is active.
     completed: Option<f64>,
     /// The first state of the operation that the server would show.
     first: ReplayedState,
@@ -139,8 +139,8 @@ impl Run {
         &last.operation
     }
 
-    /// Returns the messages of the operation while it was active. A message that is repeated
-    /// immediately occurs once.
+    /// Returns the messages of the operation while it was active. If successive states have the
+    /// same message, this message occurs once.
     fn messages(&self) -> Vec<&str> {
         let active = self.states().map(|it| &it.operation);
         let active = active.filter(|it| it.active && !it.message.is_empty());
@@ -189,7 +189,7 @@ struct HistoryEvent {
 #[derive(Debug, Default)]
 pub(super) struct History {
     /// True if an operation ends when it is no longer detected (`--hindsight`). This end is known
-    /// only after the debounce period.
+    /// only after the debounce period, because the operation can be detected again until then.
     hindsight: bool,
     runs: Vec<Run>,
     /// The operations that the server would show now: the index in `runs`, and the JSON.
@@ -270,8 +270,8 @@ impl History {
     }
 
     /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start
-    /// time in the JSON has only whole seconds. If an event of the subject is within that second,
-    /// the time of the event is returned, which is more exact.
+    /// time in the JSON has only whole seconds. If a suitable event of the subject is within that
+    /// second, the time of the event is returned, because it is more exact.
     fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;
@@ -302,8 +302,9 @@ impl History {
             return event.t;
         }
         let second_start = scale.seconds_of(created);
-        // If a controller reads the clock and writes the object a little later, the second has no
-        // event, but the next second has one. In this case, the start is the end of the second.
+        // A controller can read the clock, and write the object a little later, in the next second.
+        // So that second has no event, and the operation appears in the next second. In this case,
+        // the function returns the end of that second.
         let second_end = second_start + 1.0;
         if t < second_end + 1.0 {
             t.min(second_end)

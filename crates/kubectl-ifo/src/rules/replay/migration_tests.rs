@@ -1,5 +1,6 @@
-//! Replays a recording of four successive live migrations of one virtual machine with the shipped
-//! rules. The plugin must show one line for each migration, while it runs and in the history.
+//! Uses the shipped rules to replay a recording of four successive live migrations of one virtual
+//! machine. The plugin must show one line for each migration, while the migration runs and in the
+//! history.
 
 use super::super::input_files::Input;
 use super::*;
@@ -45,7 +46,8 @@ fn is_of_migration(operation: &ListedOperation) -> bool {
         || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
 }
 
-/// Returns the subjects of the operations of each piece of work.
+/// Returns the subjects of each piece of work. Operations that do not belong to a migration are
+/// left out.
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();

@@ -23,8 +23,8 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates the scale of `events`. A recording contains no dates, but its objects contain
-    /// timestamps. An event cannot be earlier than a timestamp in its object. The scale begins at
-    /// the earliest date at which no event breaks this rule.
+    /// timestamps. An event cannot be earlier than a timestamp in its object. The first event gets
+    /// the earliest date with which all events meet this condition.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that is followed for
-/// one field, because schemas can be recursive. Beyond this nesting, any field is accepted.
+/// one field. Schemas can be recursive, so a limit is necessary. Beyond the limit, any field is
+/// accepted.
 const MAX_DEPTH: usize = 32;
 
 /// The schema of `metadata`. The schemas in CRDs do not describe this field.
@@ -64,7 +65,7 @@ struct SchemaTypes<'s> {
     names: BTreeSet<&'s str>,
     /// The possible strings. None if a schema does not list them.
     values: Option<Vec<String>>,
-    /// Number of schemas whose values were added.
+    /// Number of schemas that were added, with or without a list of values.
     count: usize,
     /// True if a schema does not limit the type.
     is_open: bool,
@@ -92,12 +93,13 @@ impl ObjectSchema for SchemaRoot<'_> {
         for schema in &schemas {
             self.gather_types(schema, &mut types, 0);
         }
-        // Values from several schemas have no common list of values.
+        // If several schemas are possible for the value, the result lists no possible strings.
         let values = types.values.filter(|_| schemas.len() == 1);
         let mut names = types.names.into_iter();
         match (names.next(), names.next(), types.is_open) {
             (Some("boolean"), None, false) => FieldType::Bool,
-            // A number without a fraction can be an int or a double, so `number` is not checked.
+            // The type `number` gives `Any`, because a number without a fraction can be an int or a
+            // double in CEL.
             (Some("integer"), None, false) => FieldType::Int,
             (Some("string"), None, false) => FieldType::String {
                 values: values.unwrap_or_default(),
@@ -120,8 +122,8 @@ impl<'s> SchemaRoot<'s> {
             here = match step {
                 PathStep::Index | PathStep::Each => {
                     parent.push_str("[]");
-                    // A CEL macro such as `all` visits the keys of a map. Keys are strings, which
-                    // have no fields, so the rest of the path is not checked.
+                    // A CEL macro such as `all` visits the keys of a map. A schema does not
+                    // describe the keys, so the rest of the path is not checked.
                     if *step == PathStep::Each && inside.elements.is_empty() {
                         return None;
                     }
@@ -154,13 +156,14 @@ impl<'s> SchemaRoot<'s> {
         for (depth, step) in path.iter().enumerate() {
             let inside = self.inside(&here);
             here = match step {
-                // The keys of a map are strings.
                 PathStep::Each if inside.elements.is_empty() && inside.values.is_empty() => {
                     Vec::new()
                 }
+                // A CEL macro such as `all` visits the keys of a map, which are strings.
                 PathStep::Each if inside.elements.is_empty() => vec![&*TEXT],
                 PathStep::Each => inside.elements,
-                // The members of an object with named fields can have several types.
+                // An index can select any field of an object, and the fields can have different
+                // types. So the schemas are unknown.
                 PathStep::Index if !inside.fields.is_empty() => Vec::new(),
                 PathStep::Index => inside.elements.into_iter().chain(inside.values).collect(),
                 PathStep::Field(name) => match (depth, name.as_str()) {
@@ -176,7 +179,7 @@ impl<'s> SchemaRoot<'s> {
         here
     }
 
-    /// Adds the types that `schema` allows to `types`.
+    /// Adds to `types` the types that `schema` allows.
     fn gather_types(&self, schema: &'s Value, types: &mut SchemaTypes<'s>, depth: usize) {
         if depth > MAX_DEPTH
             || schema["x-kubernetes-int-or-string"] == true
@@ -235,7 +238,7 @@ impl<'s> SchemaRoot<'s> {
         inside
     }
 
-    /// Adds the content that `schema` defines to `inside`.
+    /// Adds to `inside` the content that `schema` defines.
     fn gather(&self, schema: &'s Value, inside: &mut SchemaContent<'s>, depth: usize) {
         if depth > MAX_DEPTH {
             inside.open = true;

@@ -13,7 +13,8 @@ use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record};
 use serde_json::Value;
 
 impl BundleCollection {
-    /// Reads the operations as the other commands do: in all namespaces that the user may read.
+    /// Reads the operations as the other commands do: in `namespace`, or, if it is None, in all
+    /// namespaces that the user may read.
     pub(super) async fn operations(&mut self, namespace: Option<&String>) {
         let filters = Filters::all_in(namespace);
         let found = OperationSource::find(self.client.client.clone(), filters, true);
@@ -86,7 +87,8 @@ impl BundleCollection {
         incomplete.to_string()
     }
 
-    /// Reads the records of completed operations, in the namespaces whose operations were listed.
+    /// Reads the records of completed operations in `namespace`, or, if it is None, in the
+    /// namespaces whose operations were listed.
     pub(super) async fn records(&mut self, namespace: Option<&String>) {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}");
         let within = match (namespace, &self.listed_namespaces) {
@@ -121,7 +123,8 @@ impl BundleCollection {
     }
 
     /// Reads the operations that are stored as custom resources. In persistence mode, custom
-    /// resources exist in addition to the operations that `ifo-apiserver` serves.
+    /// resources exist in addition to the operations that `ifo-apiserver` serves. Does nothing if
+    /// `operations` has already read the custom resources.
     pub(super) async fn custom_resources(&mut self) {
         if self.parts.iter().any(|it| it.what == CUSTOM_RESOURCES) {
             return;

@@ -6,18 +6,19 @@ use ifo_api::labels;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Fields that are left out of the bundle, because they repeat other fields or can contain any
-/// private data.
+/// Fields that are left out if names and messages are hidden. They repeat other fields or can
+/// contain any private data.
 const DROPPED: [&str; 3] = ["managedFields", "annotations", "caBundle"];
 
-/// Fields with maps whose keys are keys of labels.
+/// Fields whose value is a map from label keys to label values.
 const LABEL_MAPS: [&str; 3] = ["labels", "matchLabels", "nodeSelector"];
 
-/// Fields whose text is always hidden as a message, even if the text has the form of a name.
+/// Fields whose text is hidden as a message, even if the text has the form of a name. Only times
+/// and public texts are kept.
 const MESSAGES: [&str; 4] = ["message", "note", "expression", "description"];
 
-/// Labels whose values are kept, because they are words of an API. The names are listed without the
-/// prefix `ifo.kubevirt.io/`.
+/// Labels whose values are words of an API. A value that has the form of such a word is kept. The
+/// labels are listed without the prefix `ifo.kubevirt.io/`.
 const KEPT_LABELS: [&str; 7] = [
     "component",
     "operation",
@@ -39,14 +40,14 @@ const COMMON: [&str; 7] = [
     "resourceVersion",
 ];
 
-/// The kind of an object. For each kind, further fields are kept.
+/// The sort of an object. It decides which fields are kept in addition to [`COMMON`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::support_bundle) enum ObjectPolicy {
     /// An operation.
     Operation,
     /// A rule set.
     RuleSet,
-    /// A Deployment, a Pod or another object of the server.
+    /// A Deployment, a Pod or another object of `ifo-apiserver`.
     Workload,
     /// An Event.
     Event,
@@ -55,7 +56,7 @@ pub(in crate::support_bundle) enum ObjectPolicy {
 }
 
 impl ObjectPolicy {
-    /// Returns the fields that are kept, in addition to those of all objects.
+    /// Returns the fields that are kept in addition to [`COMMON`].
     fn kept(self) -> &'static [&'static str] {
         match self {
             Self::Operation => &[
@@ -111,8 +112,8 @@ impl Redactor {
         if let Value::Object(fields) = object
             && let Some(Value::Object(metadata)) = fields.get_mut("metadata")
         {
-            // `managedFields` is removed even if names are kept, because it is not needed, and is
-            // larger than the rest of the object.
+            // `managedFields` is removed even if names are kept, because it is not needed and is
+            // often larger than the rest of the object.
             metadata.remove("managedFields");
         }
         if self.is_active() {
@@ -154,14 +155,16 @@ impl Redactor {
         }
         let all = std::mem::take(fields);
         for (key, mut value) in all {
-            // An APIService names the Service of the server, whose name can be private.
+            // The field `service` of an APIService contains the name of a Service. This name can be
+            // private, but the policy `Api` would keep it.
             let policy = if key == "service" {
                 ObjectPolicy::Workload
             } else {
                 policy
             };
             self.value(&mut value, &key, policy);
-            // The fields of an API are in camelCase. Any other key is data of the user.
+            // The names of API fields contain only letters and digits. Any other key is data of the
+            // user.
             let is_field = key.chars().all(|c| c.is_ascii_alphanumeric());
             let key = if is_field && key.len() < 64 {
                 key
@@ -242,8 +245,8 @@ impl Redactor {
         self.name(text)
     }
 
-    /// Returns the redacted form of a setting of the server: a flag, the name of an environment
-    /// variable, or the value of such a variable.
+    /// Returns the redacted form of a setting of `ifo-apiserver`: a flag, the name of an
+    /// environment variable, or the value of such a variable.
     fn setting(&self, text: &str) -> String {
         let is_value = |text: &str| {
             let is_number = text.parse::<f64>().is_ok();
@@ -277,8 +280,8 @@ impl Redactor {
         self.name(text)
     }
 
-    /// Returns the redacted name of a container image. The registry is removed. A digest and the
-    /// tag of a release are kept.
+    /// Returns the redacted name of a container image. A placeholder replaces the registry. Digests
+    /// and the tags of releases, `latest` and `dev` are kept. Other tags become pseudonyms.
     fn image(&self, text: &str) -> String {
         let (image, digest) = match text.split_once("@sha256:") {
             Some((image, digest)) => (image, Some(digest)),

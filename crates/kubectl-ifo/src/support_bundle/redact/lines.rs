@@ -4,10 +4,10 @@ use super::{Redactor, is_token};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Beginnings of the names of metrics that the server has.
+/// Prefixes of the names of the metrics of `ifo-apiserver`.
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
 
-/// Labels of metrics whose values are kept, because they are words of an API or numbers.
+/// Labels of metrics. Their values are kept, because the values are words of an API or numbers.
 const KEPT_LABELS: [&str; 14] = [
     "code",
     "component",
@@ -25,7 +25,8 @@ const KEPT_LABELS: [&str; 14] = [
     "version",
 ];
 
-/// Fields of a JSON log line whose texts are kept. The texts of all other fields are hidden.
+/// Fields of a JSON log line whose texts are kept if they have the expected form. The texts of all
+/// other fields are hidden.
 const KEPT_FIELDS: [&str; 5] = ["level", "target", "timestamp", "gvr", "code"];
 
 /// Names of fields that the server writes to JSON log lines. The names are kept. The text of a
@@ -77,7 +78,7 @@ const KNOWN_FIELDS: [&str; 40] = [
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
 /// Crates whose modules can write log lines. A log line names the module that wrote the line (its
-/// target), such as `ifo::observe`.
+/// target), such as `ifo::observe`. The target `access` is the access log, not a crate.
 const CRATES: [&str; 8] = [
     "access",
     "h2",
@@ -101,7 +102,7 @@ impl Redactor {
     }
 
     fn log_line(&self, line: &str) -> String {
-        // The kubelet puts the time before the line.
+        // The kubelet puts the time before each line, because the request has `timestamps=true`.
         let (time, line) = match line.split_once(' ') {
             Some((time, rest)) if time.parse::<Timestamp>().is_ok() => (format!("{time} "), rest),
             _ => (String::new(), line),
@@ -223,7 +224,7 @@ impl Redactor {
     }
 }
 
-/// Returns the index of the brace that ends the labels. A value can contain braces.
+/// Returns the index of the brace that ends the labels. Braces in the value of a label are skipped.
 fn end_of_labels(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -257,7 +258,8 @@ fn metric_name(name: &str) -> Option<&str> {
     is_metric(name).then_some(name)
 }
 
-/// Returns true if a word is a module of a known crate, so that it can be the target of a log line.
+/// Returns true if a word can be the target of a log line: the path of a module in one of
+/// [`CRATES`].
 fn is_target(word: &str) -> bool {
     let is_path = word
         .bytes()

@@ -1,7 +1,7 @@
 //! Redacts the objects, logs and metrics of a support bundle: hides private names and messages.
 //!
-//! A text is kept only if a list in this module allows it. So a field that a future release adds is
-//! hidden until a developer allows the field.
+//! Apart from times, a text is kept only if a list in this module allows the text or its field. So
+//! if a future release adds a field, its texts are hidden until a developer allows the field.
 //!
 //! | text | in the bundle |
 //! | --- | --- |
@@ -23,8 +23,8 @@ use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use uuid::Uuid;
 
-/// Number of bytes of the hash in a pseudonym. Among 50,000 names, the probability that two names
-/// have the same pseudonym is 5 in a million.
+/// Number of bytes of the hash in a pseudonym. Among 50,000 names, the probability that any two
+/// names have the same pseudonym is 5 in a million.
 const PSEUDONYM_BYTES: usize = 6;
 
 /// Prefix of the names of service accounts, in front of `NAMESPACE:NAME`.
@@ -33,8 +33,8 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Hides names and messages, or keeps them if the user wants the texts.
 #[derive(Debug)]
 pub(super) struct Redactor {
-    /// The random key from which pseudonyms are computed. The bundle does not contain the key, so
-    /// that names cannot be guessed. None if all texts are kept.
+    /// A random key. A pseudonym is a hash of the key and the name. The bundle does not contain the
+    /// key, so a reader cannot compute the pseudonyms of guessed names. None if all texts are kept.
     key: Option<[u8; 32]>,
     public: PublicNames,
 }

@@ -9,13 +9,13 @@ use std::sync::OnceLock;
 /// The YAML files in `rules/`: the shipped rule sets, and other manifests beside them.
 const SHIPPED: &[&str] = &include!(concat!(env!("OUT_DIR"), "/shipped_rule_sets.rs"));
 
-/// The page that describes all settings of the server.
+/// The page that describes all settings of `ifo-apiserver`.
 const CONFIGURATION: &str = include_str!("../../../../../docs/configuration.md");
 
 /// The shipped Deployment.
 const DEPLOYMENT: &str = include_str!("../../../../../deploy/base/deployment.yaml");
 
-/// Values that Kubernetes sets in a Deployment or a Pod if they are missing.
+/// Default values that Kubernetes sets in a Deployment or a Pod.
 const DEFAULTS: [&str; 10] = [
     "/dev/termination-log",
     "/var/run/secrets/kubernetes.io/serviceaccount",
@@ -123,16 +123,16 @@ impl PublicNames {
     }
 }
 
-/// Returns true if `name` is a component of Kubernetes, or the server of this project, that reports
-/// Events.
+/// Returns true if `name` is `ifo-apiserver` or one of [`REPORTERS`].
 pub(super) fn is_reporter(name: &str) -> bool {
     name == SERVER_NAME || REPORTERS.contains(&name)
 }
 
-/// Returns true if the server has a flag or an environment variable with this name.
+/// Returns true if `ifo-apiserver` has a flag or an environment variable with this name.
 pub(super) fn is_setting(name: &str) -> bool {
     // The page has flags, variables and other code between backticks. Words outside of backticks
-    // are not settings. An object in the cluster can have such a word as its name.
+    // are not compared. They are not settings, and an object of the user can have such a word as
+    // its name.
     let mut code = CONFIGURATION.split('`').skip(1).step_by(2);
     let is_variable = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name

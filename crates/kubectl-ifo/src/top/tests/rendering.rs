@@ -191,7 +191,8 @@ Labels
 q quit  ? help  Esc back  ↑↓ scroll
 ",
     );
-    // The page shows the newest state of the operation, even after the operation was deleted.
+    // The page shows each new version of the operation. It stays open after the server has deleted
+    // the operation.
     let mut later = sample_operations().remove(0);
     later.progress = Some(46);
     seen.change(OperationChange::Applied(Box::new(later.clone())));
@@ -253,7 +254,8 @@ fn no_screen_size_is_too_small() {
                 seen.press(code);
                 seen.draw();
             }
-            // For a moment, the terminal has a new size that it has not reported yet.
+            // The terminal has a new size (width and height are swapped), but the event for the new
+            // size has not arrived. So the model still has the old size.
             seen.terminal.backend_mut().resize(height, width);
             seen.draw();
         }
@@ -270,7 +272,7 @@ fn states_have_colors_and_the_cursor_line_is_highlighted() {
         let row = (3..10).find_map(|y| {
             let row: Vec<_> = (0..80).map(|x| buffer[(x, y)].clone()).collect();
             let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
-            // Each character before the text takes one byte and one column.
+            // All characters before the text are ASCII, so the byte offset `at` is also the column.
             line.find(text).map(|at| row[at].clone())
         });
         row.unwrap()

@@ -7,7 +7,8 @@ use ifo_cel::DocError;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// A text that every string in the object contains, also the name and the namespace.
+/// A text that every string in the object contains, also the name and the namespace. The only
+/// exception is one empty string.
 const MARKER: &str = "zqx";
 
 /// The value of every number in the object.
@@ -49,7 +50,8 @@ const FAILURES: [(&str, &str); 22] = [
     ("label: object.map[object.text]", "no such key"),
 ];
 
-/// Returns a rule set in which only the expression in `field` fails.
+/// Returns a rule set in which only the expression in `field` fails. `field` contains the name of
+/// the field and the expression, as in [`FAILURES`].
 fn rule_set(field: &str) -> String {
     let (name, source) = field
         .split_once(": ")
@@ -68,7 +70,7 @@ fn rule_set(field: &str) -> String {
     format!("rules:\n- {{operation: Moving, {fields}}}")
 }
 
-/// Records the label values of the failures in the metrics.
+/// Records the rule set and the operation under which the metrics count each failure.
 #[derive(Debug, Default)]
 struct FailureMeter(Mutex<Vec<String>>);
 
