@@ -290,7 +290,7 @@ impl App {
         self.last.shutdown().await;
         self.tasks.shutdown().await;
         match early {
-            Some(task) => bail!("the task {task:?} ended, which it never should"),
+            Some(task) => bail!("the task {task:?} ended before the shutdown"),
             None => Ok(()),
         }
     }

@@ -1,9 +1,10 @@
 //! Stores the usual durations of operations (baselines) in a ConfigMap, so that they survive a
 //! restart and a change of the leader.
 //!
-//! The leader reads the ConfigMap when its leadership term begins. It writes the ConfigMap at most
-//! every five minutes, only if operations have completed since, and once more when the term ends in
-//! an orderly way. After a crash, the runs of the last minutes are lost.
+//! The leader reads the ConfigMap when its leadership term begins. During the term, the leader
+//! checks every five minutes if the baselines have changed. If they have changed, or if the last
+//! write has failed, the leader writes the ConfigMap. The last check is at the orderly end of the
+//! term. After a crash, the durations since the last write are lost.
 //!
 //! The manifests create the ConfigMap without data. So the server needs no right to create one.
 
@@ -24,14 +25,15 @@ pub const CONFIG_MAP: &str = "ifo-apiserver-baselines";
 /// Key of the baselines in the data of the ConfigMap.
 const DATA_KEY: &str = "baselines.json";
 
-/// Shortest time between two writes. A write has up to 512 KiB.
+/// Interval at which the leader checks whether it must write the ConfigMap. A write has up to 512
+/// KiB, so the interval limits the load of the kube-apiserver.
 const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Time between two attempts to read the ConfigMap at the beginning of a term.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
-/// Time limit of one request, and of the last write with its repetition. The last write delays the
-/// release of the leadership.
+/// Time limit of one request, and of the last write including its repetition. The leader releases
+/// the Lease only after the last write, so a slow last write delays the next leader.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
@@ -41,15 +43,17 @@ const FIELD_MANAGER: &str = "ifo-apiserver-baselines";
 pub struct BaselineStore {
     api: Api<ConfigMap>,
     baselines: SharedBaselines,
-    /// The queue of the tracker. It is a weak reference, because the tracker ends when no sender is
-    /// left.
+    /// The queue of the tracker. The reference is weak, because the tracker ends only when no
+    /// sender is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// The resourceVersion that the next write replaces. `None` if the ConfigMap does not exist.
-    version: Option<String>,
-    /// A text that could not be written.
+    /// The resourceVersion that the next write replaces. If it is `None`, the next write first
+    /// reads the ConfigMap.
+    resource_version: Option<String>,
+    /// The text that the next check writes if no run was learned since. It is set if a write has
+    /// failed, or if the stored text could not be decoded.
     unwritten: Option<String>,
-    /// The last reason why the ConfigMap could not be read or written, which was logged.
+    /// The text of the error that was logged last.
     logged: String,
 }
 
@@ -77,7 +81,7 @@ impl From<kube::Error> for StoreError {
 }
 
 impl BaselineStore {
-    /// Creates a store for the ConfigMap in `namespace`. It does nothing before
+    /// Creates a store for the ConfigMap in `namespace`. The store sends no request before
     /// [`BaselineStore::run`].
     pub fn new(
         client: Client,
@@ -91,30 +95,33 @@ impl BaselineStore {
             baselines,
             tracker,
             metrics,
-            version: None,
+            resource_version: None,
             unwritten: None,
             logged: String::new(),
         }
     }
 
-    /// Reads the ConfigMap, and then writes it regularly and when `ending` is cancelled.
+    /// Reads the ConfigMap. Then writes the ConfigMap, if necessary, at each interval and when
+    /// `ending` is cancelled.
     pub async fn run(mut self, ending: CancellationToken) {
-        // Nothing is written before the ConfigMap has been read, because the write would replace
-        // the runs that earlier leaders have learned.
+        // The store writes only after it has read the ConfigMap. An earlier write would replace the
+        // runs that earlier leaders have learned.
         loop {
             let loaded = self.load().await;
             let result = if loaded.is_ok() { "success" } else { "error" };
             self.metrics.baselines_read(result);
             let Err(error) = loaded else { break };
             self.report("baselines could not be read", &error);
-            if is_over(&ending, READ_RETRY).await {
+            if ends_within(&ending, READ_RETRY).await {
                 return;
             }
         }
         loop {
-            let ends = is_over(&ending, WRITE_INTERVAL).await;
+            let ends = ends_within(&ending, WRITE_INTERVAL).await;
             let changed = self.baselines.encode_changed();
-            if let Some(text) = changed.or_else(|| self.unwritten.take()) {
+            // A newer text contains all runs of the text that could not be written.
+            let unwritten = self.unwritten.take();
+            if let Some(text) = changed.or(unwritten) {
                 let written = if ends {
                     self.write_last(&text).await
                 } else {
@@ -149,7 +156,7 @@ impl BaselineStore {
                 tracing::info!(baselines = baselines.len(), "baselines were read");
                 self.baselines.merge(baselines);
                 if let Some(tracker) = self.tracker.upgrade() {
-                    // An error means that the leadership term is ending.
+                    // `send` returns an error if the tracker has ended. Then the term is ending.
                     let _ = tracker.send(Message::BaselinesLoaded).await;
                 }
             }
@@ -170,18 +177,20 @@ impl BaselineStore {
     /// Reads the ConfigMap, and remembers its resourceVersion.
     async fn get(&mut self) -> Result<ConfigMap, StoreError> {
         let stored = with_time_limit(self.api.get(CONFIG_MAP)).await?;
-        self.version.clone_from(&stored.metadata.resource_version);
+        self.resource_version
+            .clone_from(&stored.metadata.resource_version);
         Ok(stored)
     }
 
-    /// Writes the ConfigMap unless another client has changed it since the last read or write.
-    /// After such a change, the next write replaces the change.
+    /// Writes the ConfigMap. If another client has changed the ConfigMap since the last read or
+    /// write, returns [`StoreError::Changed`] without a change. The next call then replaces the
+    /// text that the other client has written.
     async fn write(&mut self, text: &str) -> Result<(), StoreError> {
-        if self.version.is_none() {
+        if self.resource_version.is_none() {
             self.get().await?;
         }
         let patch = json!({
-            "metadata": {"resourceVersion": self.version.take()},
+            "metadata": {"resourceVersion": self.resource_version.take()},
             "data": {DATA_KEY: text},
         });
         let params = PatchParams {
@@ -190,13 +199,13 @@ impl BaselineStore {
         };
         let patch = Patch::Merge(&patch);
         let stored = with_time_limit(self.api.patch(CONFIG_MAP, &params, &patch)).await?;
-        self.version = stored.metadata.resource_version;
+        self.resource_version = stored.metadata.resource_version;
         Ok(())
     }
 
-    /// Writes the ConfigMap at the end of the term. If another client has changed the ConfigMap, the
-    /// next regular write would replace the change. No such write follows, so the write is repeated
-    /// once. This replica still leads, so it does not replace the runs of another leader.
+    /// Writes the ConfigMap at the end of the term. If another client has changed the ConfigMap,
+    /// the write is repeated once, because no regular write follows. This replica still leads, so
+    /// the repetition cannot replace the text of another leader.
     async fn write_last(&mut self, text: &str) -> Result<(), StoreError> {
         let write = async {
             match self.write(text).await {
@@ -210,7 +219,7 @@ impl BaselineStore {
         }
     }
 
-    /// Logs an error unless the previous error was the same.
+    /// Logs an error if its text differs from the error that was logged last.
     fn report(&mut self, what: &str, error: &StoreError) {
         let text = error.to_string();
         if self.logged != text {
@@ -220,8 +229,8 @@ impl BaselineStore {
     }
 }
 
-/// Returns true if `ending` is cancelled before `time` is over.
-async fn is_over(ending: &CancellationToken, time: Duration) -> bool {
+/// Waits until `ending` is cancelled or `time` is over. Returns true if `ending` is cancelled.
+async fn ends_within(ending: &CancellationToken, time: Duration) -> bool {
     tokio::time::timeout(time, ending.cancelled()).await.is_ok()
 }
 

@@ -12,7 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
 /// Returns the time of day. A test can replace it with `simulated::begin`.
-#[expect(clippy::disallowed_methods, reason = "the server's one reader of it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the server reads the time of day only here"
+)]
 pub fn now() -> Timestamp {
     #[cfg(test)]
     if let Some(now) = simulated::now() {

@@ -44,8 +44,8 @@
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
 //! The modules from [`rules`] to [`serve`] are declared in the order in which data passes through
-//! them. The last modules are [`app`], which connects all modules, and the shared modules. The
-//! modules exchange messages and types of [`ifo_api`].
+//! them. The modules after [`serve`] are used by several of them, except for [`app`], which connects
+//! all modules. The modules exchange messages and types of [`ifo_api`].
 
 pub mod rules;
 

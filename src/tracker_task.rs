@@ -1,10 +1,11 @@
 //! The task that owns the tracker, the state machine that turns detections into operations. The
 //! task runs while this replica leads.
 //!
-//! The task receives the messages of all feeds (the watches of the resources that rule sets name),
-//! of the rule sets and of the namespaces. It gives each message to the tracker with the current
-//! time. It commits the tracker's changes to the index (the operations in memory). Each change gets
-//! a resourceVersion that this leader has reserved in the Lease.
+//! The task receives messages about the subjects from all feeds (the watches of the resources that
+//! rule sets name), and messages about rule sets and namespaces. It gives each message to the
+//! tracker with the current time. The task commits the tracker's changes to the index (the
+//! operations in memory). Each change gets a resourceVersion that this leader has reserved in the
+//! Lease.
 
 use crate::clock;
 use crate::index::{Error, Rv, VersionAssignment, Write, Writer};
@@ -20,15 +21,16 @@ use tokio::sync::mpsc;
 /// do not read from their connections. So no message is dropped, and memory stays bounded.
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// The largest number of messages that are processed and committed together. The first message of a
-/// batch becomes visible after the last one is processed, so this limits the delay of the first
-/// message.
+/// The largest number of messages that are processed and committed together. The effect of the
+/// first message of a batch becomes visible only after the last message is processed. So this
+/// constant limits the delay of the first message.
 const MAX_BATCH: usize = 256;
 
-/// Runs until all senders are dropped or the leadership is lost. The index keeps its content.
+/// Processes messages until all senders are dropped or the leadership is lost. The index then keeps
+/// its content.
 ///
-/// The future can be dropped at any time. A batch of changes is then committed completely or not at
-/// all.
+/// The future can be dropped at any time, because a batch of changes is committed completely or not
+/// at all.
 pub async fn run(
     mut tracker: Tracker,
     writer: &mut Writer,
@@ -85,11 +87,13 @@ pub async fn run(
 }
 
 /// Commits changes, as soon as this leader has reserved enough resourceVersions in the Lease.
-/// Returns false if this replica loses the leadership before that.
+/// Returns false if this replica loses the leadership before that. Otherwise returns true, even if
+/// the index rejects the changes.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
     loop {
-        // If the process is paused here, another replica can become leader. The new leader does not
-        // issue the resourceVersions that this replica has reserved.
+        // If the process is paused here, another replica can become leader. This replica may then
+        // still commit changes. That is safe, because the new leader does not issue the
+        // resourceVersions that this replica has reserved.
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {
@@ -144,6 +148,7 @@ mod tests {
                 item: None,
                 says: Some(RuleValues::default()),
             }],
+            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),

@@ -139,7 +139,7 @@ fn files(folder: &str) -> Vec<String> {
 /// If the source of a generated template is removed, the template must be deleted by hand. This
 /// test fails if a template without a source exists.
 #[test]
-fn the_charts_contain_only_generated_files_and_these() {
+fn the_chart_contains_only_generated_and_listed_files() {
     let written = [
         "NOTES.txt",
         "apiservice.yaml",

@@ -144,7 +144,7 @@ impl Api {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        bail!("{path} is not there within a minute: {last}")
+        bail!("{path} cannot be read after 600 attempts: {last}")
     }
 
     async fn send(

@@ -54,7 +54,10 @@ fn main() -> anyhow::Result<()> {
 
 async fn measure() -> anyhow::Result<()> {
     let Some(kubeconfig) = std::env::var_os("IFO_BENCH_KUBECONFIG") else {
-        println!("cluster: skipped; IFO_BENCH_KUBECONFIG names no control plane to throw away");
+        println!(
+            "cluster: skipped; IFO_BENCH_KUBECONFIG is not set: \
+             it must name the kubeconfig of a control plane that nothing else uses"
+        );
         return Ok(());
     };
     let bench = Bench {

@@ -108,7 +108,8 @@ impl MeasuredServer {
                 cluster.insecure_skip_tls_verify = Some(true);
             }
         }
-        let file = std::env::temp_dir().join(format!("ifo-bench-{}.json", std::process::id()));
+        let name = format!("ifo-bench-{}-{}.json", std::process::id(), self.port);
+        let file = std::env::temp_dir().join(name);
         std::fs::write(&file, serde_json::to_vec(&kubeconfig)?)?;
         Api::connect(file).await
     }

@@ -60,7 +60,7 @@ const FOLDERS: [(&str, &str); 8] = [
     ("components/monitoring", ".Values.monitoring.enabled"),
 ];
 
-/// Kustomize components that only change the Deployment, the Service and the ServiceMonitor. The
+/// Kustomize components that only change the Deployment, the Service and the `ServiceMonitor`. The
 /// components do not become templates. [`CONDITIONAL`] and the hand-written templates
 /// `deployment.yaml` and `servicemonitor.yaml` contain the same changes.
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
@@ -264,9 +264,11 @@ fn template(source: &str, text: &str, condition: &str, added: &Added) -> anyhow:
     let mut documents = Vec::new();
     for document in text.trim_end().split("\n---\n") {
         let object: Value = parse(Path::new(source), document)?;
-        let kind = object["kind"].as_str().context("an object has a kind")?;
+        let kind = object["kind"]
+            .as_str()
+            .context("an object must have a kind")?;
         let text = with_metadata(&escape(document), kind, added)
-            .with_context(|| format!("{source}: the metadata of a {kind}"))?;
+            .with_context(|| format!("{source}: a {kind} has no metadata"))?;
         documents.push(text.replace(NAMESPACE, "{{ .Release.Namespace }}"));
     }
     let text = documents.join("\n---\n");

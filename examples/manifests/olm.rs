@@ -100,7 +100,7 @@ fn deployment() -> anyhow::Result<Value> {
     let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
     let args = container["args"]
         .as_array_mut()
-        .context("the container has arguments")?;
+        .context("the container must have arguments")?;
     args.extend([
         // OLM creates the Service. Its name is the name of the Deployment and the suffix
         // `-service`.
@@ -119,7 +119,7 @@ fn rules(kind: &str, name: &str) -> anyhow::Result<Vec<Value>> {
     role["rules"]
         .as_array()
         .cloned()
-        .context("a role has rules")
+        .context("a role must have rules")
 }
 
 fn cluster_service_version() -> anyhow::Result<Value> {

@@ -8,7 +8,7 @@ mod listener_tls;
 mod namespaces;
 mod rule_set_crd;
 mod rule_set_status_writer;
-mod rule_sets;
+pub(super) mod rule_sets;
 
 use self::namespaces::SeenNamespaces;
 use self::rule_set_status_writer::StatusWriter;
@@ -126,24 +126,24 @@ impl App {
         let Some((writer, leader_queries)) = self.replica.take() else {
             return;
         };
-        let own = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
-        let own = election
+        let pod_address = serve.pod_ip.map(|ip| SocketAddr::new(ip, port).to_string());
+        let own_address = election
             .advertise_address
             .clone()
-            .or(own)
+            .or(pod_address)
             .unwrap_or_default();
         let (in_sync, synced) = watch::channel(None);
-        let (may_begin, begins) = watch::channel(false);
+        let (may_begin, may_begin_reader) = watch::channel(false);
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
         let replica_status = self.replica_status.clone();
         let member = replicate::Replica {
             pod: election.pod_uid.clone(),
-            address: own.clone(),
+            address: own_address.clone(),
             is_index_copied: Arc::new(move || replica_status.is_index_copied()),
             head: Arc::new(move || reader.head()),
             in_sync: synced.clone(),
-            may_begin: begins,
+            may_begin: may_begin_reader,
             wake: wake.clone(),
             answers: self.replica_status.answers(),
         };
@@ -154,7 +154,7 @@ impl App {
         let candidate =
             replicate::Election::new(leases, election.timing, member, self.metrics.clone());
         self.start_task("election", candidate.run(role, released));
-        let (succession, succeeded) = watch::channel(Succession::default());
+        let (succession, succession_reader) = watch::channel(Succession::default());
         let mirror = connection.config.as_ref().map(|config| {
             let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
@@ -165,7 +165,7 @@ impl App {
                 links.clone(),
                 config.auth_info.clone(),
                 (&serve.namespace, &serve.service_name),
-                own,
+                own_address,
                 succession,
                 may_begin,
             );
@@ -178,7 +178,13 @@ impl App {
         let connections = self.connections.clone();
         self.start_task(
             "readiness",
-            keep_readiness(replica_status, health, connections, synced, succeeded),
+            keep_readiness(
+                replica_status,
+                health,
+                connections,
+                synced,
+                succession_reader,
+            ),
         );
         self.begin(common, writer, mirror, Some(release), begin);
     }
@@ -208,9 +214,13 @@ impl LeaderSetup {
             "registration",
             api_service_owner::keep_owner(client.clone(), API_SERVICE),
         );
-        let (namespaces, first) = oneshot::channel();
+        let (known_namespaces, known_namespaces_reader) = oneshot::channel();
         if common.retain || common.history_max > 0 {
-            let reporting = report_deleted_namespaces(client.clone(), first, term.tracker.clone());
+            let reporting = report_deleted_namespaces(
+                client.clone(),
+                known_namespaces_reader,
+                term.tracker.clone(),
+            );
             term.start_task("namespaces", reporting);
         }
         let store = BaselineStore::new(
@@ -240,7 +250,7 @@ impl LeaderSetup {
             );
         }
         PipelineInput {
-            restored: restore_operations(term, common, serve, client.clone(), namespaces),
+            restored: restore_operations(term, common, serve, client.clone(), known_namespaces),
             resolve: Arc::new(Discovery::new(connection, common.requeue)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),

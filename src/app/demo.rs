@@ -2,6 +2,7 @@
 //! objects in a cluster) or from a folder of manifests. Operations are detected and served as in a
 //! cluster.
 
+use super::cluster::rule_sets;
 use super::leader_pipeline::PipelineInput;
 use super::leader_term::LeaderTerm;
 use super::listener::bind;
@@ -19,7 +20,6 @@ use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
-use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -259,30 +259,30 @@ fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
 /// Reads the rule sets in a folder and follows changes of the files.
 async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder).await?;
-    let events = opened.follow(rule_set_source()).filter_map(|raw| {
-        let event = match raw {
-            Raw::Reset => Some(RuleSetEvent::Reset),
-            Raw::Synced => Some(RuleSetEvent::Synced),
+    let events = opened.follow(rule_set_source()).flat_map(|raw| {
+        let events = match raw {
+            Raw::Reset => vec![RuleSetEvent::Reset],
+            Raw::Synced => vec![RuleSetEvent::Synced],
             Raw::Lost(lost) => {
                 tracing::warn!(%lost, "the folder of rule sets could not be read completely");
-                None
+                Vec::new()
             }
-            Raw::Applied(json) => match serde_json::from_slice::<OperationRuleSet>(&json) {
-                Ok(rule_set) => Some(RuleSetEvent::Applied(Box::new(rule_set))),
+            Raw::Applied(json) => match serde_json::from_slice(&json).and_then(rule_sets::decode) {
+                Ok(events) => events.into(),
                 Err(error) => {
                     // The server keeps the rules of the last valid version of the file.
                     let name = name(&json).unwrap_or_default();
                     tracing::warn!(name, %error, "a rule set could not be decoded");
-                    None
+                    Vec::new()
                 }
             },
             Raw::TooLarge { length, .. } => {
                 tracing::warn!(length, "a rule set is too large");
-                None
+                Vec::new()
             }
-            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted),
+            Raw::Deleted(json) => name(&json).map(RuleSetEvent::Deleted).into_iter().collect(),
         };
-        std::future::ready(event)
+        stream::iter(events)
     });
     // The closure owns `opened`, because a `Folder` stops watching its files when it is dropped.
     Ok(events

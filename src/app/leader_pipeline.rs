@@ -100,30 +100,30 @@ impl DetectionSetup {
     }
 
     /// Starts the tasks of the pipeline.
-    pub(super) fn start(&self, term: &mut LeaderTerm, origin: PipelineInput) {
+    pub(super) fn start(&self, term: &mut LeaderTerm, input: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
-        let (caught_up, catching_up) = watch::channel(None);
+        let (caught_up, caught_up_reader) = watch::channel(None);
         let (unread_rule_sets, unread) = watch::channel(Arc::default());
         let supervisor = Supervisor {
-            feed: origin.feed,
+            feed: input.feed,
             tracker: term.tracker.clone(),
             feedback,
             metrics: self.metrics.clone(),
             resync: common.resync,
         };
         term.start_task("supervisor", supervisor.run(published));
-        let (restored, may_serve) = oneshot::channel();
+        let (restored, restored_reader) = oneshot::channel();
         // The controller receives the rule sets after the operations of earlier leaders are
         // restored. A feed starts only for a rule set, so no operation is detected before the
         // restoration is complete.
-        let rule_sets = origin.restored.map(move |()| {
+        let rule_sets = input.restored.map(move |()| {
             // The send fails only if the leadership term is ending.
             let _ = restored.send(());
-            origin.rule_sets
+            input.rule_sets
         });
-        let controller = Controller::new(origin.resolve, common.requeue, common.allow_secrets);
+        let controller = Controller::new(input.resolve, common.requeue, common.allow_secrets);
         let inputs = Inputs {
             rule_sets: rule_sets.flatten_stream().boxed(),
             feedback: reported,
@@ -133,15 +133,15 @@ impl DetectionSetup {
             caught_up,
             unread_rule_sets,
             report: self.report.clone(),
-            status: origin.status,
+            status: input.status,
         };
         term.start_task("rules", controller.run(inputs, outputs));
         let synced = first_sync(
-            may_serve,
-            (catching_up, unread),
+            restored_reader,
+            (caught_up_reader, unread),
             term.tracker.clone(),
             self.health.clone(),
-            origin.unread_rule_sets,
+            input.unread_rule_sets,
             common.sync_timeout,
         );
         term.start_task("first sync", synced);
@@ -171,20 +171,26 @@ async fn first_sync(
     unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
-    // The sender is dropped only if the leadership term is ending.
-    let _ = restored.await;
+    // The senders of `restored` and `caught_up` are dropped without a message only if the leadership
+    // term is ending, or if the rule-set controller has panicked. Then the process stops. Meanwhile,
+    // the leader must not serve the incomplete index.
+    if restored.await.is_err() {
+        return std::future::pending().await;
+    }
     let complete = async {
-        // The channel is closed only if the leadership term is ending.
-        let _ = caught_up.wait_for(Option::is_some).await;
+        let is_complete = caught_up.wait_for(Option::is_some).await.is_ok();
         flush(&mut caught_up, &tracker).await;
+        is_complete
     };
-    if tokio::time::timeout(limit, complete).await.is_err() {
-        tracing::warn!(
+    match tokio::time::timeout(limit, complete).await {
+        Ok(true) => {
+            tracing::info!("every target has been read, or its read has failed");
+        }
+        Ok(false) => return std::future::pending().await,
+        Err(_) => tracing::warn!(
             "not every target has been read within {} s; the operations that were detected so far are served",
             limit.as_secs()
-        );
-    } else {
-        tracing::info!("every target has been read");
+        ),
     }
     health.set_synced();
     loop {
@@ -224,4 +230,39 @@ async fn flush(
         }
     }
     let _ = flushed.await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rule-set controller owns both senders. If the controller panics, the senders are dropped,
+    /// and the process stops soon.
+    #[tokio::test(start_paused = true)]
+    async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
+        for is_restored in [false, true] {
+            let (restored, restored_reader) = oneshot::channel();
+            let (caught_up, caught_up_reader) = watch::channel(None);
+            let (_unread, unread_reader) = watch::channel(Arc::default());
+            let (tracker, _queue) = mpsc::channel(1);
+            let health = Arc::new(Health::new());
+            if is_restored {
+                restored.send(()).unwrap();
+            } else {
+                drop(restored);
+            }
+            drop(caught_up);
+            let synced = first_sync(
+                restored_reader,
+                (caught_up_reader, unread_reader),
+                tracker,
+                health.clone(),
+                watch::Sender::new(None),
+                Duration::from_secs(30),
+            );
+            let ended = tokio::time::timeout(Duration::from_hours(1), synced).await;
+            assert!(ended.is_err(), "the task never ends");
+            assert!(!health.synced());
+        }
+    }
 }

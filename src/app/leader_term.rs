@@ -97,7 +97,7 @@ impl Pipeline for ServerPipeline {
             tokio::select! {
                 () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
                 Some(ended) = running.tasks.join_next() => {
-                    Some(ended.unwrap_or("a task of the leader"))
+                    Some(ended.unwrap_or("a task of the leader that panicked"))
                 }
             }
         }

@@ -53,7 +53,7 @@ impl LeaderTerm {
         super::spawn(&mut self.last, "persistence", persist.run());
         let client = connection.client.clone();
         let (service, every) = (service.to_owned(), common.requeue);
-        self.start_task("persistence's condition", async move {
+        self.start_task("persistence condition", async move {
             persist::keep_condition(client, &service, verdicts, every).await;
         });
     }

@@ -63,7 +63,7 @@ pub enum TrustError {
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
-            " (the RoleBinding ifo-apiserver-authentication-reader must be in this namespace, and \
+            " (the RoleBinding ifo-apiserver-authentication-reader must be in the namespace kube-system, and \
              must name the ServiceAccount of this server)"
         }
         _ => "",
@@ -82,7 +82,7 @@ pub struct Trust {
     /// with any common name. Every holder of a certificate of these CAs can name users in headers,
     /// as the front proxy does. Empty if the `ConfigMap` limits the common names of the front
     /// proxy.
-    pub(super) shared: Vec<String>,
+    pub(super) client_cas_trusted_as_proxy: Vec<String>,
     verdicts: ExpiringCache<Arc<TrustVerdict>>,
 }
 
@@ -125,9 +125,9 @@ impl Trust {
         client: Option<Authorities>,
         proxy: Option<Proxy>,
     ) -> Self {
-        let shared = match (&client, &proxy) {
+        let client_cas_trusted_as_proxy = match (&client, &proxy) {
             (Some(client), Some(proxy)) if proxy.accepts_any_name() => {
-                proxy.authorities.covering(client)
+                proxy.authorities.names_of_covered(client)
             }
             _ => Vec::new(),
         };
@@ -135,7 +135,7 @@ impl Trust {
             data,
             client,
             proxy,
-            shared,
+            client_cas_trusted_as_proxy,
             verdicts: ExpiringCache::new(VERDICT_CACHE_TTL, MAX_VERDICTS),
         }
     }
@@ -229,12 +229,12 @@ impl Trust {
     /// users in both cases, as every Kubernetes API server does, because the cluster's
     /// administrator has chosen this configuration.
     pub fn report(&self, metrics: &Metrics) {
-        metrics.front_proxy_trust_shared(!self.shared.is_empty());
-        if !self.shared.is_empty() {
+        metrics.front_proxy_trust_shared(!self.client_cas_trusted_as_proxy.is_empty());
+        if !self.client_cas_trusted_as_proxy.is_empty() {
             tracing::warn!(
                 namespace = NAMESPACE,
                 name = NAME,
-                authorities = self.shared.join("; "),
+                authorities = self.client_cas_trusted_as_proxy.join("; "),
                 "every client certificate of these authorities can claim any user and group: \
                  they are in the CA bundle of the front proxy, and \
                  {ALLOWED_NAMES} is empty"

@@ -116,7 +116,7 @@ impl Authorities {
     ///
     /// - A CA in `self` has the same name and key as the CA in `others`.
     /// - A CA in `self` has issued the certificate of the CA in `others`.
-    pub(super) fn covering(&self, others: &Self) -> Vec<String> {
+    pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
         let covered = others.iter().filter(is_covered);

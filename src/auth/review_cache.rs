@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The key of a cache entry: the SHA-256 hash of the content of a review, or of a certificate
-/// chain. So the keys contain no tokens, and all keys have the same size.
+/// The key of a cache entry: a SHA-256 hash. In this module, it is the hash of the content of a
+/// review. The cache of verdicts on client certificates uses the hash of the certificate chain. So
+/// the keys contain no tokens, and all keys have the same size.
 pub(super) type Digest = [u8; 32];
 
 /// Returns the digest of `parts`. Two different lists of parts have different digests, even if the
@@ -215,7 +216,7 @@ enum ReviewLookup<T> {
 }
 
 /// Time limit of a review, including its retries. Kubernetes' own extension API servers have the
-/// same limit (`WebhookRetryBackoff`, `TokenRequestTimeout`).
+/// same limit for `TokenReviews` (`TokenRequestTimeout` in `DelegatingAuthenticationOptions`).
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of attempts for one review (`genericoptions.DefaultAuthWebhookRetryBackoff` in

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 const PATH: &str = "/api/v1/namespaces/ours/configmaps/ifo-apiserver-baselines";
 
-/// Time after which the store has done all that it does without waiting.
+/// A time that is long enough for the store's requests, and shorter than the store's intervals.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// A store in a simulated cluster, during one leadership term.
@@ -16,7 +16,8 @@ struct Term {
     metrics: Arc<Metrics>,
     ending: CancellationToken,
     running: tokio::task::JoinHandle<()>,
-    /// The queue of the tracker. The sender is kept, because the store has only a weak reference.
+    /// The queue of the tracker. The test keeps the sender, because the store has only a weak
+    /// reference to the sender.
     _tracker: (mpsc::Sender<Message>, mpsc::Receiver<Message>),
 }
 
@@ -111,7 +112,8 @@ async fn the_last_write_is_repeated_only_once_and_within_its_time_limit() {
     assert_eq!((stored.as_str(), counts), ("", [0, 1]));
     assert_eq!(cluster.seen(&Method::PATCH).len(), 2);
 
-    // A repetition that is not answered does not extend the limit.
+    // The cluster refuses the first write and does not answer the second one. The last write still
+    // ends at its time limit.
     let cluster = cluster_with_config_map();
     let term = Term::begin(&cluster);
     tokio::time::sleep(MOMENT).await;
@@ -137,6 +139,30 @@ async fn a_regular_write_replaces_a_change_of_another_client_five_minutes_later(
     assert_eq!(cluster.seen(&Method::PATCH).len(), 1);
     tokio::time::sleep(WRITE_INTERVAL).await;
     assert!(term.stored().contains("Moving"));
+}
+
+/// After a failed write, the store keeps the text to write it later. It does the same if the stored
+/// text cannot be decoded. The store must forget the kept text when it writes a newer one.
+#[tokio::test(start_paused = true)]
+async fn an_older_text_never_replaces_a_newer_text() {
+    let failed_write = cluster_with_config_map();
+    failed_write.refuse(Method::PATCH, CONFIG_MAP, 500);
+    let other_format = Cluster::new();
+    let data = json!({DATA_KEY: "no baselines"});
+    other_format.put(PATH, json!({"metadata": {}, "data": data}));
+    for cluster in [failed_write, other_format] {
+        let term = Term::begin(&cluster);
+        tokio::time::sleep(MOMENT).await;
+        term.learn("Moving");
+        tokio::time::sleep(WRITE_INTERVAL).await;
+        term.learn("Growing");
+        tokio::time::sleep(WRITE_INTERVAL).await;
+        assert!(term.stored().contains("Growing"));
+        tokio::time::sleep(WRITE_INTERVAL).await;
+        let (stored, _) = term.end().await;
+        assert!(stored.contains("Moving"), "{stored}");
+        assert!(stored.contains("Growing"), "{stored}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,9 +26,10 @@ use tokio::sync::watch;
 /// watch `APIService`s.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay after a failed write. The delay limits the rate of attempts if other clients change the
-/// `APIService` often, because each change causes a check.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay after a write, and after a failed attempt to write. Each change of the `APIService` causes
+/// a check. So the delay limits the rate of writes if another client changes the `APIService` often,
+/// for example because this client and this server overwrite each other's bundle.
+const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
 #[derive(Debug)]
@@ -140,35 +141,42 @@ impl CaBundle {
     /// Reads the `APIService`, and writes the field if `is_current` returns false. A failure is
     /// logged, and the next check tries again.
     async fn check(&mut self, is_current: fn(&Self, &APIService) -> bool) {
-        if let Err(late) = tokio::time::timeout(CYCLE_TIMEOUT, self.correct(is_current)).await {
-            self.metrics.ca_bundle_is_current(false);
-            self.log_once("reach", &kube::Error::Service(late.into()));
-        } else {
-            self.logged_failures.remove("reach");
+        match tokio::time::timeout(CYCLE_TIMEOUT, self.correct(is_current)).await {
+            Err(late) => {
+                self.metrics.ca_bundle_is_current(false);
+                self.log_once("reach", &kube::Error::Service(late.into()));
+            }
+            Ok(has_sent_write) => {
+                self.logged_failures.remove("reach");
+                if has_sent_write {
+                    tokio::time::sleep(DELAY_AFTER_WRITE).await;
+                }
+            }
         }
     }
 
-    /// Does the work of [`Self::check`] without a time limit. Writes the field with a JSON merge
-    /// patch, for these reasons:
+    /// Does the work of [`Self::check`] without a time limit. Returns true if the kube-apiserver has
+    /// executed or refused a write. Writes the field with a JSON merge patch, for these reasons:
     ///
     /// - The patch changes no other field.
     /// - The patch fails if the `APIService` was deleted. Server-side apply would create the
     ///   `APIService`.
     /// - The patch needs no `force`, although another field manager has applied the manifest.
     /// - A later `kubectl apply` of a manifest without the field does not change the field.
-    async fn correct(&mut self, is_current: fn(&Self, &APIService) -> bool) {
+    async fn correct(&mut self, is_current: fn(&Self, &APIService) -> bool) -> bool {
         match self.api.get_opt(&self.name).await {
             Ok(found) => {
                 self.logged_failures.remove("get");
                 if found.is_none_or(|found| is_current(self, &found)) {
                     self.logged_failures.remove("patch");
                     self.metrics.ca_bundle_is_current(true);
-                    return;
+                    return false;
                 }
             }
             Err(error) => {
                 self.metrics.ca_bundle_is_current(false);
-                return self.log_once("get", &error);
+                self.log_once("get", &error);
+                return false;
             }
         }
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
@@ -178,14 +186,15 @@ impl CaBundle {
                 self.logged_failures.remove("patch");
                 self.metrics.ca_bundle_is_current(true);
                 tracing::info!(name = self.name, "caBundle of the APIService set");
+                true
             }
             // The `APIService` was deleted after the read. If a client creates it again, the watch
             // reports this.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => false,
             Err(error) => {
                 self.metrics.ca_bundle_is_current(false);
                 self.log_once("patch", &error);
-                tokio::time::sleep(RETRY_DELAY).await;
+                true
             }
         }
     }
@@ -194,11 +203,18 @@ impl CaBundle {
     /// verb, the next failure is logged again.
     fn log_once(&mut self, verb: &'static str, error: &kube::Error) {
         let text = match error {
-            kube::Error::Api(status) if status.code == 403 => format!(
-                "RBAC: the server may not {verb} apiservices.apiregistration.k8s.io {:?}; \
-                 until it may, its caBundle must be set by hand",
-                self.name
-            ),
+            kube::Error::Api(status) if status.code == 403 => {
+                let effect = if verb == "watch" {
+                    "the server reads the caBundle once per minute instead"
+                } else {
+                    "set the caBundle by hand until the server has this permission"
+                };
+                format!(
+                    "RBAC: the server has no permission to {verb} \
+                     apiservices.apiregistration.k8s.io {:?}; {effect}",
+                    self.name
+                )
+            }
             _ => format!("cannot {verb} APIService {:?}: {error}", self.name),
         };
         if self.logged_failures.get(verb) != Some(&text) {

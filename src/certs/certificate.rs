@@ -74,7 +74,9 @@ impl CertificateFields<'_> {
     pub(super) fn sign(&self, key: &dyn SigningKey) -> Result<CertificateDer<'static>, CertsError> {
         let failed = |why: &dyn ToString| CertsError::Create(why.to_string());
         let signer = key.choose_scheme(&SIGNATURES.map(|(scheme, _)| scheme));
-        let signer = signer.ok_or_else(|| failed(&"the CA cannot sign with its key"))?;
+        let signer = signer.ok_or_else(|| {
+            failed(&"the key of the CA supports none of the signature algorithms of this server")
+        })?;
         let algorithm = SIGNATURES.iter().find(|it| it.0 == signer.scheme());
         let (_, algorithm) = algorithm.ok_or_else(|| failed(&"unknown signature algorithm"))?;
         let algorithm = element(tag::SEQUENCE, &[algorithm]);

@@ -84,7 +84,7 @@ pub enum CertsError {
     Late,
     /// All attempts to write the Secret failed, because another client has changed or deleted the
     /// Secret during each attempt.
-    #[error("Secret {secret} changed each time it was read")]
+    #[error("another client changed Secret {secret} during each attempt to write it")]
     Contended {
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,

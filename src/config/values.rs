@@ -17,7 +17,7 @@ const MAX_DURATION: Duration = Duration::from_hours(8760);
 /// Maximum value of any limit, such as the number of concurrent watches. A larger value is invalid.
 const MAX_NUMBER: usize = 1_000_000;
 
-/// Default maximum number of records of completed operations. 10,000 records take about 10 MB.
+/// Default maximum number of records of completed operations. 10,000 records take about 12 MB.
 const DEFAULT_HISTORY_MAX: usize = 10_000;
 
 /// Default maximum number of retained completed operations. 10,000 operations take about 30 MB.
@@ -33,7 +33,8 @@ const EXPECTED_CONNECTIONS: &str = "expected a whole number from 8 to 1000000";
 const EXPECTED_PERSISTENCE: &str = "expected crs or off";
 const EXPECTED_ADDRESS: &str = "expected an IP address";
 const EXPECTED_HOST_PORT: &str = "expected HOST:PORT";
-const EXPECTED_ADVERTISE: &str = "expected HOST:PORT. With --leader-elect, an address is required, because POD_IP is not set and there is no default without it";
+const EXPECTED_ADVERTISE: &str =
+    "expected HOST:PORT; --leader-elect needs this flag or the environment variable POD_IP";
 const EXPECTED_BOOL: &str = "expected true or false";
 const EXPECTED_NAMESPACE: &str =
     "expected the name of a namespace (lower-case letters, digits and '-')";

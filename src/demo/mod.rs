@@ -73,7 +73,7 @@ pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>)
          \x20 kubectl --context {context} get ifos\n\
          \x20 kubectl --context {context} get ifos -A\n\
          \n\
-         Ctrl-C here ends it.\n"
+         Press Ctrl-C here to end the demo.\n"
     )
 }
 

@@ -159,12 +159,15 @@ impl Scene {
             };
             let line: SceneLine =
                 serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
-            let id = ObjectId::of(&line.object)
-                .ok_or_else(|| problem("an object of no known kind, or without name".to_owned()))?;
+            let id = ObjectId::of(&line.object).ok_or_else(|| {
+                problem("the kind of the object is unknown, or the object has no name".to_owned())
+            })?;
             let at =
                 Duration::try_from_secs_f64(line.t).map_err(|error| problem(error.to_string()))?;
             if steps.last().is_some_and(|last: &SceneStep| last.at > at) {
-                return Err(problem("earlier than the line before".to_owned()));
+                return Err(problem(
+                    "the time is earlier than the time of the previous line".to_owned(),
+                ));
             }
             if at.is_zero()
                 && let Some(uid) = line.object["metadata"]["uid"].as_str()

@@ -55,12 +55,17 @@ struct ClusterRecording {
 
 /// One event with its time.
 ///
-/// Each event has a unique number of milliseconds within its second, and this number is not 0 or 1.
-/// So a timer that fires a whole number of seconds after an event, or after the start of the feeds,
-/// does not fire at the time of another event. The order of these steps is defined.
+/// Each event has a unique number of milliseconds within its second, and this number is not 0 or
+/// 999. So the order of events and timers is defined, because no timer fires at the time of another
+/// event:
+///
+/// - Some timers fire a whole number of seconds after an event.
+/// - Some timers fire a whole number of seconds after the start of the feeds, at 0 ms.
+/// - Timers that count from a time in `managedFields` fire at a whole second of the time of day. The
+///   feeds start 1 ms after a whole second, so these timers fire at 999 ms.
 #[derive(Clone)]
 struct PlayedEvent {
-    after: Duration,
+    time_since_start: Duration,
     target: Gvr,
     namespace: Option<String>,
     name: String,
@@ -81,16 +86,18 @@ impl PlayedEvent {
 
 /// Changes the times so that they meet the requirements of [`PlayedEvent`].
 fn make_times_unique(events: &mut [PlayedEvent]) {
-    let mut used = BTreeSet::from([0, 1]);
+    let mut used = BTreeSet::from([0, 999]);
     let mut last = 0;
     for event in events {
-        let mut at =
-            last.max(u64::try_from(event.after.as_millis()).expect("a recording takes some hours"));
+        let mut at = last.max(
+            u64::try_from(event.time_since_start.as_millis())
+                .expect("a recording takes some hours"),
+        );
         while !used.insert(at % 1_000) {
             at += 1;
         }
         last = at;
-        event.after = Duration::from_millis(at);
+        event.time_since_start = Duration::from_millis(at);
     }
 }
 
@@ -112,7 +119,7 @@ impl PlayedFeed {
         let mut changes = Vec::new();
         let mut listed = None;
         for event in &self.recording.events {
-            if event.after > passed {
+            if event.time_since_start > passed {
                 listed.get_or_insert_with(|| objects.clone());
             }
             if !source.covers(&event.target, event.namespace.as_deref()) {
@@ -134,8 +141,8 @@ impl PlayedFeed {
                 let shown = before.is_none_or(|before| selects(&before));
                 shown.then(|| Raw::Deleted(event.bytes()))
             };
-            if event.after > passed {
-                changes.extend(raw.map(|raw| (self.begin + event.after, raw)));
+            if event.time_since_start > passed {
+                changes.extend(raw.map(|raw| (self.begin + event.time_since_start, raw)));
             }
         }
         let listed = listed.unwrap_or(objects);
@@ -175,7 +182,9 @@ impl Feed for PlayedFeed {
             let names = (event.namespace.as_deref(), event.name.as_str());
             event.target == *target && names == (object.namespace, object.name)
         };
-        let last = events.filter(about).rfind(|event| event.after <= passed);
+        let last = events
+            .filter(about)
+            .rfind(|event| event.time_since_start <= passed);
         let exists = last.is_some_and(|event| {
             let uid = event.json.pointer("/metadata/uid").and_then(Value::as_str);
             event.change == RecordedChange::Applied && uid == object.uid
@@ -311,7 +320,7 @@ fn replay_recording(
         replay.add_book(book);
     }
     for event in &recording.events {
-        replay.advance_to(at(begin.steady + event.after));
+        replay.advance_to(at(begin.steady + event.time_since_start));
         let json = event.json.to_string();
         let object = ReplayedObject {
             target: &event.target,
@@ -341,7 +350,7 @@ async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> Ch
     let last = recording
         .events
         .last()
-        .map_or(Duration::ZERO, |it| it.after);
+        .map_or(Duration::ZERO, |it| it.time_since_start);
     let end = begin.steady + last + TIME_AFTER_LAST_EVENT;
     let served = changes_of_server(recording.clone(), begin.steady, end).await;
     let replay = replay_recording(&recording, begin, end);
@@ -431,7 +440,7 @@ fn recording(
     let books = books.collect();
     let begin = events.first().map_or(0.0, |event| event.t);
     let events = events.into_iter().map(|event| PlayedEvent {
-        after: Duration::from_secs_f64(event.t - begin),
+        time_since_start: Duration::from_secs_f64(event.t - begin),
         target: event.resource,
         namespace: event.object.namespace,
         name: event.object.name,
@@ -447,7 +456,7 @@ fn recording(
             .pointer("/metadata/creationTimestamp")?
             .as_str()?;
         let created: Timestamp = created.parse().ok()?;
-        Some(created.as_second() - i64::try_from(event.after.as_secs()).ok()?)
+        Some(created.as_second() - i64::try_from(event.time_since_start.as_secs()).ok()?)
     });
     let wall = Timestamp::from_second(created.max().unwrap_or(1_800_000_000) + 1);
     let wall = wall.expect("the time is in this century");
@@ -459,9 +468,27 @@ fn recording(
 
 /// Sets the time of the last change in the managedFields of the object, in whole seconds.
 fn set_change_time(event: &mut PlayedEvent, wall: Timestamp) {
-    let changed = Timestamp::from_second((wall + event.after).as_second());
+    let changed = Timestamp::from_second((wall + event.time_since_start).as_second());
     let time = changed.expect("the time is in this century").to_string();
     event.json["metadata"]["managedFields"] = json!([{"manager": "m", "time": time}]);
+}
+
+#[test]
+fn no_event_happens_at_the_time_of_a_timer() {
+    let wall = Timestamp::UNIX_EPOCH;
+    let rules = shipped_rules();
+    let kinds = KnownKinds::default().with_targets(rules.keys());
+    let recorded = recordings().into_iter().map(|path| {
+        let text = std::fs::read_to_string(&path).expect("the file is readable");
+        recording(recording::read(&text, &kinds).0, &rules).0
+    });
+    for recording in recorded.chain([random_recording(0, wall)]) {
+        let milliseconds = recording.events.iter();
+        let milliseconds = milliseconds.map(|event| event.time_since_start.subsec_millis());
+        let distinct: BTreeSet<u32> = milliseconds.collect();
+        assert_eq!(distinct.len(), recording.events.len());
+        assert!(!distinct.contains(&0) && !distinct.contains(&999));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -559,7 +586,7 @@ fn random_recording(seed: u64, wall: Timestamp) -> ClusterRecording {
             objects.insert((resource, name), json.clone());
         }
         events.push(PlayedEvent {
-            after,
+            time_since_start: after,
             target: gvr(["cars", "boats", "planes"][resource]),
             namespace: Some(namespace.to_owned()),
             name: format!("o{name}"),

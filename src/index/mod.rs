@@ -125,7 +125,7 @@ pub enum ReadVersion {
 /// - The version is above the newest version. The caller can wait for such a version with
 ///   [`IndexReader::wait_until_reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("resourceVersion {asked} is no longer available; the oldest is {oldest}")]
+#[error("resourceVersion {asked} is not available; the oldest available version is {oldest}")]
 pub struct VersionUnavailable {
     /// The requested version.
     pub asked: Rv,
@@ -154,7 +154,7 @@ pub enum Error {
         head: Rv,
     },
     /// The next version is above the versions that this leader has reserved in the Lease.
-    #[error("resourceVersion {next} is above {reserved}, up to which versions are reserved")]
+    #[error("resourceVersion {next} is not reserved; the highest reserved version is {reserved}")]
     NotReserved {
         /// The version that the change needs.
         next: Rv,

@@ -36,7 +36,7 @@ pub(super) struct IndexState {
 impl fmt::Debug for IndexState {
     /// Prints only the number of objects, because the content is large and needs locks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("IndexState")
             .field("len", &self.len)
             .finish_non_exhaustive()
     }

@@ -139,8 +139,8 @@ fn expired() -> String {
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old resource version: 1 (220)\",\"reason\":\"Expired\",\"code\":410}}\n".into()
 }
 
-/// Returns the lines of a `WatchList`: the object `a`, the end of the state at version 5, and the
-/// lines `more`.
+/// Returns the lines of a `WatchList`: the object `a`, the bookmark with version 5 that ends the
+/// initial objects, and the lines `more`.
 fn state(more: &[String]) -> Vec<String> {
     [&[event("ADDED", "a", 3), end(5)], more].concat()
 }
@@ -170,8 +170,9 @@ fn cluster(server: &Arc<ScriptedServer>) -> ClusterFeed {
     ClusterFeed::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
-/// Returns the next `n` events as texts. An applied object is shown as `+a3`, that is, with its
-/// name and version.
+/// Returns the next `n` events as texts. An object is shown with its sign, name and version: `+a3`
+/// for an applied object, `-a3` for a deleted object. If no event arrives for an hour, the last
+/// text is `silence`.
 async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let hour = Duration::from_hours(1);
     let mut words = Vec::new();
@@ -247,10 +248,31 @@ async fn without_watch_list_support_the_state_is_listed_in_pages() {
     }
 }
 
+/// A 410 does not show that the server lacks `WatchList`.
+#[tokio::test(start_paused = true)]
+async fn after_a_410_to_a_watch_list_the_next_watch_list_is_tried() {
+    let server = ScriptedServer::new([
+        status(410, "Expired", "too old"),
+        page(&[("a", 1)], 9, ""),
+        ScriptedAnswer::Complete(200, expired()),
+        ScriptedAnswer::Open(state(&[])),
+    ]);
+    let mut feed = follow(&server);
+    assert_eq!(
+        next_events(&mut feed, 6).await,
+        ["reset", "+a1", "synced", "reset", "+a3", "synced"]
+    );
+    assert_eq!(
+        server.queries(),
+        [WATCH_LIST, "limit=100", &watch_from(9), WATCH_LIST]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_that_ignores_send_initial_events_is_listed() {
-    // In the first case, the watch sends nothing after the state. In the second case, it sends a
-    // periodic bookmark.
+    // In the first case, the server sends nothing after the object `a`. In the second case, the
+    // server sends a periodic bookmark. The bookmark that ends the initial objects is missing in
+    // both cases, so the feed lists the objects.
     for more in [vec![], vec![bookmark(4)]] {
         let server = ScriptedServer::new([
             ScriptedAnswer::Open([vec![event("ADDED", "a", 3)], more].concat()),
@@ -339,7 +361,7 @@ async fn an_expired_version_causes_a_relist_that_reveals_missed_deletes() {
             ScriptedAnswer::Open(again.clone()),
         ]);
         let mut feed = follow(&server);
-        // `a` was deleted in between, so it is missing in the second state.
+        // `a` was deleted after the first `WatchList`, so the second `WatchList` contains only `b`.
         assert_eq!(
             next_events(&mut feed, 6).await,
             ["reset", "+a3", "synced", "reset", "+b20", "synced"]
@@ -552,8 +574,9 @@ async fn a_silent_watch_is_reopened_without_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
-    // After etcd was restored from a backup, the version of the feed can be in the future. The
-    // server is then silent.
+    // If etcd was restored from a backup, the version of the feed can be higher than the newest
+    // version of the server. Then the server sends nothing, not even a bookmark. So the feed reads
+    // all objects again.
     let server = ScriptedServer::new([
         ScriptedAnswer::Breaks(state(&[])),
         ScriptedAnswer::Open(vec![]),
@@ -612,7 +635,7 @@ async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
     assert_eq!(server.queries()[1..3], ["limit=100", "limit=20"]);
 }
 
-/// Returns feeds of one cluster, which share a budget.
+/// Returns `number` feeds of one cluster. The feeds share a budget.
 fn feeds(server: &Arc<ScriptedServer>, number: usize) -> Vec<BoxStream<'static, Raw>> {
     let cluster = cluster(server);
     (0..number).map(|_| cluster.follow(source())).collect()
@@ -632,7 +655,8 @@ async fn concurrent_lists_are_limited_and_each_gets_its_turn_beside_hanging_ones
     let second = Duration::from_secs(1);
     assert!(tokio::time::timeout(second, all.next()).await.is_err());
     assert_eq!(lists(), 8);
-    // The first eight lists hang. After a minute, the other lists run, too.
+    // The first eight lists hang, and give up their permits after one minute. Then eight other
+    // lists start, which also hang. The last four lists start after two minutes.
     let two_minutes = 120 * second;
     assert!(
         tokio::time::timeout(two_minutes, all.next()).await.is_err(),
@@ -678,7 +702,8 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     };
     let answers = (0..5).map(|_| {
         let mut lines = vec![large("l"), end(5)];
-        // The line arrives in two frames.
+        // The line arrives in two frames. So the feed must keep the first frame, which is so large
+        // that the feed needs a permit.
         let (begin, rest) = lines[0].split_at(80 << 10);
         lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
         ScriptedAnswer::Open(lines)
@@ -696,7 +721,7 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     }
     assert_eq!(held.len(), 1);
     for feed in &mut feeds[1..] {
-        // When a large object is dropped, the next feed may read its object.
+        // When the test drops a large object, the next feed may read its own large object.
         held.pop();
         let Some(Raw::Applied(object)) = feed.next().await else {
             panic!("no object")

@@ -93,7 +93,7 @@ impl Folder {
 /// Starts to notify `dirty` of changes in `dir`. The notifications end when the returned watcher is
 /// dropped. Returns `None` if the operating system cannot report the changes.
 fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    let send_changes = move |event: notify::Result<notify::Event>| {
+    let mark_dirty = move |event: notify::Result<notify::Event>| {
         // The operating system also reports that a file was read. Such reports are ignored.
         // Otherwise each scan would cause the next scan, because a scan reads files.
         let relevant = event.map_or(true, |event| match event.kind {
@@ -104,7 +104,7 @@ fn watcher(dir: &Path, dirty: Arc<Notify>) -> Option<notify::RecommendedWatcher>
             dirty.notify_one();
         }
     };
-    notify::recommended_watcher(send_changes)
+    notify::recommended_watcher(mark_dirty)
         .and_then(|mut watcher| {
             watcher
                 .watch(dir, RecursiveMode::Recursive)
@@ -146,7 +146,7 @@ async fn follow_changes(
             Ok(None) => {}
             // A repeated failure is logged once.
             Err(why) if !failed => {
-                warn!("{why}; its objects are unchanged");
+                warn!("{why}; the objects of the folder are unchanged");
                 failed = true;
                 continue;
             }
@@ -203,7 +203,10 @@ impl Resolve for Folder {
                 namespaced,
             },
             None => Resolution::NotServed {
-                message: format!("{} holds no object of {gvr}", self.inner.dir.display()),
+                message: format!(
+                    "{} contains neither an object nor a CRD of {gvr}",
+                    self.inner.dir.display()
+                ),
                 // The folder does not show whether a cluster would serve the API group. With
                 // `false`, the resource counts as not installed, and not as misspelt.
                 group_served: false,

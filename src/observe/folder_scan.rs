@@ -234,7 +234,7 @@ impl Scanner {
                         .remove(&path)
                         .map(|file| file.objects)
                         .unwrap_or_default();
-                    warn!(file = %path.display(), "{why}; skipped, with {} objects as they were before", last.len());
+                    warn!(file = %path.display(), "{why}; the {} previous objects of the file are kept", last.len());
                     last
                 }
             };

@@ -1,22 +1,23 @@
 //! Lists and watches one source in a cluster: a resource, in all namespaces or in one. Turns the
 //! answers of the kube-apiserver into the [`Raw`] events of a feed.
 //!
-//! In this diagram, the version is the resourceVersion from which a watch can continue:
+//! A `WatchList` is a watch that begins with all existing objects (KEP-3157). In this diagram, the
+//! version is the resourceVersion from which a watch can continue:
 //!
 //! ```text
 //!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
-//!       │ 400/422, silence                                             │ end of the watch
+//!       │ 400/410/422, silence                                         │ end of the watch
 //!       └──▶ pages of a list ──▶ Synced ──▶ watch from its version ◀───┘ from the last version
 //!                                                │ 410
 //!                                                └──▶ no version
 //! ```
 //!
-//! kube's own watcher is not used, for three reasons:
+//! The feeds do not use the watcher of the crate kube, for three reasons:
 //!
-//! - It decodes whole objects.
-//! - It starts a `WatchList` at resourceVersion 0. The kube-apiserver may then send an older state
-//!   than the feed has already read.
-//! - It does not fall back to a list if the kube-apiserver refuses `WatchList`.
+//! - The watcher decodes whole objects.
+//! - The watcher starts a `WatchList` at resourceVersion 0. The kube-apiserver may then send an
+//!   older state than the feed has already read.
+//! - The watcher does not fall back to a list if the kube-apiserver refuses `WatchList`.
 
 use super::{
     Connection, GapReason, InvalidData, Raw,
@@ -38,36 +39,39 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 /// The longest time without a line in a watch. After this time, the feed ends the watch and opens a
-/// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing.
+/// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing. The
+/// constant also limits the time until an answer begins, and the time for each object of a list.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time without a line in a `WatchList` that has not sent all objects yet. After this
-/// time, the feed lists the objects instead. A server without support for `sendInitialEvents` sends the objects, but never the
-/// bookmark after the last object.
+/// time, the feed lists the objects instead. A kube-apiserver without support for
+/// `sendInitialEvents` sends the objects, but never the bookmark after the last object.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A resumed watch counts as working if the server has not refused it within this time. If the
-/// requested version is too old, the server sends an error at once. A working watch can be silent
-/// for 60 s, until its first bookmark. So the feed does not wait for a line before it reports that it
-/// is synced again.
+/// A watch that continues from a known version counts as working if the kube-apiserver sends no
+/// error within this time. If the version is too old, the kube-apiserver sends an error at once. A
+/// working watch can be silent for 60 s, until its first bookmark. So the feed sends `Synced`
+/// without waiting for a line.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// If the server has not answered a request after this time, the feed reports an interruption, and
-/// continues to wait.
+/// If a feed that is up to date has to wait longer than this time, the feed reports an
+/// interruption, and continues to wait. It can wait for an answer, for a permit to list, or for the
+/// time of the next attempt.
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
 /// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
 
-/// When a watch ends, the next watch continues from the resourceVersion of the last object. The
-/// feed keeps this object if it has at most this number of bytes, and decodes its resourceVersion
-/// only when the watch ends. If the object is larger, the feed decodes the resourceVersion when the
-/// object arrives, and does not keep the object.
+/// Maximum size in bytes of an object that the feed keeps. When a watch ends, the next watch
+/// continues from the resourceVersion of the last object. The feed keeps a small object, and
+/// decodes its resourceVersion only when the watch ends. The feed does not keep a larger object,
+/// but decodes its resourceVersion when the object arrives.
 const KEPT_BUFFER: usize = 16 << 10;
 
-/// Maximum delay before the next attempt if the server cannot be reached. It is shorter than the
-/// delay after a refusal, because the server usually returns soon.
+/// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
+/// temporarily. The maximum delay after a refusal (`REQUEUE_INTERVAL`, 60 s by default) is longer,
+/// because a refusal usually lasts longer.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
 mod list;
@@ -88,7 +92,7 @@ pub(super) struct WatchTask {
     budget: ReadBudget,
     out: mpsc::Sender<Raw>,
     backoff: Backoff,
-    /// False after the server has refused a `WatchList`.
+    /// False after the kube-apiserver has shown that it does not support `WatchList`.
     watch_list: bool,
     /// True if the feed has sent `Synced`, and neither `Reset` nor `Lost` since then.
     synced: bool,
@@ -168,7 +172,7 @@ impl WatchTask {
             };
             if self.synced && wait > INTERRUPTION_REPORT_DELAY {
                 self.lost(GapReason::Unreachable(
-                    "the server ends each watch as soon as it is opened".into(),
+                    "the kube-apiserver ends each watch as soon as the watch is open".into(),
                 ))
                 .await;
             }
@@ -187,7 +191,7 @@ impl WatchTask {
             if self.watch_list {
                 match self.read_watch_list(client).await {
                     WatchEnd::NoWatchList { for_good } => {
-                        debug!(source = %self.source, "the server does not support WatchList; listing");
+                        debug!(source = %self.source, "the WatchList was refused or is not complete; listing");
                         self.forget_version();
                         self.watch_list = !for_good;
                     }
@@ -216,7 +220,10 @@ impl WatchTask {
                 self.reset().await;
                 self.read(body, true).await
             }
-            Err(Refusal::Invalid(_) | Refusal::Expired) => WatchEnd::NoWatchList { for_good: true },
+            Err(Refusal::Invalid(_)) => WatchEnd::NoWatchList { for_good: true },
+            // A kube-apiserver that supports `WatchList` can also send a 410, for example while its
+            // cache is filled again.
+            Err(Refusal::Expired) => WatchEnd::NoWatchList { for_good: false },
             Err(refusal) => refusal.into(),
         }
     }
@@ -241,8 +248,9 @@ impl WatchTask {
         }
     }
 
-    /// Sends a request and returns the body of the answer. If the answer takes longer than
-    /// [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to wait.
+    /// Sends a request and returns the body of the answer. If the feed is synced, and the answer
+    /// takes longer than [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to
+    /// wait. Then fails if the answer does not begin within [`IDLE_TIMEOUT`].
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = requests_and_failures::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = requests_and_failures::send(client, request);
@@ -263,13 +271,14 @@ impl WatchTask {
         }
     }
 
-    /// Reads a watch to its end. If `initial` is true, the watch begins with all objects.
+    /// Reads a watch to its end, and returns the reason of the end. If `initial` is true, the watch
+    /// begins with all objects.
     async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut has_event, mut garbage) = (false, 0_u64);
         loop {
-            let in_grace = !initial && !self.synced;
-            let idle = match (initial, in_grace) {
+            let awaits_confirmation = !initial && !self.synced;
+            let idle = match (initial, awaits_confirmation) {
                 (true, _) => INITIAL_IDLE_TIMEOUT,
                 (_, true) => RESUMED_AFTER,
                 _ => IDLE_TIMEOUT,
@@ -277,9 +286,9 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
-                    // The bytes of a large line are counted in the budget for read bytes until both
-                    // the line and the event are dropped. The line is dropped here, so that only
-                    // the event decides how long the bytes are counted.
+                    // A large line holds the permit for large objects until both the line and the
+                    // event are dropped. The line is dropped here, so that only the event holds the
+                    // permit.
                     drop(line);
                     match decoded {
                         Ok(event) => {
@@ -289,27 +298,30 @@ impl WatchTask {
                             }
                             continue;
                         }
-                        // The line is so long that not even the name of its object can be decoded.
-                        // So the initial state would lack this object. A list may return it.
+                        // The line is too long to be read, and its beginning does not contain the
+                        // name and the UID of its object. So the initial objects would lack this
+                        // object. A list may return the object.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
                         Err(line) => line.why,
                     }
                 }
-                Err(body_parts::BodyEnd::Idle) if in_grace => {
+                Err(body_parts::BodyEnd::Idle) if awaits_confirmation => {
                     self.synced().await;
                     continue;
                 }
                 Err(body_parts::BodyEnd::Idle) if initial => {
                     return WatchEnd::NoWatchList { for_good: false };
                 }
-                // If etcd was restored from a backup, the version of this feed can be above the
-                // newest version of the server. Then the server sends nothing, not even a bookmark,
-                // until it reaches the version of this feed.
+                // If etcd was restored from a backup, the version of this feed can be higher than
+                // the newest version of the kube-apiserver. Then the kube-apiserver sends nothing,
+                // not even a bookmark, until it reaches the version of this feed. So all objects
+                // must be read again.
                 Err(body_parts::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
                 Err(body_parts::BodyEnd::Closed) if initial => {
-                    let why = "the watch ended before its initial state was complete";
+                    let why =
+                        "the watch ended before the kube-apiserver had sent all existing objects";
                     return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
                 // A line that could not be decoded may have contained a change, so all objects must
@@ -343,8 +355,8 @@ impl WatchTask {
             WatchLine::Error(status) => {
                 return Err(requests_and_failures::refusal(status.code, &status, None).into());
             }
-            // A periodic bookmark before the end of the initial objects shows that the server does
-            // not support `sendInitialEvents`.
+            // A periodic bookmark before the end of the initial objects shows that the
+            // kube-apiserver does not support `sendInitialEvents`.
             WatchLine::Bookmark {
                 initial_end: false, ..
             } if *initial => {
@@ -381,8 +393,8 @@ impl WatchTask {
     }
 
     /// Remembers the version of an object, so that the next watch can continue from this version.
-    /// Objects of the initial state are ignored, because the server does not send them in the order
-    /// of their versions.
+    /// Initial objects are ignored, because the kube-apiserver does not send them in the order of
+    /// their versions.
     fn remember_version(&mut self, object: &Bytes, initial: bool) {
         if initial {
             return;
@@ -401,7 +413,7 @@ impl WatchTask {
     }
 }
 
-/// A line of a watch that cannot be decoded.
+/// The reason why a line of a watch cannot be decoded.
 struct Unintelligible {
     too_long: bool,
     why: InvalidData,

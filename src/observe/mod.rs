@@ -135,16 +135,16 @@ pub enum InvalidData {
     #[error("a line of {0} bytes")]
     Line(u64),
     /// The field `object` of a watch event is not a JSON object.
-    #[error("an event whose object is not an object")]
+    #[error("an event whose field `object` is not a JSON object")]
     NoObject,
     /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
     /// An item of a list is too large, and its beginning does not contain its name and UID.
-    #[error("an item of {0} bytes without name and uid")]
+    #[error("an item of {0} bytes whose beginning contains no name and no uid")]
     Nameless(u64),
     /// A page of a list does not have the expected form.
-    #[error("a list: {0}")]
+    #[error("an invalid list: {0}")]
     List(&'static str),
     /// A page of a list has the same continue token as the previous page, or the list has no
     /// resourceVersion.

@@ -141,8 +141,8 @@ where
                 version: meta.resource_version,
                 next: Some(meta.r#continue).filter(|token| !token.is_empty()),
             }),
-            (PagePosition::Done, None) => Err(garbled("it has no metadata")),
-            _ => Err(garbled("it ends too early")),
+            (PagePosition::Done, None) => Err(garbled("the list has no metadata")),
+            _ => Err(garbled("the list ends too early")),
         }
     }
 
@@ -200,7 +200,7 @@ where
             }
             (PagePosition::AfterItem, b',') => (PagePosition::Item, true),
             (PagePosition::Item, _) => (PagePosition::InItem, false),
-            _ => return Err(garbled("an unexpected character between its fields")),
+            _ => return Err(garbled("an unexpected character between the fields")),
         };
         self.at = at;
         if consume {
@@ -235,7 +235,7 @@ where
             }
             _ => {
                 let BodyPart::Whole(text) = part else {
-                    return Err(garbled("its metadata is too long"));
+                    return Err(garbled("the metadata is too long"));
                 };
                 let meta = serde_json::from_slice(&text);
                 self.meta =

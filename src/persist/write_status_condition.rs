@@ -180,7 +180,7 @@ pub async fn keep_condition(
                 && !matches!(&error, kube::Error::Api(status) if status.code == 404)
                 && !std::mem::replace(&mut has_logged, true)
             {
-                tracing::warn!(name = api_service, %error, "its condition {CONDITION} cannot be written");
+                tracing::warn!(name = api_service, %error, "the condition {CONDITION} of the APIService cannot be written");
             }
         }
         tokio::select! {

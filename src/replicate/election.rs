@@ -8,10 +8,10 @@
 //! # When a replica acquires the Lease
 //!
 //! - **The leader's container has restarted.** The Lease still names this Pod as the holder, and
-//!   the last renewal is less than one lease duration (8 s by default) old. The restarted replica
-//!   acquires the Lease at once. There is one exception: the index of the restarted replica is
-//!   empty, and another replica has a copy of the operations. Then the other replica leads when the
-//!   Lease expires.
+//!   the last renewal is less than one lease duration (8 s by default) old. If no other replica has
+//!   a copy of the operations, the restarted replica acquires the Lease at once. If another replica
+//!   has a copy, that replica leads when the Lease expires, because the index of the restarted
+//!   replica is empty.
 //! - **The leader has released the Lease**, because it shuts down. It has also written its final
 //!   version into the Lease: the last resourceVersion that it issued. A follower whose index has
 //!   reached the final version acquires the Lease at once. Every other follower first waits for the
@@ -24,8 +24,8 @@
 //!   replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. The additional time is 10 s if a follower copied the last leader's index when that
-//! leader last renewed the Lease. Otherwise, it is three retry periods.
+//! Lease first. The last leader has written into the Lease whether a follower was copying its
+//! index. If so, the additional time is 10 s. Otherwise, it is three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
@@ -116,19 +116,19 @@ pub struct Election<S> {
     has_read: bool,
     /// The last known leader.
     last: Option<Leader>,
-    /// The highest reserved resourceVersion that this process has found in the Lease, and the time
-    /// at which it sent the request for this Lease.
+    /// The highest reserved resourceVersion that this process has read from the Lease, and the time
+    /// at which this process sent that read request.
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// True if this Pod may still be the last holder of the Lease. False after this process has
-    /// read another holder, until this process acquires the Lease.
+    /// Becomes false when this process reads another holder of the Lease, and true when this
+    /// process acquires the Lease.
     ///
-    /// If a later read shows this Pod as the holder again, an administrator has restored the Lease
-    /// from a backup. The other holder may still lead, so this replica must not acquire the Lease
-    /// at once.
+    /// If it is false and a read shows this Pod as the holder, an administrator has restored the
+    /// Lease from a backup. The other holder may still lead, so this replica must not acquire the
+    /// Lease at once.
     may_be_ours: bool,
     /// The last resourceVersion that this replica issued. It is None until this replica must
     /// release the Lease. From then on, this replica never leads again.

@@ -38,8 +38,11 @@ use std::time::Duration;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::io::StreamReader;
 
-/// The time limit for opening a connection, and for each read of a readiness report.
+/// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time limit for each read of a readiness report.
+const READINESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB.
 const PAGE_OBJECTS: usize = 500;
@@ -141,7 +144,8 @@ impl HttpLinkFactory {
     async fn config(&self, address: &str) -> Result<Config, LinkError> {
         let url = format!("https://{address}");
         let url = url.parse::<http::Uri>();
-        let url = url.map_err(|_| LinkError::Failed(format!("{address:?} is no address")))?;
+        let url =
+            url.map_err(|_| LinkError::Failed(format!("{address:?} is not a valid address")))?;
         let mut config = Config::new(url);
         config.root_cert = Some(self.authorities().await?);
         config.tls_server_name = Some(self.server_name.clone());
@@ -156,7 +160,7 @@ impl HttpLinkFactory {
 
     async fn link(&self, leader: &Leader) -> Result<Box<dyn Link>, LinkError> {
         let term = HeaderValue::from_str(leader.term.as_str())
-            .map_err(|_| LinkError::Failed("the term is no header value".to_owned()))?;
+            .map_err(|_| LinkError::Failed("the term is not a valid header value".to_owned()))?;
         let mut config = self.config(&leader.address).await?;
         config.auth_info = self.credentials.auth_info();
         config.headers = vec![(
@@ -193,7 +197,7 @@ impl HttpLinkFactory {
     /// Reads the readiness report (`/readyz?verbose`) of the server at `address`.
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
-        config.read_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READINESS_TIMEOUT);
         // A server that is not ready sends the report with an error code, so the code is ignored.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
@@ -257,7 +261,7 @@ impl HttpLink {
             })?;
         let list = ListItems::<&RawValue>::read(&page.body).map_err(|error| failed(&error))?;
         let version = list.version.and_then(|text| text.parse().ok());
-        let rv = version.ok_or_else(|| malformed("the list has no version"))?;
+        let rv = version.ok_or_else(|| malformed("the list has no valid resourceVersion"))?;
         let objects = list.items.into_iter().map(object);
         Ok(ObjectPage {
             rv: Rv(rv),
@@ -365,7 +369,7 @@ impl Metadata<'_> {
         let parsed = self.resource_version.parse();
         parsed
             .map(Rv)
-            .map_err(|_| malformed("an object has no version"))
+            .map_err(|_| malformed("an object has no valid resourceVersion"))
     }
 }
 
@@ -416,7 +420,9 @@ fn event(line: &str) -> Result<LeaderEvent, LinkError> {
             key: metadata.key(),
         }),
         "BOOKMARK" => Ok(LeaderEvent::Bookmark(rv)),
-        other => Err(LinkError::Failed(format!("{other:?} is no event"))),
+        other => Err(LinkError::Failed(format!(
+            "{other:?} is not a known type of watch event"
+        ))),
     }
 }
 

@@ -39,10 +39,10 @@ pub struct PeerAnswer {
     /// True if the answering replica leads and its Lease is valid.
     pub leading: bool,
     /// The newest resourceVersion of the answering replica's index.
-    #[serde(with = "decimal")]
+    #[serde(with = "rv_as_string")]
     pub head: Rv,
     /// The oldest resourceVersion at which the answering replica can serve lists and watches.
-    #[serde(with = "decimal")]
+    #[serde(with = "rv_as_string")]
     pub oldest: Rv,
     /// Milliseconds since the kube-apiserver last answered a Lease request of the answering
     /// replica. None if the kube-apiserver never answered such a request.
@@ -54,7 +54,7 @@ pub struct PeerAnswer {
 
 /// Represents resourceVersions as JSON strings, as Kubernetes does. Some JSON parsers cannot
 /// represent all 64-bit numbers.
-mod decimal {
+mod rv_as_string {
     use crate::index::Rv;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
@@ -77,10 +77,10 @@ mod decimal {
 pub enum LinkError {
     /// The leader does not have the requested resourceVersion. The leader has dropped this
     /// resourceVersion, or never had it.
-    #[error("the leader no longer has the version")]
+    #[error("the leader does not have the resourceVersion")]
     Gone,
     /// The other replica does not serve the requested leadership term.
-    #[error("the replica does not lead in this term")]
+    #[error("the replica does not serve this leadership term")]
     AnotherTerm,
     /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]

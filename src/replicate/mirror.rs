@@ -57,10 +57,8 @@ enum CopyStart {
 pub(super) enum MirrorError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error("a change of the leader does not fit to the mirror: {0}")]
+    #[error("a change of the leader contradicts the copy: {0}")]
     Diverged(String),
-    #[error("the leader does not answer")]
-    Silent,
 }
 
 impl Mirror {
@@ -104,7 +102,7 @@ impl Mirror {
                 logged_reason = reason;
             }
             self.leader_queries
-                .without_link(tokio::time::sleep(RETRY_DELAY))
+                .without_queries(tokio::time::sleep(RETRY_DELAY))
                 .await;
         }
     }
@@ -113,7 +111,7 @@ impl Mirror {
     /// the reason.
     async fn copy(&mut self, writer: &mut Writer, leader: &Leader) -> MirrorError {
         let connecting = self.links.connect(leader);
-        let link = match self.leader_queries.without_link(connecting).await {
+        let link = match self.leader_queries.without_queries(connecting).await {
             Ok(link) => link,
             Err(error) => return error.into(),
         };
@@ -139,13 +137,13 @@ impl Mirror {
                 .await
             {}
             in_sync.send_replace(Some(leader.term.clone()));
-            std::future::pending::<()>().await;
+            std::future::pending().await
         };
         tokio::select! {
             biased;
             ended = stream(writer, link, first.oldest, next_start, &confirmed) => ended,
-            () = self.leader_queries.send_queries(link, &leader.term) => MirrorError::Silent,
-            () = report_sync => MirrorError::Silent,
+            error = self.leader_queries.send_queries(link, &leader.term) => error.into(),
+            never = report_sync => never,
         }
     }
 }
@@ -249,7 +247,9 @@ async fn apply(
             }
             LeaderEvent::Delete { rv, key } => {
                 if writer.get(&key).is_none() {
-                    return Err(MirrorError::Diverged(format!("{key} is not there")));
+                    return Err(MirrorError::Diverged(format!(
+                        "{key} was deleted, but does not exist in the copy"
+                    )));
                 }
                 writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }

@@ -357,7 +357,7 @@ impl LeaderQueries {
 
     /// Waits until `work` is done, and returns its result. Meanwhile, this replica cannot send
     /// state queries for reads, so reads are answered from the local index at once.
-    pub(super) async fn without_link<T>(&mut self, work: impl Future<Output = T>) -> T {
+    pub(super) async fn without_queries<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut waiting = Vec::new();
         let mut work = std::pin::pin!(work);
         loop {
@@ -379,9 +379,8 @@ impl LeaderQueries {
     ) -> Result<PeerAnswer, LinkError> {
         let at = Instant::now();
         let query = tokio::time::timeout(QUERY_TIMEOUT, link.ask());
-        let answer = self.without_link(query).await;
-        let late = || LinkError::Failed("the leader does not answer".to_owned());
-        let answer = answer.map_err(|_| late())??;
+        let answer = self.without_queries(query).await;
+        let answer = answer.map_err(|_| unanswered_queries())??;
         if answer.term != term.as_str() {
             return Err(LinkError::AnotherTerm);
         }
@@ -390,11 +389,13 @@ impl LeaderQueries {
     }
 
     /// Answers the waiting reads with state queries to the leader. One query serves all reads that
-    /// are waiting. Also sends a query after each [`QUERY_INTERVAL`] without reads. Returns when
-    /// the connection to the leader must be closed.
-    pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) {
+    /// are waiting. Also sends a query [`QUERY_INTERVAL`] after the last one, even without reads.
+    /// Returns the reason why the connection to the leader must be closed.
+    pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) -> LinkError {
         let mut waiting = Vec::new();
         let mut unanswered = 0;
+        // The time of the next query without reads.
+        let mut next_query = Instant::now() + QUERY_INTERVAL;
         // The first answer that this replica's index has not reached yet: the time of the query,
         // and the leader's resourceVersion in the answer.
         let mut unreached: Option<(Instant, Rv)> = None;
@@ -423,17 +424,18 @@ impl LeaderQueries {
                 }
                 // All reads that arrived before the query is sent share its answer.
                 _ = self.waiting_reads.recv_many(&mut waiting, MAX_WAITING_READS) => {}
-                () = tokio::time::sleep(QUERY_INTERVAL) => {}
+                () = tokio::time::sleep_until(next_query) => {}
             }
             let at = Instant::now();
             // The watch has not delivered the resourceVersion of a state query's answer in time. So
             // the watch is broken.
             if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
-                return;
+                return LinkError::Failed("the leader's watch delivers no changes".to_owned());
             }
             match tokio::time::timeout(QUERY_TIMEOUT, link.ask()).await {
                 Ok(Ok(answer)) if answer.is_of(term) => {
                     unanswered = 0;
+                    next_query = at + QUERY_INTERVAL;
                     self.replica_status.record_answer(&answer, at);
                     if unreached.is_none() {
                         unreached = Some((at, answer.head));
@@ -447,16 +449,22 @@ impl LeaderQueries {
                 }
                 // The other replica is reachable, so the query does not count as unanswered.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
-                Ok(Err(LinkError::AnotherTerm)) => return,
+                Ok(Err(LinkError::AnotherTerm)) => return LinkError::AnotherTerm,
                 Ok(Err(_)) | Err(_) => unanswered += 1,
             }
             if unanswered >= MAX_UNANSWERED_QUERIES {
-                return;
+                return unanswered_queries();
             }
             waiting.clear();
-            self.without_link(tokio::time::sleep(NO_QUERY_PERIOD)).await;
+            self.without_queries(tokio::time::sleep(NO_QUERY_PERIOD))
+                .await;
+            next_query = Instant::now() + QUERY_INTERVAL;
         }
     }
+}
+
+fn unanswered_queries() -> LinkError {
+    LinkError::Failed("the leader does not answer state queries".to_owned())
 }
 
 impl ReplicaStatus {

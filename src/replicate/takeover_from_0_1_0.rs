@@ -2,7 +2,7 @@
 //! server) uses no Lease and runs as a single process.
 //!
 //! While the old server runs, no replica (process) of this release may lead. Otherwise two servers
-//! would write to the cluster at the same time. So this module does the following:
+//! would write to the cluster at the same time. This module does the following:
 //!
 //! - It looks for the old server among the endpoints of our Service. It recognizes the old server
 //!   by its readiness report, which lacks the check `replica`.
@@ -10,6 +10,7 @@
 //! - It allows the election of a leader when the old server has stopped.
 
 use super::leader_link_https::HttpLinkFactory;
+use super::leader_link_interface::LinkError;
 use crate::index::{Rv, Writer};
 use ifo_client::error_text::chain;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -25,13 +26,20 @@ use tokio::time::Instant;
 /// The time between two checks of the old server.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time limit for copying the operations of the old server. If the old server does not answer
-/// within this time, this replica becomes ready without operations.
+/// The time limit for copying the operations of the old server once. If this replica has copied no
+/// operations within this time after its start, this replica becomes ready without operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// After SIGTERM, the old server closes its listener, and writes its last custom resource up to
-/// 10 s later. So a terminating endpoint that does not answer counts as running for this time.
+/// 10 s later. So a terminating endpoint that does not answer counts as running for this time after
+/// the first of its consecutive failed checks.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
+
+/// A running old server can miss the time limit of a check. So an endpoint that does not answer
+/// counts as running for this time after the first of its consecutive failed checks. The time is
+/// shorter than the default lease duration of 8 s. In a new cluster, the first leader waits for one
+/// lease duration, so a replica that has not started yet does not delay this leader.
+const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The name of the port in our Service.
 const PORT: &str = "https";
@@ -42,7 +50,7 @@ pub enum Succession {
     /// The search for an old server has not ended yet.
     #[default]
     Pending,
-    /// No old server exists, or it does not answer.
+    /// No old server exists, or its operations could not be copied in time.
     Nothing,
     /// The operations of the old server are in the index of this replica.
     Loaded,
@@ -62,10 +70,11 @@ pub struct Predecessor {
     own_address: String,
     succession: watch::Sender<Succession>,
     /// Set to true when no old server runs any more. Then the election may acquire a Lease that was
-    /// never held.
+    /// never held. Set to false if an old server answers afterwards.
     may_begin: watch::Sender<bool>,
     created: Instant,
-    /// For each endpoint that does not answer: the time of the first failed check.
+    /// For each endpoint whose last check failed: the time of the first of its consecutive failed
+    /// checks.
     first_failures: HashMap<SocketAddr, Instant>,
 }
 
@@ -95,21 +104,21 @@ impl Predecessor {
         }
     }
 
-    /// Checks periodically if the old server runs. Copies its operations while it runs. The future
-    /// never completes.
+    /// Looks for an old server every second, and copies the operations of the old server. Allows
+    /// the election of a leader when no old server runs any more. The future never completes.
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
-            let found = self.find_server().await;
+            let found = self.find_old_server().await;
             if let PredecessorState::At(address) = found
                 && before.replace(address) != Some(address)
             {
-                tracing::info!(%address, "a server of a release without a Lease still runs; no replica leads until it has ended");
+                tracing::info!(%address, "a server of release 0.1.0 is still running; no replica leads until that server has stopped");
             }
             let loading = tokio::time::timeout(LOAD_TIMEOUT, self.load(writer, found));
             let is_loaded = loading.await.unwrap_or(false);
             let is_late = self.created.elapsed() > LOAD_TIMEOUT;
-            let is_gone = found == PredecessorState::Nothing;
+            let is_gone = found == PredecessorState::NotFound;
             if is_loaded {
                 self.succession.send_replace(Succession::Loaded);
             } else if is_late || is_gone {
@@ -121,21 +130,30 @@ impl Predecessor {
                     is_pending
                 });
             }
-            if is_gone {
-                self.may_begin.send_replace(true);
+            match found {
+                PredecessorState::NotFound => {
+                    self.may_begin.send_replace(true);
+                }
+                // An endpoint that does not answer may be a new replica that has not started yet.
+                // So only an answer of an old server takes the permission back.
+                PredecessorState::Silent => {}
+                PredecessorState::At(_) => {
+                    self.may_begin.send_replace(false);
+                }
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if the index has been filled, now or earlier.
+    /// Returns true if the requests succeed and the index is filled, by this call or an earlier
+    /// one.
     ///
-    /// If the old server answers, the list request goes directly to its address. Through the
-    /// kube-apiserver, the request could reach a new replica, which has only a copy.
+    /// If the old server answers, the list requests go directly to the old server's address.
+    /// Through the kube-apiserver, the requests could reach a new replica, which has only a copy.
     ///
-    /// If the old server does not answer, the list request goes through the kube-apiserver. It may
-    /// reach a new replica that has copied the operations earlier.
+    /// Otherwise, the list requests go through the kube-apiserver. They may reach a new replica
+    /// that has copied the operations earlier.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {
@@ -144,7 +162,7 @@ impl Predecessor {
                     let address = address.to_string();
                     self.links.to_older_release(&address, credentials).await?
                 }
-                PredecessorState::Silent | PredecessorState::Nothing => {
+                PredecessorState::Silent | PredecessorState::NotFound => {
                     HttpLinkFactory::through(self.client.clone())
                 }
             };
@@ -153,14 +171,14 @@ impl Predecessor {
         match loading.await {
             Ok(()) => writer.head() > Rv(0),
             Err(error) => {
-                tracing::debug!(%error, "no operations to take over");
+                tracing::debug!(%error, "the operations of the older server could not be copied");
                 false
             }
         }
     }
 
     /// Looks for an old server among the endpoints of our Service.
-    async fn find_server(&mut self) -> PredecessorState {
+    async fn find_old_server(&mut self) -> PredecessorState {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client.clone(), &self.namespace);
         let of_service = format!("kubernetes.io/service-name={}", self.service);
         let slices = slices
@@ -177,13 +195,17 @@ impl Predecessor {
                 return PredecessorState::Silent;
             }
         };
-        let mut found = PredecessorState::Nothing;
-        for endpoint in endpoints(&slices) {
+        let listed = endpoints(&slices);
+        // A later Pod can have the address of a deleted Pod.
+        self.first_failures
+            .retain(|address, _| listed.iter().any(|it| it.address == *address));
+        let mut found = PredecessorState::NotFound;
+        for endpoint in listed {
             if endpoint.address.to_string() == self.own_address {
                 continue;
             }
             match self.probe(endpoint).await {
-                PredecessorState::Nothing => {}
+                PredecessorState::NotFound => {}
                 PredecessorState::Silent => found = PredecessorState::Silent,
                 PredecessorState::At(address) => return PredecessorState::At(address),
             }
@@ -192,10 +214,18 @@ impl Predecessor {
     }
 
     async fn probe(&mut self, endpoint: Endpoint) -> PredecessorState {
-        match self.links.readiness(&endpoint.address.to_string()).await {
+        let report = self.links.readiness(&endpoint.address.to_string()).await;
+        self.judge(endpoint, report)
+    }
+
+    /// Returns what the readiness report of `endpoint` means. `report` is an error if the endpoint
+    /// has not answered.
+    fn judge(&mut self, endpoint: Endpoint, report: Result<String, LinkError>) -> PredecessorState {
+        match report {
             Ok(report) => {
+                self.first_failures.remove(&endpoint.address);
                 if report.contains("]replica ") {
-                    return PredecessorState::Nothing;
+                    return PredecessorState::NotFound;
                 }
                 PredecessorState::At(endpoint.address)
             }
@@ -205,10 +235,15 @@ impl Predecessor {
                     .entry(endpoint.address)
                     .or_insert_with(Instant::now);
                 tracing::debug!(address = %endpoint.address, %error, "an endpoint does not answer");
-                if endpoint.is_terminating && since.elapsed() < TERMINATION_PERIOD {
+                let period = if endpoint.is_terminating {
+                    TERMINATION_PERIOD
+                } else {
+                    SILENCE_PERIOD
+                };
+                if since.elapsed() < period {
                     PredecessorState::Silent
                 } else {
-                    PredecessorState::Nothing
+                    PredecessorState::NotFound
                 }
             }
         }
@@ -218,9 +253,10 @@ impl Predecessor {
 /// The result of a search for an old server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PredecessorState {
-    /// No old server exists.
-    Nothing,
-    /// An old server may exist, but it does not answer.
+    /// No old server was found. An endpoint that has not answered for some time does not count as
+    /// an old server.
+    NotFound,
+    /// An old server may exist: an endpoint does not answer, or the endpoints cannot be read.
     Silent,
     /// An old server answers at this address.
     At(SocketAddr),
@@ -254,8 +290,92 @@ fn endpoints(slices: &[EndpointSlice]) -> Vec<Endpoint> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::leader_link_https::PeerCredentials;
     use super::*;
-    use serde_json::json;
+    use crate::auth::testing::Cluster;
+    use crate::index::{Bounds, index_from};
+    use serde_json::{Value, json};
+
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ours/endpointslices";
+
+    /// A search in `cluster`. The `APIService` of the cluster is not registered, so no endpoint can
+    /// be verified, and each check of an endpoint fails without a connection.
+    fn search_in(cluster: &Cluster) -> (Predecessor, watch::Receiver<bool>) {
+        let credentials = PeerCredentials::TokenFile("token".into());
+        let (may_begin, may_begin_reader) = watch::channel(false);
+        let links =
+            HttpLinkFactory::new(cluster.client(), "api", "ours.svc".to_owned(), credentials);
+        let search = Predecessor::new(
+            cluster.client(),
+            links,
+            AuthInfo::default(),
+            ("ours", "ifo"),
+            "10.0.0.1:8443".to_owned(),
+            watch::Sender::default(),
+            may_begin,
+        );
+        (search, may_begin_reader)
+    }
+
+    /// Stores the endpoints of this replica and of another one.
+    fn put_endpoints(cluster: &Cluster, conditions: &Value) {
+        let slice = json!({
+            "metadata": {"name": "s"}, "addressType": "IPv4",
+            "ports": [{"name": "https", "port": 8443}],
+            "endpoints": [
+                {"addresses": ["10.0.0.1"]},
+                {"addresses": ["10.0.0.2"], "conditions": conditions},
+            ],
+        });
+        cluster.put(SLICES, json!({"metadata": {}, "items": [slice]}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_does_not_answer_delays_the_first_leader_only_for_some_time() {
+        let running = json!({});
+        let terminating = json!({"terminating": true});
+        for (conditions, period) in [(running, SILENCE_PERIOD), (terminating, TERMINATION_PERIOD)] {
+            let cluster = Cluster::new();
+            put_endpoints(&cluster, &conditions);
+            let (mut search, may_begin) = search_in(&cluster);
+            let bounds = Bounds {
+                bytes: 1 << 20,
+                age: Duration::from_mins(5),
+            };
+            let (mut writer, _reader) = index_from(bounds, Rv(0));
+            let follow = search.follow(&mut writer);
+            let mut follow = std::pin::pin!(follow);
+            let second = Duration::from_secs(1);
+            let before = period.saturating_sub(second);
+            let _ = tokio::time::timeout(before, &mut follow).await;
+            assert!(!*may_begin.borrow(), "{conditions}");
+            let _ = tokio::time::timeout(2 * second, &mut follow).await;
+            assert!(*may_begin.borrow(), "{conditions}");
+        }
+    }
+
+    /// A check can miss its time limit although the old server runs.
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_answer_of_a_running_old_server_does_not_end_the_search() {
+        let (mut search, _) = search_in(&Cluster::new());
+        let mut endpoint = Endpoint {
+            address: "10.0.0.2:8443".parse().unwrap(),
+            is_terminating: false,
+        };
+        let late = || Err(LinkError::Failed("late".to_owned()));
+        let old = || Ok("[+]ping ok\n".to_owned());
+        let new = Ok("[+]ping ok\n[-]replica failed\n".to_owned());
+        let at = PredecessorState::At(endpoint.address);
+        assert_eq!(search.judge(endpoint, late()), PredecessorState::Silent);
+        assert_eq!(search.judge(endpoint, old()), at);
+        // The earlier failure no longer counts when the server stops one hour later.
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        endpoint.is_terminating = true;
+        assert_eq!(search.judge(endpoint, late()), PredecessorState::Silent);
+        tokio::time::sleep(TERMINATION_PERIOD).await;
+        assert_eq!(search.judge(endpoint, late()), PredecessorState::NotFound);
+        assert_eq!(search.judge(endpoint, new), PredecessorState::NotFound);
+    }
 
     #[test]
     fn endpoints_have_the_named_port_and_invalid_addresses_are_skipped() {

@@ -86,8 +86,8 @@ pub async fn initial_state(
         {
             Ok(all) => known = Some(all),
             Err(error) => {
-                tracing::warn!(%error, "the namespaces cannot be read; completed custom \
-                    resources are not restored");
+                tracing::warn!(%error, "the namespaces cannot be read; in persistence mode, \
+                    completed custom resources are not restored");
             }
         }
     }

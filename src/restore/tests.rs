@@ -98,6 +98,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
                 ..Subject::default()
             },
             findings: is_detected.then_some(finding).into_iter().collect(),
+            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
@@ -156,8 +157,9 @@ fn sources(listed: Vec<Arc<IndexEntry>>) -> TakeoverSources {
     }
 }
 
-/// Lets a tracker continue from `state`, and returns its writes as texts. A write of an operation
-/// is the name of its subject, followed by `!` if it has completed. A deletion is `-`.
+/// Lets a tracker continue from `state`, and returns the tracker's writes as texts. The text of a
+/// written operation is the name of its subject, followed by `!` if the operation has completed.
+/// The text of a deletion is `-`.
 fn writes_after_takeover(state: InitialState) -> Vec<String> {
     let mut tracker = tracker(true);
     tracker.advance(Message::Resume(Box::new(state)), clock::reading());
@@ -178,9 +180,8 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
     names
 }
 
-/// Restores operations from custom resources. `answer` returns the answer to each list of custom
-/// resources, whose query is its argument. Returns the tracker's writes, and the queries of all
-/// lists.
+/// Restores operations from custom resources. For each list of custom resources, `answer` gets the
+/// query, and returns the answer. Returns the tracker's writes, and the queries of all lists.
 async fn restored(
     answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
 ) -> (Vec<String>, Vec<String>) {
@@ -217,8 +218,8 @@ async fn custom_resources_in_flight_are_read_before_completed_ones() {
         ) {
             (true, false) => list(&[active("x")], "more/1"),
             (true, true) => list(&[active("y")], ""),
-            // The operation on `x` ended between the first list and the second list, so both lists
-            // contain it.
+            // The operation on `x` ended after the list of the operations in flight, and before the
+            // list of the completed operations. So both lists contain it.
             (false, false) => list(&[over("a"), over("x")], "more/1"),
             (false, true) => list(&[over("b")], ""),
         }
@@ -391,7 +392,7 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     assert_eq!(writes_after_takeover(state), ["c"]);
     let created = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(namespaces, [("ns".to_owned(), created)].into());
-    // The kube-apiserver does not answer.
+    // The kube-apiserver answers each request with 503.
     let silent = serving(|_| status(503));
     let without = TakeoverSources {
         persistence: false,
@@ -401,8 +402,8 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // Without retention, the namespaces are not read. One operation is in the index and also among
-    // the deleted entries. It counts once.
+    // Without persistence mode and without retention, the namespaces are not read. Both operations
+    // are in the index and also among the deleted entries. Each operation counts once.
     let client = serving(|_| status(503));
     let neither = TakeoverSources {
         persistence: false,

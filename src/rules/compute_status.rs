@@ -22,9 +22,9 @@ const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 /// Reason and message of `Ready` while a feed (a watch of the target) throttles the rule set.
 const THROTTLED: (&str, &str) = (
     "Throttled",
-    "The rules exhausted their budget of evaluation steps on ten objects in a row. Until one \
-     evaluation stays within it, they are evaluated on one object every ten seconds. See \
-     the section on cost in docs/rules.md.",
+    "The rules exhausted their budget of evaluation steps on ten objects in a row. The rules \
+     are evaluated on one object every ten seconds, until one evaluation stays within the \
+     budget. See the section on cost in docs/rules.md.",
 );
 
 /// Added to the message of `InvalidRule` while the rules of the last valid spec are evaluated.

@@ -18,8 +18,8 @@ const CONCURRENCY: usize = 8;
 /// Delay after the first failed write. The delay doubles with each further failure, up to
 /// [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Maximum delay after a failed write. Each failure is logged. With this delay, a server that has
-/// no permission to write statuses logs this rarely.
+/// Maximum delay after a failed write. Each failure is logged. With this delay, few log lines
+/// appear if the ifo server has no permission to write statuses.
 ///
 /// Another client may edit a status again and again. The same delays limit how often the controller
 /// repairs such a status.
@@ -77,8 +77,9 @@ struct FailedWrite {
     at: Instant,
     /// The delay after that attempt.
     next: Duration,
-    /// The resourceVersion in the failed write, if the write failed because of a conflict and the
-    /// write before it did not fail. A write for another resourceVersion may start at once.
+    /// The resourceVersion in the failed write. Only present if this was the first failure in a row
+    /// and a conflict. Then the next write may start as soon as the rule set has another
+    /// resourceVersion, without the delay.
     conflict: Option<String>,
 }
 

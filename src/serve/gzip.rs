@@ -47,8 +47,8 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// appended as whole bytes, because all earlier blocks end at byte boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Returns true if `Accept-Encoding` contains `gzip`, and not with a weight of 0. As in the
-/// kube-apiserver, `*` does not count.
+/// Returns true if `Accept-Encoding` contains `gzip`, without a weight or with a weight above 0. A
+/// weight that is not a number counts as 0. As in the kube-apiserver, `*` does not count.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     request
         .get_all(header::ACCEPT_ENCODING)
@@ -64,8 +64,8 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
                 let (name, value) = parameter.split_once('=')?;
                 name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
             });
-            let refused = |weight: &str| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0);
-            named && !weight.is_some_and(refused)
+            let accepted = |weight: &str| weight.parse::<f32>().is_ok_and(|weight| weight > 0.0);
+            named && weight.is_none_or(accepted)
         })
 }
 

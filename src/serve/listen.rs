@@ -127,7 +127,10 @@ pub async fn serve(
         while connections.join_next().await.is_some() {}
     });
     if drained.await.is_err() {
-        tracing::warn!(open = connections.len(), "connections cut off at shutdown");
+        tracing::warn!(
+            open = connections.len(),
+            "closed the connections that were still open at shutdown"
+        );
         connections.shutdown().await;
     }
 }
@@ -206,7 +209,7 @@ enum Closed {
     Handshake(#[source] io::Error),
     #[error("TLS handshake took too long")]
     HandshakeTimeout,
-    #[error("no request came")]
+    #[error("the client sent no request")]
     Silent,
     #[error("the client did not read the answer")]
     Stalled,

@@ -5,9 +5,9 @@ use regex::Regex;
 use std::fmt;
 use std::sync::LazyLock;
 
-/// If the text is longer than `max_bytes`, cuts off the rest and appends `…`. Text from a client
-/// can be as long as a URL. An answer can contain the text several times, and JSON can escape each
-/// byte with six bytes. Without a limit, the answer could be many times as large as the request.
+/// If the text is longer than `max_bytes`, cuts off the rest and appends `…`. An answer can contain
+/// a text from the client several times, and JSON can escape each byte with six bytes. Without this
+/// limit, the answer could be many times as large as the request.
 pub fn clip(text: &mut String, max_bytes: usize) {
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
@@ -52,8 +52,8 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Returns true for letters, marks, numbers, punctuation and symbols. Except for the space, Go's
-/// `unicode.IsPrint` returns the same.
+/// Returns true for letters, marks, numbers, punctuation and symbols, as Go's `unicode.IsPrint`
+/// does. Only for the space, `unicode.IsPrint` returns true and this function returns false.
 fn is_printable(c: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is a valid constant")

@@ -87,7 +87,7 @@ impl Query {
     /// Returns the value of an option in [`KNOWN_PARAMETERS`]. None if the option is absent.
     pub fn given(&self, name: &str) -> Option<&str> {
         let option = KNOWN_PARAMETERS.iter().position(|option| *option == name);
-        debug_assert!(option.is_some(), "{name} is not kept");
+        debug_assert!(option.is_some(), "{name} is not in KNOWN_PARAMETERS");
         self.0[option?].as_deref()
     }
 

@@ -33,7 +33,7 @@ pub struct Resource {
     pub namespaced: bool,
     /// True if the objects are the records of completed operations. Records are in the index of the
     /// operations, under separate keys.
-    pub has_records: bool,
+    pub is_of_records: bool,
     /// The verbs that clients may use.
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
@@ -62,7 +62,7 @@ impl Resource {
 
     /// Returns the key of an object in the index.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
-        if self.has_records {
+        if self.is_of_records {
             Key::of_record(namespace, name)
         } else {
             Key::new(namespace, name)
@@ -148,8 +148,8 @@ const fn name_column() -> Column {
             "Name",
             0,
             Cell::Text(TextField::Name),
-            "Name must be unique within a namespace. It is made from the subject's name, \
-             the operation and a hash of its identity and start.",
+            "Name must be unique within a namespace. The name contains the subject's name, \
+             the operation, and a hash of the operation's identity and start.",
         )
     }
 }
@@ -163,7 +163,7 @@ const fn age_column(description: &'static str) -> Column {
 }
 
 /// Writes a JSON string that was copied from an object. Writes null if `literal` is None.
-pub(super) fn write_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(super) fn write_json_string(literal: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(literal.unwrap_or(b"null"));
 }
 
@@ -182,7 +182,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
         "Component",
         0,
         Cell::Pointer("/spec/component"),
-        "Component that owns the rules.",
+        "The component that owns these rules.",
     ),
     // The cell contains only the plural name of the target, without the API group, because a
     // printer column of a CRD has only one JSONPath.
@@ -204,7 +204,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
         Cell::Function(reason),
         "Why the rule set is ready, or is not.",
     ),
-    age_column("Time since the rule set was made."),
+    age_column("Time since the rule set was created."),
     text(
         "Group",
         1,
@@ -217,7 +217,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
             "Watch Active",
             1,
             Cell::Pointer("/status/watchActive"),
-            "Whether the target is being watched.",
+            "Whether the target is being watched for this rule set.",
         )
     },
 ];
@@ -265,7 +265,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,
-        has_records: false,
+        is_of_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ors"],
         categories: &[],
@@ -274,5 +274,37 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
         lines: Arc::new(LineCache::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::CustomResourceExt as _;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn rule_sets_have_the_same_columns_as_the_crd() {
+        let crd = serde_json::to_value(ruleset::OperationRuleSet::crd()).unwrap();
+        let printed = crd["spec"]["versions"][0]["additionalPrinterColumns"].clone();
+        let printed = printed.as_array().unwrap();
+        let (name, columns) = RULE_SET_COLUMNS.split_first().unwrap();
+        assert_eq!(name.name, "Name");
+        assert_eq!(columns.len(), printed.len());
+        for (column, printed) in columns.iter().zip(printed) {
+            let path = match column.cell {
+                Cell::Pointer(pointer) => json!(pointer.replace('/', ".")),
+                // Other cells come from a function, which cannot be compared with a path.
+                Cell::Text(_) | Cell::Age | Cell::Function(_) => printed["jsonPath"].clone(),
+            };
+            let mut expected = json!({
+                "name": column.name, "type": column.kind, "description": column.description,
+                "jsonPath": path,
+            });
+            if column.priority != 0 {
+                expected["priority"] = Value::from(column.priority);
+            }
+            assert_eq!(*printed, expected);
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
-use super::resource_definitions::{Cell, Column, write_literal, write_text};
+use super::resource_definitions::{Cell, Column, write_json_string, write_text};
 use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -75,7 +75,7 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
 
 fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
-        Cell::Text(field) => write_literal(texts.literal(field), out),
+        Cell::Text(field) => write_json_string(texts.literal(field), out),
         Cell::Age => {
             let started = texts.facts.started;
             let age = started.map(|then| duration::human(now.as_second() - then.as_second()));

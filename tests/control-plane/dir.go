@@ -14,13 +14,14 @@ import (
 // lockName is the name of the lock file in the folder of a control plane. The launcher (the process
 // that starts the components) locks the file, and writes its own process id to the file. The kernel
 // releases the lock when the launcher ends, even if the launcher is killed. So the lock shows
-// whether the launcher runs. The process id does not show this, because it stays in the file. The
-// file also marks the folder as the folder of a control plane, so that the next launcher may empty
-// the folder.
+// whether the launcher runs. The process id does not show this, because it stays in the file until
+// another process locks the file. The file also marks the folder as the folder of a control plane,
+// so that the next launcher may empty the folder.
 const lockName = "launcher.lock"
 
-// errClaimed is the error for a folder in which a control plane already runs.
-var errClaimed = errors.New("a control plane runs in this folder")
+// errClaimed is the error for a folder that another process has locked. That process is a launcher,
+// or the command stop.
+var errClaimed = errors.New("another process uses this folder")
 
 // dirLock is the locked file of a control plane's folder.
 type dirLock struct {
@@ -64,6 +65,8 @@ func claimDir(dir *string) (*dirLock, error) {
 }
 
 // lockDir locks an existing folder. If another process has locked it, lockDir returns errClaimed.
+// lockDir also removes the process id of the previous launcher from the lock file, so that no
+// process sends a signal to this id.
 func lockDir(dir string) (*dirLock, error) {
 	if err := checkDir(dir); err != nil {
 		return nil, err
@@ -87,6 +90,10 @@ func lockDir(dir string) (*dirLock, error) {
 			return nil, err
 		}
 		if found, err := os.Stat(file.Name()); err == nil && os.SameFile(locked, found) {
+			if err := file.Truncate(0); err != nil {
+				file.Close()
+				return nil, err
+			}
 			return &dirLock{file}, nil
 		}
 		file.Close()

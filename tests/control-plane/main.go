@@ -26,11 +26,12 @@ const usage = `Usage:
   control-plane stop [--dir DIR]
   control-plane kubectl ARGS...
 
-Run starts a control plane, prints one line of JSON that says where it is, and
-ends it when standard input ends, or on SIGTERM, SIGINT or SIGHUP. Meanwhile it
-reads commands from standard input and answers each with one line of JSON:
+Run starts a control plane, prints its addresses and files as one line of JSON,
+and ends the control plane when standard input ends, or on SIGTERM, SIGINT or
+SIGHUP. Meanwhile, run reads commands from standard input and answers each with
+one line of JSON:
 
-  stop kube-apiserver      ask it to end, and wait until it has
+  stop kube-apiserver      send SIGTERM, and wait until kube-apiserver has ended
   start kube-apiserver     start it again: same port, data and certificates
   restart kube-apiserver   stop, then start
   kill kube-apiserver      SIGKILL it
@@ -40,7 +41,8 @@ reads commands from standard input and answers each with one line of JSON:
               removed by stop; default: a temporary folder, removed at the end
               (with --detach and for stop: %s)
   --detach    return when ready, and leave the control plane running until stop
-  --audit     log token reviews, access reviews and all other writes
+  --audit     log token reviews, access reviews, all other writes, and the reads
+              of ifo-apiserver
 `
 
 func main() {

@@ -159,6 +159,21 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
     demo.wait_for_log(&["WARN", "rule set", "shapeless", "invalid type: integer `7`"])
         .await;
 
+    // The server ignores an unknown field, and reports the field in a condition.
+    let misspelt = rule_set("text", "virtualmachines", "Worded", "false");
+    let misspelt = misspelt.replacen(r#""expression""#, r#""stalledAftr":"1m","expression""#, 1);
+    folders.put(&folders.rules, "text.json", &misspelt);
+    let reported = wait_for_condition(&demo, "text", "UnknownFields", "True").await;
+    let message = &condition(&reported, "UnknownFields").unwrap()["message"];
+    assert!(
+        message
+            .as_str()
+            .unwrap()
+            .contains("spec.rules[0].stalledAftr"),
+        "{message}"
+    );
+    folders.rule_set("text", "Worded", "'true'");
+
     // After the file of a rule set is corrected, the rule set becomes ready and detects operations,
     // without a restart of the demo.
     folders.rule_set("syntax", "Mended", STARTING);

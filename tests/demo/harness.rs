@@ -291,7 +291,11 @@ pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T 
         if let Some(found) = check().await {
             return found;
         }
-        assert!(started.elapsed() < DEADLINE, "waited in vain for: {what}");
+        assert!(
+            started.elapsed() < DEADLINE,
+            "this did not happen within {} s: {what}",
+            DEADLINE.as_secs()
+        );
         sleep(POLL_INTERVAL).await;
     }
 }

@@ -304,15 +304,27 @@ fn check_certificates(
     }
 }
 
-/// Returns the names of the installed objects that still exist, without CRDs and the Namespace.
+/// Returns the names of the installed objects that still exist: the objects of the server and the
+/// ClusterRoles of rule packs. Searches all kinds except CRDs and the kinds that these CRDs define.
 async fn remaining(cluster: &Cluster<'_>) -> String {
-    let kinds = "clusterroles,clusterrolebindings,roles,rolebindings,services,deployments,\
-                 serviceaccounts,secrets,networkpolicies,poddisruptionbudgets,apiservices,leases";
-    let labelled = ["get", kinds, "-A", "-o", "name", "-l"];
+    let kinds = ["api-resources", "--verbs=list", "-o", "name"];
+    let kinds = cluster
+        .kubectl(&kinds)
+        .await
+        .expect("an administrator must be allowed to list the kinds");
+    let kinds: Vec<&str> = kinds
+        .lines()
+        .filter(|kind| !kind.starts_with("customresourcedefinitions"))
+        .filter(|kind| !kind.ends_with("ifo.kubevirt.io"))
+        .collect();
+    assert!(kinds.len() > 40, "{kinds:?}");
+    let kinds = kinds.join(",");
+    let labelled = ["get", &kinds, "-A", "-o", "name", "-l"];
     let mut found = String::new();
     for label in [
         "app.kubernetes.io/part-of=ifo",
         "app.kubernetes.io/name=ifo-apiserver",
+        "ifo.kubevirt.io/aggregate-to-targets",
     ] {
         found += &cluster
             .kubectl(&[&labelled[..], &[label]].concat())
@@ -397,6 +409,20 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         })
         .await;
         assert!(!listed.is_empty());
+
+        // Before the removal, `remaining` must find objects of these kinds.
+        let installed = remaining(&cluster).await;
+        for object in [
+            "clusterrole.rbac.authorization.k8s.io/ifo-rules-generic",
+            "configmap/ifo-dashboard",
+            "priorityclass.scheduling.k8s.io/",
+            "prometheusrule.monitoring.coreos.com/",
+            "servicemonitor.monitoring.coreos.com/",
+            "validatingadmissionpolicy.admissionregistration.k8s.io/",
+            "validatingadmissionpolicybinding.admissionregistration.k8s.io/",
+        ] {
+            assert!(installed.contains(object), "{object}: {installed}");
+        }
 
         cluster.with_folder("delete", registration.path()).await;
         cluster.with_folder("delete", server_overlay.path()).await;

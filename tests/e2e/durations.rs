@@ -81,7 +81,7 @@ async fn wait_for_operation(
         let operations = cluster.operations(namespace).await;
         let mut found = operations.into_iter();
         let found = found.find(|it| text(it, "/spec/subject/name") == subject);
-        let found = found.ok_or("there is none")?;
+        let found = found.ok_or("there is no such operation")?;
         ok_if(is(&found), &found)?;
         Ok(found)
     })

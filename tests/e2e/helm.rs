@@ -297,7 +297,7 @@ fn the_rules_chart_has_the_rule_packs() {
             let values = [&none[..], &["optional={generic/pods}"]].concat();
             let optional = helm.render(RULES_CHART, NAMESPACE, &values).await;
             let file = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/generic/pods.yaml");
-            let expected = std::fs::read_to_string(file).expect("it exists");
+            let expected = std::fs::read_to_string(file).expect("the file must exist");
             let expected = serde_saphyr::from_multiple(&expected).expect("YAML");
             assert_same(optional, expected, "an optional rule set");
         }
@@ -305,7 +305,7 @@ fn the_rules_chart_has_the_rule_packs() {
 }
 
 /// Runs kubectl with this kubeconfig, which contains the credentials of a ServiceAccount.
-async fn kubectl_as(cluster: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
+async fn kubectl_as(program: &Path, kubeconfig: &Path, args: &[&str]) -> Result<String, String> {
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    kubectl(cluster, &[&[kubeconfig.as_str()], args].concat(), None).await
+    kubectl(program, &[&[kubeconfig.as_str()], args].concat(), None).await
 }

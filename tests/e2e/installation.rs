@@ -199,7 +199,12 @@ impl<'a> Cluster<'a> {
         items.iter().map(name).collect()
     }
 
-    async fn rule_set_until(&self, name: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub async fn rule_set_until(
+        &self,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) -> Value {
         let path = format!("{}/{name}", RULE_SET.path(None));
         eventually(&format!("rule set {name}: {what}"), async || {
             let found = self.admin.get(&path).await.ok();

@@ -209,7 +209,9 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         assert_no_value("the log", &log);
         // In contrast to the status and the metrics, the log must name the object on which a rule
         // fails. An administrator needs this name to correct the rule.
-        let failed = |line: &&str| line.contains("a rule failed") && line.contains("zqxsubject");
+        let failed = |line: &&str| {
+            line.contains("an expression of a rule set failed") && line.contains("zqxsubject")
+        };
         assert!(
             log.lines().any(|line| failed(&line)),
             "{}",

@@ -69,7 +69,7 @@ async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> V
     let operation = eventually("the operation starts", async || {
         let mut operations = cluster.operations(namespace).await.into_iter();
         let own = operations.find(|it| text(it, "/spec/subject/name") == name);
-        own.ok_or_else(|| "there is none".to_owned())
+        own.ok_or_else(|| format!("there is no operation on {name}"))
     })
     .await;
     cluster.set_status(namespace, name, end).await;

@@ -88,7 +88,7 @@ async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) 
         }
         last = said.err;
     }
-    panic!("no {part:?} in {last}");
+    panic!("standard error must contain {part:?}: {last}");
 }
 
 /// Creates a namespace, and a rule set for this namespace. The rule set has its own component, so

@@ -16,19 +16,19 @@ use tokio::task::JoinHandle;
 
 /// A client that watches the operations of a namespace. After a failure, it watches again, as
 /// controllers and dashboards do.
-struct Follower {
+struct WatchingClient {
     /// The names of the objects that have an operation.
     subjects: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Follower {
+impl Drop for WatchingClient {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Follower {
+impl WatchingClient {
     fn start(cluster: &TestCluster, namespace: &str) -> Self {
         let kind = GroupVersionKind::gvk("live.ifo.kubevirt.io", "v1alpha1", OPERATION.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, OPERATION.plural);
@@ -79,8 +79,8 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         }
         let both = [("a", "Migrating"), ("b", "Migrating")];
         let before = cluster.until_operations(namespace, &both).await;
-        let follower = Follower::start(cluster, namespace);
-        follower.until(&["a", "b"]).await;
+        let client = WatchingClient::start(cluster, namespace);
+        client.until(&["a", "b"]).await;
         // The kube-apiserver is stopped below. The server must still serve the operations in its
         // memory. To read them without the kube-apiserver, the test connects directly to the
         // server.
@@ -132,7 +132,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
             "{}",
             after[0]
         );
-        follower.until(&["a", "c"]).await;
+        client.until(&["a", "c"]).await;
         let name = text(&before[1], "/metadata/name").to_owned();
         direct
             .until("an event on the direct watch", |all| {
@@ -191,8 +191,8 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        let follower = Follower::start(cluster, namespace);
-        follower.until(&["a", "b"]).await;
+        let client = WatchingClient::start(cluster, namespace);
+        client.until(&["a", "b"]).await;
         let path = OPERATION.path(Some(namespace));
         let list = cluster.admin.get(&path).await.ok();
         let version = |list: &serde_json::Value| -> u64 {
@@ -251,7 +251,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         assert_eq!(after[0]["status"]["startTimeSource"], "ManagedFields");
         let list = cluster.admin.get(&path).await.ok();
         assert!(version(&list) > before, "{} after {before}", version(&list));
-        follower.until(&["a", "c"]).await;
+        client.until(&["a", "c"]).await;
         let still = cluster.admin.get(service).await.ok();
         assert_eq!(
             still["spec"]["caBundle"], registered["spec"]["caBundle"],
@@ -261,7 +261,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         cluster
             .until_operations(namespace, &[("c", "Migrating")])
             .await;
-        follower.until(&["c"]).await;
+        client.until(&["c"]).await;
     });
 }
 

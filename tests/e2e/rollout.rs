@@ -1,5 +1,5 @@
-//! Test of a rollout of a Deployment by the real controllers in kube-controller-manager. The
-//! shipped rules must detect the start and the end of the rollout.
+//! Test of two rollouts and a scale of a Deployment by the real controllers in
+//! kube-controller-manager. The shipped rules must detect the start and the end of each of them.
 
 use crate::harness::{Kind, TestCluster, eventually, shared, text};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const DEPLOYMENT: Kind = Kind {
 };
 
 #[test]
-fn a_rollout_by_the_deployment_controller_appears_and_completes() {
+fn rollouts_and_a_scale_by_the_deployment_controller_appear_and_complete() {
     shared(async |cluster| {
         let namespace = cluster.namespace("rollout").await;
         let rules = cluster.shipped("rules", &DEPLOYMENT, namespace).await;
@@ -49,6 +49,7 @@ fn a_rollout_by_the_deployment_controller_appears_and_completes() {
 
         let scaled = json!({"spec": {"replicas": 3}});
         cluster.admin.merge(&path, &scaled).await.ok();
+        in_flight(cluster, namespace, "Scaling").await;
         complete(cluster, namespace).await;
     });
 }
@@ -75,7 +76,7 @@ async fn complete(cluster: &TestCluster, namespace: &str) {
             {"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01T00:00:00Z"},
         ],
     }});
-    eventually("the rollout completes", async || {
+    eventually("the operation completes", async || {
         let list = cluster.admin.get(&pods).await.ok();
         for pod in list["items"].as_array().into_iter().flatten() {
             let name = text(pod, "/metadata/name");

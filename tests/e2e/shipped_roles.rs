@@ -40,7 +40,7 @@ struct Right {
 
 impl Right {
     /// Returns true if an event of the audit log is a refused request that this right would allow.
-    fn was_missed_in(&self, event: &Value) -> bool {
+    fn was_needed_in(&self, event: &Value) -> bool {
         let contains = |field: &str, value: &str| {
             let values = self.rule[field].as_array().into_iter().flatten();
             values.into_iter().any(|it| it == value)
@@ -253,12 +253,12 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             installation.reset().await;
             let skipped = installation.events(0).len();
             let replicas = installation.replicas(number + 1).await;
-            let what = format!("{} of {} is missed", right.rule, right.path);
+            let what = format!("a refused request needs {} of {}", right.rule, right.path);
             eventually(&what, async || {
                 let events = installation.events(skipped);
-                let missed = events.iter().any(|event| right.was_missed_in(event));
+                let needed = events.iter().any(|event| right.was_needed_in(event));
                 ok_if(
-                    missed,
+                    needed,
                     events.iter().filter(|event| is_refusal(event)).count(),
                 )
             })

@@ -21,7 +21,8 @@ fn names() -> BTreeSet<String> {
 fn promtool(programs: &Path, args: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write_rules(&folder.path().join("rules.yaml"), None);
-    std::fs::write(folder.path().join("alerts.yaml"), read(UNIT_TESTS)).expect("it is writable");
+    std::fs::write(folder.path().join("alerts.yaml"), read(UNIT_TESTS))
+        .expect("the unit tests can be written");
     let output = Command::new(programs.join("promtool"))
         .args(args)
         .current_dir(folder.path())
@@ -49,18 +50,39 @@ fn alerts_fire_and_clear_and_are_silent_during_a_failover() {
     }
 }
 
-/// Returns true if one check of the unit test expects that the alert fires, and a later check
-/// expects that the alert does not fire.
+/// Returns the seconds of a duration such as `9m30s`.
+fn seconds(duration: &str) -> u64 {
+    let parts = duration.split_inclusive(|c: char| !c.is_ascii_digit());
+    let seconds = parts.map(|part| {
+        let (number, unit) = part.split_at(part.len() - 1);
+        let unit = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            other => panic!("{duration} has the unknown unit {other}"),
+        };
+        unit * number.parse::<u64>().expect("each unit has a number")
+    });
+    seconds.sum()
+}
+
+/// Returns true if one check of the unit test expects that the alert fires, and a check of a later
+/// time expects that the alert does not fire.
 fn fires_and_clears(unit_test: &Value, alert: &str) -> bool {
     let checks = unit_test["alert_rule_test"].as_array();
     let checks = checks.into_iter().flatten();
-    let mut checks = checks.filter(|check| check["alertname"] == alert);
+    let checks: Vec<&Value> = checks.filter(|check| check["alertname"] == alert).collect();
+    let time = |check: &&Value| seconds(text(check, "/eval_time"));
     let fires = |check: &Value| {
         check["exp_alerts"]
             .as_array()
             .is_some_and(|it| !it.is_empty())
     };
-    checks.any(fires) && checks.any(|check| !fires(check))
+    let (firing, silent): (Vec<&Value>, Vec<&Value>) =
+        checks.into_iter().partition(|check| fires(check));
+    let first_firing = firing.iter().map(time).min();
+    let last_silent = silent.iter().map(time).max();
+    first_firing.is_some_and(|firing| last_silent.is_some_and(|silent| firing < silent))
 }
 
 #[test]

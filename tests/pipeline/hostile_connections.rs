@@ -155,15 +155,58 @@ async fn silent_connections_are_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
-    // The test opens 100 connections, and sends no request on them. This number is below the
+    // This call waits until the server serves operations.
+    assert_others_are_served(&demo).await;
+    // The test opens 100 connections, and first sends no request on them. This number is below the
     // server's limit of 256 connections.
-    let mut open = Vec::new();
+    let (mut http2, mut http1) = (Vec::new(), Vec::new());
     for _ in 0..4 {
-        let batch = (0..25).map(|n| tls(&demo, if n % 2 == 0 { b"h2" } else { b"http/1.1" }));
-        open.extend(futures::future::join_all(batch).await);
+        let open = |protocol: &'static [u8], count| {
+            futures::future::join_all((0..count).map(|_| tls(&demo, protocol)))
+        };
+        http2.extend(open(b"h2", 13).await);
+        http1.extend(open(b"http/1.1", 12).await);
     }
     assert_others_are_served(&demo).await;
-    assert_eq!(open.len(), 100);
+    // The server must not have closed any of these connections, so each of them can still be used.
+    let head = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let request = format!("{head}Authorization: Bearer {}\r\n\r\n", token(&demo));
+    let answers = http1.into_iter().map(|it| answer(it, request.as_bytes()));
+    for answer in futures::future::join_all(answers).await {
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let request = headers(
+        END_OF_STREAM_AND_HEADERS,
+        1,
+        &request_headers(&demo, "/version"),
+    );
+    let request = [PREFACE, &request].concat();
+    let answers = http2.into_iter().map(|it| wait_for_headers(it, &request));
+    futures::future::join_all(answers).await;
+}
+
+/// Sends a request on an HTTP/2 connection, and waits for the headers of the answer.
+async fn wait_for_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) {
+    const HEADERS: u8 = 1;
+    let exchange = async {
+        stream.write_all(request).await?;
+        stream.flush().await?;
+        loop {
+            let mut header = [0; 9];
+            stream.read_exact(&mut header).await?;
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut payload = vec![0; usize::try_from(length).unwrap()];
+            stream.read_exact(&mut payload).await?;
+            if header[3] == HEADERS {
+                return std::io::Result::Ok(());
+            }
+        }
+    };
+    timeout(DEADLINE, exchange)
+        .await
+        .expect("the server must answer before the deadline")
+        .expect("the server must not close the connection before its answer");
 }
 
 /// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests

@@ -151,7 +151,8 @@ impl RunningServer {
             }
             assert!(
                 started.elapsed() < DEADLINE,
-                "waited in vain for: {what}; {active:?}; log: {:#?}",
+                "this did not happen within {} s: {what}; the operations are {active:?}; log: {:#?}",
+                DEADLINE.as_secs(),
                 self.log()
             );
             tokio::time::sleep(crate::demo::POLL_INTERVAL).await;

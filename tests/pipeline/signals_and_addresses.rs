@@ -143,7 +143,7 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
         demo.log()
     );
     // A demo that waits for a client logs one of these texts.
-    for wait in ["is now unready", "cut off at shutdown"] {
+    for wait in ["is now unready", "still open at shutdown"] {
         let log = demo.log();
         assert!(!log.iter().any(|line| line.contains(wait)), "{log:#?}");
     }

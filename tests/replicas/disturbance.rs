@@ -50,7 +50,8 @@ use Role::{Follower, Leader};
 /// The disturbances of the test in persistence mode.
 pub const IN_PERSISTENCE_MODE: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
 
-/// The disturbances with which every plan begins. The default plan has no others.
+/// The disturbances with which every plan begins. A plan is a list of disturbances. Without the
+/// variable `IFO_DISTURBANCES`, the plan contains only these.
 const FIRST: [Disturbance; 6] = [
     Terminate(Leader),
     Kill(Leader),
@@ -110,7 +111,7 @@ impl Disturbance {
     pub fn allows(self, retried: bool) -> bool {
         match self {
             Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
-            // The requests that the killed replica was answering fail. A second attempt must
+            // A request fails if the killed replica was just answering it. A second attempt must
             // succeed.
             Kill(_) => retried,
             // During `Pause` and `Cut`, the kube-apiserver may have connections to the disturbed

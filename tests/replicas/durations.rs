@@ -175,7 +175,7 @@ async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
         let operations = list(admin, &OPERATION).await?;
         let mut found = operations.into_iter();
         let found = found.find(|it| text(it, "/spec/subject/name") == subject);
-        let found = found.ok_or("there is none")?;
+        let found = found.ok_or("there is no such operation")?;
         ok_if(!is_in_gap(&found), "there is a watch gap")?;
         Ok(found)
     })

@@ -654,7 +654,10 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
         .map(|it| it.ip())
         .filter(|it| !it.is_loopback());
     if address.is_none() {
-        print_skipped(test, "this machine has loopback addresses only");
+        print_skipped(
+            test,
+            "this machine has only loopback addresses, or no route to other machines",
+        );
     }
     address
 }

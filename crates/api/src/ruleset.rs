@@ -147,8 +147,8 @@ pub struct OperationRuleSetSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["operation"])
     )]
     pub rules: Vec<Rule>,
-    /// The namespaces whose objects are watched, at most 64; none means all. A cluster-scoped
-    /// target ignores this field.
+    /// The namespaces whose objects are watched, at most 64; none means all. Not allowed
+    /// for a cluster-scoped target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_NAMESPACES),
@@ -221,7 +221,7 @@ impl Target {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
-    {"rule": KEY_NEEDS_LIST, "message": "itemKey is of the elements of forEach, which is missing", "fieldPath": ".itemKey"},
+    {"rule": KEY_NEEDS_LIST, "message": "itemKey needs forEach, which is missing", "fieldPath": ".itemKey"},
     {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"}
 ]))]
 pub struct Rule {

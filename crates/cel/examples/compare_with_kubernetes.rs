@@ -172,7 +172,7 @@ impl ComparisonRun {
         if let Comparison::Different(here) = self.compare(&answer) {
             let object = answer.object.map(|at| self.objects[at].clone());
             let description = format!(
-                "  Kubernetes: {}: {}\n  here:       {here}\n  object:     {:.200}\n  variables:  {:?}",
+                "  Kubernetes: {}: {}\n  ifo-cel:    {here}\n  object:     {:.200}\n  variables:  {:?}",
                 answer.phase,
                 answer.v,
                 object.unwrap_or_default(),

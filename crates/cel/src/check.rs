@@ -201,13 +201,13 @@ impl Ty {
     /// Returns the type that replaces this type in a comparison. Every type of number becomes
     /// double, because numbers of different types can be compared. Null becomes `dyn`, because null
     /// can be compared with everything.
-    fn lenient(&self) -> Self {
+    fn comparable(&self) -> Self {
         match self {
             Self::Int | Self::Uint | Self::Double => Self::Double,
             Self::Null => Self::Dyn,
-            Self::List(of) => Self::list(of.lenient()),
-            Self::Optional(of) => Self::optional(of.lenient()),
-            Self::Map(key, value) => Self::map(key.lenient(), value.lenient()),
+            Self::List(of) => Self::list(of.comparable()),
+            Self::Optional(of) => Self::optional(of.comparable()),
+            Self::Map(key, value) => Self::map(key.comparable(), value.comparable()),
             other => other.clone(),
         }
     }
@@ -236,14 +236,14 @@ impl Ty {
 /// different types, comparisons with null, and conditionals whose results have different types.
 pub(super) fn resolve_with_schema(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     resolve(name, args, member).or_else(|message| {
-        let lenient: Vec<Ty> = match (name, args) {
+        let comparable: Vec<Ty> = match (name, args) {
             (operators::CONDITIONAL, [test, _, _]) => vec![test.clone(), Ty::Dyn, Ty::Dyn],
             (operators::EQUALS | operators::NOT_EQUALS | operators::IN, args) => {
-                args.iter().map(Ty::lenient).collect()
+                args.iter().map(Ty::comparable).collect()
             }
             _ => return Err(message),
         };
-        resolve(name, &lenient, member).map_err(|_| message)
+        resolve(name, &comparable, member).map_err(|_| message)
     })
 }
 
@@ -258,7 +258,7 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
         }
         let mut bound = Bound::default();
         let mut pairs = known.iter().zip(overload.args);
-        if pairs.all(|(arg, wanted)| bound.takes(arg, *wanted)) {
+        if pairs.all(|(arg, wanted)| bound.binds(arg, *wanted)) {
             let ty = bound.result(overload.result);
             // As in cel-go, the unknown types in the results of two overloads are different types,
             // so the common result is `dyn`. The loop below replaces an unknown type of an argument
@@ -295,7 +295,7 @@ struct Bound {
 impl Bound {
     /// Returns true if an argument of the type `arg` matches `wanted`. Sets `A` and `B` if `wanted`
     /// contains them.
-    fn takes(&mut self, arg: &Ty, wanted: P) -> bool {
+    fn binds(&mut self, arg: &Ty, wanted: P) -> bool {
         match (wanted, arg) {
             (P::A, _) => bind(&mut self.a, arg),
             (P::B, _) => bind(&mut self.b, arg),
@@ -303,9 +303,9 @@ impl Bound {
             (_, arg) if arg.is_dynamic() => true,
             (P::List(wanted), Ty::List(of))
             | (P::Type(wanted), Ty::Type(of))
-            | (P::Optional(wanted), Ty::Optional(of)) => self.takes(of, *wanted),
+            | (P::Optional(wanted), Ty::Optional(of)) => self.binds(of, *wanted),
             (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
-                self.takes(key, *wanted_key) && self.takes(value, *wanted_value)
+                self.binds(key, *wanted_key) && self.binds(value, *wanted_value)
             }
             (wanted, arg) => arg.fits(&self.result(wanted)),
         }

@@ -1,5 +1,5 @@
-//! Converts the result of an evaluation to the kind that the caller requires: a percentage, a time,
-//! a key or JSON.
+//! Converts the result of an evaluation to the kind that the caller requires, such as a percentage,
+//! a time, a key or JSON.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -16,9 +16,9 @@ use super::{Budget, EvaluationFault, ResultKind};
 pub struct TypedValue {
     /// The name of the value's CEL type, such as `int` or `google.protobuf.Timestamp`.
     pub type_name: String,
-    /// The value as JSON. Bytes are encoded in base64. An optional is its value, or null. A value of
-    /// another type that JSON does not have, such as a timestamp, is the string that CEL's function
-    /// `string` returns.
+    /// The value as JSON. Bytes are encoded in base64. An optional becomes its value, or null if it
+    /// has no value. A value of another type that JSON does not have, such as a timestamp or a
+    /// quantity, becomes a string with its text.
     pub value: Value,
 }
 
@@ -30,10 +30,11 @@ pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     ))
 }
 
-/// Converts a value to whole percent from 0 to 100, rounded down. Returns None for text without a
-/// number, and for null.
+/// Converts a value to whole percent from 0 to 100, rounded down. Returns None for null, and for
+/// text that is not a number with an optional `%`. Returns an error for a value of another type,
+/// and for a number that is not finite.
 pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
-    #[allow(clippy::cast_precision_loss)] // Clamped beyond 2^53.
+    #[allow(clippy::cast_precision_loss)] // A number beyond 2^53 is clamped anyway.
     let number = match value {
         V::Null => return Ok(None),
         V::Int(number) => *number as f64,
@@ -53,7 +54,7 @@ pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     Ok(Some(number.clamp(0.0, 100.0) as u8))
 }
 
-/// Parses a text such as `45.20%` or `45.20`.
+/// Parses a text such as `45.20%` or `45.20`. Returns None for any other text.
 fn percentage(text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.strip_suffix('%').unwrap_or(text).trim_end();
@@ -68,7 +69,8 @@ fn percentage(text: &str) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-/// Converts a value to a point in time. Returns None for empty text and for null.
+/// Converts a value to a point in time. Returns None for empty text and for null. Returns an error
+/// for a text that is not a time in RFC 3339, and for a value of another type.
 pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> {
     let instant = match value {
         V::Null => return Ok(None),
@@ -96,7 +98,8 @@ pub(super) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
     }
 }
 
-/// Converts a number or a quantity. The result is finite.
+/// Converts a number or a quantity. Returns an error if the value has another type, or if the
+/// number is not finite.
 pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
     #[allow(clippy::cast_precision_loss)] // Amounts are compared approximately.
     let number = match value {
@@ -114,18 +117,22 @@ pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
 }
 
 /// Converts a list of strings. Each element costs one step.
-pub(super) fn strings(value: &V<'_>, budget: &mut Budget) -> Result<Vec<String>, EvaluationFault> {
+pub(super) fn strings<T: for<'t> From<&'t str>>(
+    value: &V<'_>,
+    budget: &mut Budget,
+) -> Result<Vec<T>, EvaluationFault> {
     if !value.is_list() {
         return Err(unexpected(ResultKind::Strings, value));
     }
     charge(budget, steps(value.len(), 1))?;
-    let elements = (0..value.len()).filter_map(|index| value.element(index));
-    elements
-        .map(|element| match element {
-            V::Str(text) => Ok(text.to_string()),
-            other => Err(unexpected(ResultKind::String, &other)),
-        })
-        .collect()
+    let mut texts = Vec::with_capacity(value.len());
+    for element in (0..value.len()).filter_map(|index| value.element(index)) {
+        match element {
+            V::Str(text) => texts.push(T::from(&text)),
+            other => return Err(unexpected(ResultKind::String, &other)),
+        }
+    }
+    Ok(texts)
 }
 
 /// Converts a string or an integer to text.
@@ -138,8 +145,8 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     }
 }
 
-/// Converts a value to JSON. Each value costs one step, and 64 bytes of text cost one step. A value
-/// that occurs more than once in a list or map is copied each time.
+/// Converts a value to JSON. Each value costs one step, and 64 bytes of text cost one step. If a
+/// value occurs more than once in a list or map, each copy costs steps.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

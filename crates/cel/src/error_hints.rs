@@ -196,7 +196,9 @@ fn overload_hint(types: &str) -> Option<String> {
             return Some("convert one of the numbers: double(…) or int(…)".to_owned());
         }
         ("timestamp", "int") | ("int", "timestamp") => {
-            return Some("a number of seconds is duration(string(…) + 's')".to_owned());
+            return Some(
+                "convert a number of seconds to a duration: duration(string(…) + 's')".to_owned(),
+            );
         }
         ("kubernetes.Quantity", _) | (_, "kubernetes.Quantity") => {
             return Some(
@@ -247,7 +249,7 @@ fn result_hint(types: &str) -> Option<String> {
         }
         ("duration", "string") => "convert the string: duration(…)".to_owned(),
         ("duration", "int" | "uint" | "double") => {
-            "a number of seconds is duration(string(…) + 's')".to_owned()
+            "convert a number of seconds to a duration: duration(string(…) + 's')".to_owned()
         }
         ("number or quantity", "string") => {
             "convert the string: quantity(…), int(…) or double(…)".to_owned()
@@ -260,7 +262,7 @@ fn result_hint(types: &str) -> Option<String> {
                 .strip_prefix("optional_type(")
                 .is_some_and(|of| of.starts_with(wanted) || of.starts_with("dyn")) =>
         {
-            "an optional has a value only with `orValue`, as in object.?status.?phase.orValue('')"
+            "read the value of an optional with `orValue`, as in object.?status.?phase.orValue('')"
                 .to_owned()
         }
         _ => return None,

@@ -127,7 +127,7 @@ impl FixedText {
 
     /// Returns true if the text is one fixed text. A text of several words can contain names of
     /// types.
-    pub(super) fn is_fixed(&self) -> bool {
+    pub(super) fn is_one_word(&self) -> bool {
         matches!(self.0, Words::One(_))
     }
 

@@ -17,7 +17,7 @@ use super::value::{Fault, V, charge, steps};
 const MAX_PRECISION: usize = 255;
 
 /// The error for a precision or width above [`MAX_PRECISION`].
-const TOO_PRECISE: &str = "error during formatting: the precision is more than 60";
+const TOO_PRECISE: &str = "error during formatting: the precision is more than 255";
 
 /// Number of decimals of a clause without a precision.
 const DEFAULT_PRECISION: usize = 6;
@@ -40,7 +40,7 @@ pub(super) fn format<'e>(
                 let value = list
                     .element(parts.seen - 1)
                     .ok_or(Fault::error("index out of range"))?;
-                out.clause(clause, &value)?;
+                out.push_clause(clause, &value)?;
             }
         }
     }
@@ -65,7 +65,7 @@ impl Output<'_> {
     }
 
     /// Formats a value for one clause.
-    fn clause<'e>(&mut self, clause: Clause, value: &V<'e>) -> Result<(), Fault<'e>> {
+    fn push_clause<'e>(&mut self, clause: Clause, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
         let refused = || {
             let found = value.type_name();
@@ -74,7 +74,7 @@ impl Output<'_> {
         let text = match (clause, value) {
             (Clause::String, V::Quantity(_)) => return Err(refused()),
             (Clause::String, _) => {
-                return self.string(value).map_err(|fault| match fault {
+                return self.push_string(value).map_err(|fault| match fault {
                     Fault::Error(message) => Fault::Error(message.with_prefix(FORMATTING)),
                     other => other,
                 });
@@ -98,14 +98,14 @@ impl Output<'_> {
             (Clause::Hex { upper: true }, V::Int(value)) => signed(*value, |n| format!("{n:X}")),
             (Clause::Hex { upper: false }, V::Uint(value)) => format!("{value:x}"),
             (Clause::Hex { upper: true }, V::Uint(value)) => format!("{value:X}"),
-            (Clause::Hex { upper }, V::Str(text)) => return self.hex(text.as_bytes(), upper),
-            (Clause::Hex { upper }, V::Bytes(bytes)) => return self.hex(bytes, upper),
+            (Clause::Hex { upper }, V::Str(text)) => return self.push_hex(text.as_bytes(), upper),
+            (Clause::Hex { upper }, V::Bytes(bytes)) => return self.push_hex(bytes, upper),
             _ => return Err(refused()),
         };
         self.push(&text)
     }
 
-    fn hex<'e>(&mut self, bytes: &[u8], upper: bool) -> Result<(), Fault<'e>> {
+    fn push_hex<'e>(&mut self, bytes: &[u8], upper: bool) -> Result<(), Fault<'e>> {
         let digits: &[u8; 16] = if upper {
             b"0123456789ABCDEF"
         } else {
@@ -121,12 +121,12 @@ impl Output<'_> {
     }
 
     /// Formats a value for `%s`. A string is not quoted.
-    fn string<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+    fn push_string<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         if value.is_list() {
-            return self.list(value);
+            return self.push_list(value);
         }
         if value.is_map() {
-            return self.map(value);
+            return self.push_map(value);
         }
         match value {
             V::Null => self.push("null"),
@@ -142,10 +142,10 @@ impl Output<'_> {
     }
 
     /// Formats a value in a list or map. A string is quoted.
-    fn element<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
+    fn push_element<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, 1)?;
         match value {
-            V::Str(text) => self.quoted(text),
+            V::Str(text) => self.push_quoted(text),
             V::Bytes(_) => {
                 self.push("b")?;
                 self.quote_string_of(value)
@@ -171,32 +171,32 @@ impl Output<'_> {
                 "no formatting function for ",
                 value.type_name(),
             ])),
-            _ => self.string(value),
+            _ => self.push_string(value),
         }
     }
 
     fn quote_string_of<'e>(&mut self, value: &V<'e>) -> Result<(), Fault<'e>> {
         match to_string(value.clone(), self.budget)? {
-            V::Str(text) => self.quoted(&text),
+            V::Str(text) => self.push_quoted(&text),
             _ => Err(Fault::no_overload()),
         }
     }
 
-    fn list<'e>(&mut self, list: &V<'e>) -> Result<(), Fault<'e>> {
+    fn push_list<'e>(&mut self, list: &V<'e>) -> Result<(), Fault<'e>> {
         self.push("[")?;
         for index in 0..list.len() {
             if index > 0 {
                 self.push(", ")?;
             }
             if let Some(element) = list.element(index) {
-                self.element(&element)?;
+                self.push_element(&element)?;
             }
         }
         self.push("]")
     }
 
     /// Formats a map. The entries are sorted by their formatted keys.
-    fn map<'e>(&mut self, map: &V<'e>) -> Result<(), Fault<'e>> {
+    fn push_map<'e>(&mut self, map: &V<'e>) -> Result<(), Fault<'e>> {
         charge(self.budget, steps(map.len(), 1))?;
         let mut entries = Vec::with_capacity(map.len());
         for index in 0..map.len() {
@@ -212,7 +212,7 @@ impl Output<'_> {
                 text: String::new(),
                 budget: self.budget,
             };
-            printed.element(&key)?;
+            printed.push_element(&key)?;
             entries.push((printed.text, value));
         }
         entries.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -223,13 +223,13 @@ impl Output<'_> {
             }
             self.push(key)?;
             self.push(":")?;
-            self.element(value)?;
+            self.push_element(value)?;
         }
         self.push("}")
     }
 
     /// Quotes a text with Go's escapes.
-    fn quoted<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
+    fn push_quoted<'e>(&mut self, text: &str) -> Result<(), Fault<'e>> {
         self.push("\"")?;
         let mut plain = 0;
         for (at, char) in text.char_indices() {

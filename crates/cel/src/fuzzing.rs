@@ -1,8 +1,9 @@
-//! Compiles and evaluates one arbitrary expression, and panics if the crate violates one of its
-//! guarantees. The fuzz targets in `fuzz/` call [`expression`] with generated texts. The tests call
-//! it with the texts of the fuzz corpus.
+//! The function [`expression`] compiles and evaluates one arbitrary expression, and panics if the
+//! crate violates one of its guarantees. The fuzz target of the same name in `fuzz/` calls the
+//! function with generated texts. The tests call the function with the texts of the fuzz corpus.
 //!
-//! The modules [`random_expressions`] and [`comparison`] compare random expressions with Kubernetes.
+//! The modules [`random_expressions`] and [`comparison`] compare random expressions with
+//! Kubernetes.
 
 pub mod comparison;
 mod operands;
@@ -45,7 +46,7 @@ thread_local! {
 struct FuzzNames {
     /// The variables `conditions` and `ready`, and `item`.
     environment: Environment,
-    /// An expression for a list. Its first element is the value of `item`.
+    /// The expression of a list. The first element of this list is the value of `item`.
     list: Program,
 }
 
@@ -86,10 +87,12 @@ impl FuzzNames {
 /// One of these guarantees is violated:
 ///
 /// - An evaluation ends within its budget, with a result or an error.
-/// - Repeated evaluations have the same result and the same cost.
+/// - Repeated evaluations have the same result. They also have the same cost, if the expression
+///   contains no regular expression.
 /// - The result is the same if only the fields of the projection are decoded.
 /// - The result depends on the time only if the program reports that it reads `now`.
-/// - The required kind of result causes only type errors.
+/// - If the expression compiles for a result of any kind, the only compile error for another
+///   required kind is the type of the result.
 pub fn expression(input: &[u8]) {
     let Ok(source) = std::str::from_utf8(input) else {
         return;
@@ -99,7 +102,8 @@ pub fn expression(input: &[u8]) {
 
 fn check_guarantees(source: &str, names: &FuzzNames) {
     let environment = &names.environment;
-    // This is called first, because it must not panic for a text that does not compile.
+    // `fields` is called before `compile`, because `fields` must not panic for a text that does not
+    // compile.
     let selections = fields(source, &NameOrigins::default());
     let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,
@@ -182,8 +186,9 @@ fn whole() -> Projection {
     projection
 }
 
-/// Evaluates `program` on the projected fields of [`OBJECT`], `seconds` after a fixed time. Returns
-/// the result and the number of steps that it cost. `steps` is the budget.
+/// Evaluates `program` on the fields of [`OBJECT`] that `projection` selects. The value of `now` is
+/// `seconds` after a fixed time. `steps` is the budget. Returns the result and the number of steps
+/// that the evaluation took.
 fn evaluate(
     program: &Program,
     names: &FuzzNames,
@@ -196,7 +201,8 @@ fn evaluate(
     })
 }
 
-/// Calls `work` with a scope that has all names. Returns its result and its number of steps.
+/// Calls `work` with a scope that has all names. Returns the result of `work`, and the number of
+/// steps that `work` took.
 fn in_scope<T>(
     names: &FuzzNames,
     projection: &Projection,
@@ -220,8 +226,9 @@ fn in_scope<T>(
     (outcome, steps - budget.left)
 }
 
-/// Returns true if both results have the same error, but only the error of `enough` has a place. The
-/// place is the result of a second evaluation, which takes the last steps of the budget.
+/// Returns true if both results have the same error, but only the error of `enough` has a place. To
+/// find the place, the crate evaluates the expression a second time, which also takes steps. With
+/// the budget of `short`, the steps are not enough for the second evaluation.
 fn lost_its_place(
     short: &Result<TypedValue, EvaluationFault>,
     enough: &Result<TypedValue, EvaluationFault>,
@@ -255,7 +262,7 @@ fn evaluate_as(program: &Program, kind: ResultKind, names: &FuzzNames) {
                 assert!(amount.is_finite());
             }
             ResultKind::Key => drop(program.key(scope)),
-            ResultKind::Strings => drop(program.strings(scope)),
+            ResultKind::Strings => drop(program.strings::<String>(scope)),
             ResultKind::List | ResultKind::Any => {}
         },
     );

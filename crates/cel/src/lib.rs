@@ -1,12 +1,14 @@
-//! CEL with the functions of Kubernetes, for controllers whose users write expressions. The README
-//! has an introduction, the limits, and the differences from cel-go and Kubernetes.
+//! CEL (Common Expression Language) with the functions of Kubernetes, for controllers whose users
+//! write expressions. The README has an introduction, the limits, and the differences from
+//! Kubernetes and from cel-go, the implementation that Kubernetes uses.
 //!
 //! 1. [`compile`] parses and type-checks a text. It returns a [`Program`].
-//! 2. [`Program::projection`] has the field paths that the program can read.
+//! 2. [`Program::projection`] returns the field paths that the program can read.
 //!    [`Doc::parse`] decodes only these fields from the JSON of an object.
-//! 3. The methods of [`Program`] evaluate the program in an [`EvaluationScope`], within a
-//!    [`Budget`]. The results equal those of cel-go. An [`EvaluationFault`] never contains a value
-//!    of the object.
+//! 3. Methods of [`Program`] such as [`Program::test`] evaluate the program. The
+//!    [`EvaluationScope`] has the values of the names, and the [`Budget`] limits the number of
+//!    steps. The results equal those of cel-go, except for the differences in the README. An
+//!    [`EvaluationFault`] never contains a value of the object.
 //!
 //! ```
 //! use ifo_cel::{Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, compile};
@@ -22,9 +24,10 @@
 //! # }
 //! ```
 //!
-//! The crate `cel` parses expressions, but its types are not part of this crate's public API. Its
-//! interpreter is not used. That interpreter differs from cel-go in many details, allocates for
-//! every selected field, and has no limit on its steps. This crate evaluates a tree of its own.
+//! The crate `cel` parses expressions, but the types of `cel` are not part of this crate's public
+//! API. This crate does not use the interpreter of `cel`, but evaluates a tree of its own. The
+//! interpreter of `cel` differs from cel-go in many details, allocates memory for every selected
+//! field, and has no limit on its steps.
 
 mod check;
 mod compile;
@@ -110,11 +113,11 @@ pub struct Program(Arc<Compiled>);
 
 /// Compiles and type-checks `source`. An expression has at most 4,096 bytes and 250 nesting levels.
 /// It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for the
-/// program must have values for the same names.
+/// program must have the values of the names that the program uses.
 ///
 /// # Errors
-/// Returns the first error in `source`: its syntax, an unknown name or function, arguments of the
-/// wrong type, or a result that is not of `kind`.
+/// Returns one error, even if `source` has several. The possible errors are an exceeded limit,
+/// wrong syntax, an unknown name or function, a wrong argument, and a result that is not of `kind`.
 pub fn compile(
     source: &str,
     kind: ResultKind,
@@ -123,17 +126,18 @@ pub fn compile(
     compile::compile(source, kind, environment, None).map(|compiled| Program(Arc::new(compiled)))
 }
 
-/// Compiles `source` like [`compile`], and also checks the types of the fields of `object` according
-/// to `schema`. The variables in `environment` should have been compiled in the same way, and its
-/// `item` should come from [`Environment::with_item_of`]. The evaluation does not depend on the
-/// schema.
+/// Compiles `source` like [`compile`], but the fields of `object` have the types of `schema`, which
+/// are also checked. The types of variables are known only if the variables were also compiled with
+/// `schema`. The type of `item` is known only if `environment` was returned by
+/// [`Environment::with_item_of`]. The evaluation does not depend on the schema.
 ///
-/// An error is certain to be a mistake if the objects fit the schema. So some combinations of types
-/// that cel-go refuses are accepted, such as an integer that is compared with a double.
+/// If the objects fit the schema, each error is certainly a mistake in `source`. For this reason,
+/// the function accepts some combinations of types that cel-go refuses but can evaluate, such as
+/// the comparison of an integer with a double.
 ///
 /// # Errors
-/// The errors of [`compile`], and in addition a string that is compared with a field and is not one
-/// of the values of the field.
+/// The errors of [`compile`]. In addition, a string literal that is compared with a field is not
+/// one of the values that the schema lists for the field.
 pub fn compile_with_schema(
     source: &str,
     kind: ResultKind,
@@ -145,8 +149,9 @@ pub fn compile_with_schema(
 }
 
 impl PartialEq for Program {
-    /// Returns true if both programs give the same answers at the same cost with the same
-    /// variables. White space, comments and parentheses of the source make no difference.
+    /// Returns true if the compiled forms of both programs are equal. If the variables are also
+    /// equal, both programs have the same result and the same cost. White space, comments and
+    /// redundant parentheses of the source make no difference.
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&self.0, &other.0);
         Arc::ptr_eq(a, b) || (a.weight == b.weight && a.op == b.op)
@@ -164,12 +169,15 @@ impl Program {
         &self.0.projection
     }
 
-    /// Returns the field paths of `object` that are needed to evaluate this program, which must be
-    /// of [`ResultKind::List`], and then `readers` on each element of the list. `readers` are
-    /// programs that use `item`. `environment` must be the one with which this program was
+    /// Returns the field paths of `object` that are needed to evaluate this program and to read the
+    /// elements of its result, which must be a list. `readers` are the programs that read the
+    /// elements as `item`. `environment` must be the environment with which this program was
     /// compiled.
     ///
-    /// In contrast, [`Self::projection`] contains all fields of the elements.
+    /// The fields that `readers` read from `object` directly are not in the result: add
+    /// [`Self::projection`] of each reader.
+    ///
+    /// [`Self::projection`] of this program contains all fields of the elements.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -184,7 +192,7 @@ impl Program {
             .0
     }
 
-    /// Returns the string if the whole expression is a string literal.
+    /// Returns the string if the whole expression is a constant string, such as `'a'`.
     pub fn literal(&self) -> Option<&str> {
         match &self.0.op {
             Op::Const(Const::Str(text)) => Some(text),
@@ -200,7 +208,8 @@ impl Program {
     /// Evaluates a [`ResultKind::Bool`] program.
     ///
     /// # Errors
-    /// A field is missing, a value has a wrong type, or the budget is exhausted.
+    /// The evaluation fails, for example because a field is missing or a value has a wrong type, or
+    /// the budget is exhausted.
     pub fn test(&self, scope: &mut EvaluationScope<'_>) -> Result<bool, EvaluationFault> {
         match self.run(scope)? {
             V::Bool(value) => Ok(value),
@@ -221,7 +230,7 @@ impl Program {
 
     /// Evaluates a [`ResultKind::Progress`] program. Returns whole percent, rounded down. A number
     /// below 0 becomes 0, and a number above 100 becomes 100. Returns None for null and for text
-    /// without a number, such as `N/A`.
+    /// that is neither a plain number nor a percentage, such as `N/A`.
     ///
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
@@ -232,7 +241,9 @@ impl Program {
     /// Evaluates a [`ResultKind::Time`] program. Returns None for null and for empty text.
     ///
     /// # Errors
-    /// The errors of [`Self::test`], and in addition a text that is not empty and not RFC 3339.
+    /// The errors of [`Self::test`]. In addition, a text is neither empty nor a time in RFC 3339,
+    /// or the time is in about the last 26 hours of the year 9999, which [`Timestamp`] does not
+    /// support.
     pub fn time(
         &self,
         scope: &mut EvaluationScope<'_>,
@@ -248,8 +259,8 @@ impl Program {
         convert_result::duration(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
-    /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted as
-    /// by its function `asApproximateFloat`.
+    /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted
+    /// like by the CEL function `asApproximateFloat`.
     ///
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
@@ -261,7 +272,10 @@ impl Program {
     ///
     /// # Errors
     /// The errors of [`Self::test`], and in addition an element that is not a string.
-    pub fn strings(&self, scope: &mut EvaluationScope<'_>) -> Result<Vec<String>, EvaluationFault> {
+    pub fn strings<T: for<'t> From<&'t str>>(
+        &self,
+        scope: &mut EvaluationScope<'_>,
+    ) -> Result<Vec<T>, EvaluationFault> {
         let list = self.run(scope)?;
         convert_result::strings(&list, scope.budget).map_err(|fault| self.at_root(fault))
     }
@@ -274,8 +288,7 @@ impl Program {
         convert_result::key(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
-    /// Evaluates a [`ResultKind::List`] program. Returns the elements, each of which costs one
-    /// step.
+    /// Evaluates a [`ResultKind::List`] program. Returns the elements. Each element costs one step.
     ///
     /// # Errors
     /// The errors of [`Self::test`].
@@ -320,7 +333,7 @@ impl Program {
         }
     }
 
-    /// Adds the position of the whole expression to an error of its result.
+    /// Adds a position to an error that has none: the position of an error of the whole expression.
     #[cold]
     #[inline(never)]
     fn at_root(&self, fault: EvaluationFault) -> EvaluationFault {
@@ -339,7 +352,8 @@ impl Program {
     }
 }
 
-/// The error for a text that is not a valid expression. Its text equals cel-go's.
+/// The error for a text that is not a valid expression. The message equals cel-go's message, except
+/// for the differences in the README.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct CompileError {
@@ -349,8 +363,8 @@ pub struct CompileError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What to do, for mistakes that authors often make. The text of the error does not contain the
-    /// hint.
+    /// What the author can do, if the mistake is a frequent one. The `Display` text of the error
+    /// does not contain the hint.
     pub hint: Option<String>,
 }
 
@@ -358,15 +372,16 @@ pub struct CompileError {
 const EXCERPT_WIDTH: usize = 80;
 
 impl CompileError {
-    /// Returns the line of `source` with the error, and a line with a caret below its position. Of a
-    /// long line, only the part around the position is returned.
+    /// Returns two lines: the line of `source` that has the error, and a line with a caret below
+    /// the position of the error. Of a long line, only the part around the position is returned.
     pub fn excerpt(&self, source: &str) -> String {
         excerpt(source, self.line, self.column)
     }
 }
 
-/// Returns the line of `source` with the number `line`, and a line with a caret below `column`. Both
-/// numbers count from 1. Of a long line, only the part around the column is returned.
+/// Returns two lines: the line of `source` with the number `line`, and a line with a caret below
+/// `column`. `line` and `column` count from 1. Of a long line, only the part around the column is
+/// returned.
 pub fn excerpt(source: &str, line: usize, column: usize) -> String {
     let line = source.lines().nth(line.saturating_sub(1));
     // A tab would move the caret.
@@ -383,9 +398,9 @@ pub fn excerpt(source: &str, line: usize, column: usize) -> String {
     format!("{left}{part}\n{indent}^")
 }
 
-/// The number of steps that evaluations may still take. A comprehension takes one step to visit an
-/// element, and a similar amount of other work is also one step. In a release build, a step takes
-/// at most about 300 ns.
+/// The number of steps that evaluations may still take. A comprehension takes at least one step for
+/// each element that it visits. The README lists how much other work is one step. In a release
+/// build, a step takes at most about 300 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Number of remaining steps.

@@ -80,7 +80,7 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                     }
                 });
                 // A text that is not fixed already contains the types.
-                let operation = text.is_fixed().then(|| self.operation(op)).flatten();
+                let operation = text.is_one_word().then(|| self.operation(op)).flatten();
                 *outcome = Err(Fault::Located(Rc::new(FailureText {
                     text: text.clone(),
                     operation,

@@ -52,31 +52,31 @@ impl fmt::Display for SemanticVersion {
 
 /// The error texts for one of the three numbers of a version, or for an identifier of the
 /// pre-release.
-struct NumberFaults {
+struct IdentifierFaults {
     character: SemanticVersionError,
     leading_zero: SemanticVersionError,
 }
 
-const MAJOR: NumberFaults = NumberFaults {
+const MAJOR: IdentifierFaults = IdentifierFaults {
     character: SemanticVersionError("Invalid character(s) found in major number"),
     leading_zero: SemanticVersionError("Major number must not contain leading zeroes"),
 };
-const MINOR: NumberFaults = NumberFaults {
+const MINOR: IdentifierFaults = IdentifierFaults {
     character: SemanticVersionError("Invalid character(s) found in minor number"),
     leading_zero: SemanticVersionError("Minor number must not contain leading zeroes"),
 };
-const PATCH: NumberFaults = NumberFaults {
+const PATCH: IdentifierFaults = IdentifierFaults {
     character: SemanticVersionError("Invalid character(s) found in patch number"),
     leading_zero: SemanticVersionError("Patch number must not contain leading zeroes"),
 };
-const PRE_RELEASE: NumberFaults = NumberFaults {
+const PRE_RELEASE: IdentifierFaults = IdentifierFaults {
     character: SemanticVersionError("Invalid character(s) found in prerelease"),
     leading_zero: SemanticVersionError(
         "Numeric PreRelease version must not contain leading zeroes",
     ),
 };
 
-fn parse_number(text: &str, faults: &NumberFaults) -> Result<u64, SemanticVersionError> {
+fn parse_number(text: &str, faults: &IdentifierFaults) -> Result<u64, SemanticVersionError> {
     if !is_number(text) {
         return Err(faults.character);
     }

@@ -362,7 +362,7 @@ impl Lowering<'_> {
             // read.
             "variables" => self.mistyped(
                 node,
-                "'variables' is read by name, as in variables.name".to_owned(),
+                "'variables' has no value; select one variable, as in variables.name".to_owned(),
             ),
             _ => match type_named(name) {
                 Some((name, ty)) => (Op::Const(Const::Type(name)), Ty::Type(Box::new(ty))),

@@ -120,7 +120,7 @@ pub enum ListError {
     #[error(transparent)]
     Transport(#[from] kube::Error),
     /// The API server answered with a status code other than 2xx. The body has not been read.
-    #[error("answered {}", .0.status())]
+    #[error("the API server answered {}", .0.status())]
     Refused(Box<Response<Body>>),
     /// The page has more bytes than allowed.
     #[error("a page of more than {max} bytes")]

@@ -114,7 +114,10 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
         "BOOKMARK" => return Ok(None),
         "ERROR" => {
             let message = line.object.get("message").and_then(Value::as_str);
-            return Err(format!("ERROR: {}", message.unwrap_or("the watch broke")));
+            return Err(format!(
+                "ERROR: {}",
+                message.unwrap_or("the watch ended with an error")
+            ));
         }
         other => return Err(format!("unknown type {other:?}")),
     };

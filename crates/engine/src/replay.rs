@@ -68,7 +68,7 @@ struct ExistingObject {
     json: Vec<u8>,
     /// True if the watch reports the object. A watch with a label selector reports only objects
     /// whose labels match.
-    is_shown: bool,
+    is_reported: bool,
 }
 
 impl<O: ReplayObserver> Replay<O> {
@@ -151,14 +151,14 @@ impl<O: ReplayObserver> Replay<O> {
             return;
         };
         let feed = &mut self.feeds[feed_index];
-        let is_shown = feed.selects(object.json);
+        let is_reported = feed.selects(object.json);
         let json = object.json.to_vec();
-        let existing = ExistingObject { json, is_shown };
+        let existing = ExistingObject { json, is_reported };
         let before = feed.objects.insert(object_key(object), existing);
-        if is_shown {
+        if is_reported {
             let found = feed.detector.applied(object.json, self.now);
             self.handle_evaluation(feed_index, found);
-        } else if let Some(before) = before.filter(|before| before.is_shown) {
+        } else if let Some(before) = before.filter(|before| before.is_reported) {
             self.remove_from_watch(feed_index, &before.json, true);
         }
     }
@@ -171,7 +171,7 @@ impl<O: ReplayObserver> Replay<O> {
             return;
         };
         let before = self.feeds[feed_index].objects.remove(&object_key(object));
-        if before.is_none_or(|before| before.is_shown) {
+        if before.is_none_or(|before| before.is_reported) {
             self.remove_from_watch(feed_index, object.json, exists);
         }
     }
@@ -197,7 +197,7 @@ impl<O: ReplayObserver> Replay<O> {
         let reset = self.feeds[feed_index].detector.reset();
         self.send_to_tracker(feed_index, reset);
         let objects = self.feeds[feed_index].objects.values();
-        let shown = objects.filter(|object| object.is_shown);
+        let shown = objects.filter(|object| object.is_reported);
         let shown: Vec<Vec<u8>> = shown.map(|object| object.json.clone()).collect();
         for json in shown {
             let found = self.feeds[feed_index].detector.applied(&json, self.now);

@@ -41,8 +41,8 @@ pub(super) fn all_flags() -> Vec<Arg> {
     all.flat_map(Command::get_arguments).cloned().collect()
 }
 
-/// Returns the commands with boolean flags in kubectl's form: `--watch` means `--watch=true`, and
-/// `--watch=false` means that the flag is not set.
+/// Changes each boolean flag of `command` and its subcommands to kubectl's form: `--watch` means
+/// `--watch=true`, and `--watch=false` means that the flag is not set.
 pub(super) fn with_switches(command: Command) -> Command {
     let command = command.mut_args(|it| match it.get_action() {
         ArgAction::SetTrue => it

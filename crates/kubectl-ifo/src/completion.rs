@@ -84,7 +84,7 @@ pub(super) struct ManArgs {
 /// Writes a man page for each command.
 pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
     let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(without_hidden_flags(command), &args.folder))
+        .and_then(|()| clap_mangen::generate_to(with_hidden_flags_shown(command), &args.folder))
         .and_then(|()| keep_lines_of_examples(&args.folder));
     match written {
         Ok(()) => ExitCode::SUCCESS,
@@ -96,9 +96,9 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
 }
 
 /// Makes the flags visible that the short help hides, so that the man pages describe all flags.
-fn without_hidden_flags(command: Command) -> Command {
+fn with_hidden_flags_shown(command: Command) -> Command {
     let command = command.mut_args(|it| it.hide_short_help(false));
-    command.mut_subcommands(without_hidden_flags)
+    command.mut_subcommands(with_hidden_flags_shown)
 }
 
 /// Changes the man pages so that the lines of the examples are kept. By default, `man` fills and

@@ -111,7 +111,8 @@ pub(super) struct Connect {
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 1m"))
+    duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 1m"))
 }
 
 fn extra(text: &str) -> Result<(String, String), String> {

@@ -250,13 +250,19 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
         Some((kind, name)) if ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase()) => {
             name
         }
-        Some(_) => return Err(format!("{text:?} is no node, such as worker-3")),
+        Some(_) => {
+            return Err(format!(
+                "{text:?} is not the name of a node; an example is worker-3"
+            ));
+        }
         None => text,
     };
     if labels::is_subdomain(name) {
         Ok(name.to_owned())
     } else {
-        Err(format!("{text:?} is no name of a node, such as worker-3"))
+        Err(format!(
+            "{text:?} is not the name of a node; an example is worker-3"
+        ))
     }
 }
 

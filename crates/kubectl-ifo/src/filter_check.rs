@@ -12,8 +12,9 @@
 //! | node | the cluster has it, or an operation touches it |
 //! | namespace | the cluster has it, or an operation is on an object in it |
 //!
-//! In the row `kind`, a rule set counts only if the cluster serves its target: the resource that
-//! the rule set watches.
+//! In the row `kind`, the cluster serves a kind if its discovery lists the kind. Discovery can be
+//! incomplete. Then the status of a rule set still shows that the cluster serves its target: the
+//! resource that the rule set watches.
 //!
 //! The values are first compared with the operations that the command has listed. So a value that
 //! matches a listed operation needs no request.
@@ -32,7 +33,7 @@ use tokio::sync::OnceCell;
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FilterWarning {
-    /// The value exists, but no rule set can detect operations that match the filters.
+    /// No rule set can detect operations that match the filters.
     NoRuleSet(String),
     /// It is unknown whether the value exists.
     Unchecked(String),
@@ -79,20 +80,17 @@ pub(super) async fn check(
     if let Ok(rule_sets) = &cluster.rule_sets
         && !rule_sets.is_empty()
     {
-        // A value that matches a listed operation needs no rule set.
-        let undetectable = unmatched
-            .iter()
-            .map(|value| value.put_into(filters.clone()))
-            .find_map(|filters| rule_sets.undetectable_message(&filters));
-        let unknown_label = || {
-            let message = rule_sets.unknown_label_message(filters);
-            message.filter(|_| !selector_matches)
-        };
-        warnings.extend(
-            undetectable
-                .or_else(unknown_label)
-                .map(FilterWarning::NoRuleSet),
-        );
+        // A value that matches a listed operation needs no rule set, so only the other values are
+        // checked.
+        let mut undetectable: Vec<String> = Vec::new();
+        for value in &unmatched {
+            let message = rule_sets.undetectable_message(&value.put_into(filters.clone()));
+            undetectable.extend(message.filter(|it| !undetectable.contains(it)));
+        }
+        if undetectable.is_empty() && !selector_matches {
+            undetectable.extend(rule_sets.unknown_label_message(filters));
+        }
+        warnings.extend(undetectable.into_iter().map(FilterWarning::NoRuleSet));
     }
     Ok(warnings)
 }
@@ -131,8 +129,8 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// Returns all operations that the user may read. If the user may not list all namespaces,
-    /// returns the operations in the namespace of the filters.
+    /// Returns all operations that the user may read, in any phase. If the filters have a namespace
+    /// and the user may not list all namespaces, returns the operations in this namespace.
     async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {
@@ -151,8 +149,8 @@ impl FilterCheck<'_> {
         operations.iter().any(|it| alone.matches(it))
     }
 
-    /// Checks a value of `--component` or `--operation`, which a rule set or an operation in the
-    /// cluster must have.
+    /// Checks a value of `--component` or `--operation`. A rule set or an operation in the cluster
+    /// must have this value.
     async fn check_name(
         &self,
         value: FilterValue<'_>,
@@ -164,7 +162,7 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // If no rule set is installed, the command reports this after its output.
+            // The commands report that no rule set is installed, so no warning is needed here.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(problem), _) | (_, Err(problem)) => {
@@ -190,8 +188,10 @@ impl FilterCheck<'_> {
         ))
     }
 
-    /// Returns the error for a value of `-o` that no operation has. The user may have meant an
-    /// output format, so the message also suggests output formats.
+    /// Returns the error for a value of `--operation` that no rule set and no operation has.
+    /// `operation` is the most similar name of an operation. If the command also accepts output
+    /// formats as values of `-o`, the user may have meant a format. So the message also suggests
+    /// the most similar format.
     fn unknown_operation_message(
         &self,
         value: FilterValue<'_>,
@@ -231,11 +231,13 @@ impl FilterCheck<'_> {
         if is_known {
             return Ok(None);
         }
-        if !kind.is_unknown() {
-            // It is unknown whether the kind exists. If `check` can read the rule sets, it already
-            // warns that no rule set detects operations on objects of this kind.
+        if !kind.certainly_does_not_exist() {
+            // The kind may exist, because discovery is incomplete. If there are rule sets and none
+            // of them has this target, the function `check` warns that no rule set detects such
+            // operations. One warning is enough.
             let unchecked = unchecked(value, "the cluster does not list all kinds");
-            let is_warned_by_check = rule_sets.is_ok_and(|it| !it.is_empty());
+            let is_warned_by_check =
+                rule_sets.is_ok_and(|it| !it.is_empty() && !it.can_detect(&value.alone()));
             return Ok((!is_warned_by_check).then_some(unchecked));
         }
         let operations = self.operations().await.unwrap_or_default();
@@ -301,8 +303,8 @@ impl FilterCheck<'_> {
             Err(problem) => short(&problem),
         };
         // The command has already listed the operations in this namespace. If the user may not list
-        // operations in all namespaces, a RoleBinding in this namespace must grant the right. So
-        // the namespace exists.
+        // the operations in all namespaces, a RoleBinding in this namespace must have allowed this
+        // list. So the namespace exists.
         let all_namespaces = self.source.unfiltered().list().await;
         let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
         if has_role_binding || self.has_operation(value).await {

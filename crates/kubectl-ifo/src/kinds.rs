@@ -83,7 +83,7 @@ impl FromStr for ChosenKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| format!("{text:?} is no kind, such as VirtualMachine");
+        let wrong = |_| format!("{text:?} is not the name of a kind; an example is VirtualMachine");
         let name = text.parse().map_err(wrong)?;
         Ok(Self {
             text: text.to_owned(),
@@ -124,7 +124,7 @@ impl ChosenKind {
     }
 
     /// Returns true if the cluster certainly serves no kind of this name.
-    pub(super) fn is_unknown(&self) -> bool {
+    pub(super) fn certainly_does_not_exist(&self) -> bool {
         self.is_certain && self.resources.is_empty()
     }
 
@@ -153,7 +153,7 @@ impl ChosenKind {
 
     /// Returns true if it is unknown which kind the user means, because discovery is incomplete or
     /// not available.
-    pub(super) fn is_unresolved(&self) -> bool {
+    pub(super) fn may_exist_unseen(&self) -> bool {
         self.resources.is_empty() && !self.is_certain
     }
 

@@ -208,7 +208,7 @@ pub(super) fn print_incomplete(source: &OperationSource) {
 pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     match incomplete {
         Incomplete::NoRuleSets => {
-            let what = "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones";
+            let what = "no OperationRuleSet is installed, so no operation can be detected; to install all rule sets of this release";
             format!("note: {what}: kubectl apply -k {HOME}/rules")
         }
         Incomplete::NotRead | Incomplete::NotCurrent | Incomplete::NotRecorded => {

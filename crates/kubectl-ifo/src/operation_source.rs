@@ -69,7 +69,7 @@ impl Served {
     /// Returns true if the discovery of the cluster contains the API, or if discovery cannot be
     /// read. If RBAC refuses a list, the answer does not show whether the API exists, because the
     /// kube-apiserver checks rights first. By default, all authenticated users may read discovery.
-    pub(super) async fn is_on(self, server: &ApiClient) -> bool {
+    pub(super) async fn is_served_by(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
             Ok(list) => list.resources.iter().any(|it| it.name == live::PLURAL),
@@ -296,7 +296,7 @@ impl OperationSource {
         let Err(refused @ Problem::Forbidden { .. }) = listed else {
             return listed;
         };
-        if !self.served.is_on(&self.server).await {
+        if !self.served.is_served_by(&self.server).await {
             return Err(Problem::NotFound(refused.to_string()));
         }
         if self.served == Served::Live && self.filters.namespace.is_none() {

@@ -1,6 +1,6 @@
 //! Defines the output formats, and prints results, errors and notes. Results go to standard output.
-//! Errors and notes go to standard error, in one line each. An error in a file can have an excerpt
-//! of the file below this line.
+//! Errors and notes go to standard error, in one line each. If an error is in a file, an excerpt of
+//! the file can follow the line of the error.
 
 use super::colors::Paint;
 use super::plain_text::one_line;
@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 use unicode_width::UnicodeWidthStr as _;
 
-/// Output format of results.
+/// Output format of the commands that do not print operations, such as `rules test`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
@@ -22,7 +22,7 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// Output format of operations.
+/// Output format of the commands that print operations, such as `list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputShape {
     /// For people

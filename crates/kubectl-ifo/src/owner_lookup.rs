@@ -14,9 +14,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
-/// Largest number of levels of owners that are looked up, such as Pod, ReplicaSet and Deployment.
-/// Owners on higher levels stay unknown. Real chains of owners are shorter. Each level is requested
-/// only after the level below has been read, because that level names the owners.
+/// Largest number of levels of owners that are looked up. For example, the owners of a Pod can have
+/// two levels: ReplicaSet and Deployment. Owners on higher levels stay unknown. Real chains of
+/// owners are shorter than this limit. Each level is requested only after the level below has been
+/// read, because the level below names its owners.
 const MAX_LEVELS: usize = 8;
 
 /// Largest number of concurrent requests to the kube-apiserver.
@@ -28,7 +29,7 @@ pub(super) struct OwnerLookup {
     kinds: Kinds,
     /// Largest number of owners that are requested in total.
     limit: usize,
-    /// The UIDs of the owners that were requested.
+    /// The UIDs of the owners that were looked up, also without success.
     requested: HashSet<String>,
     /// The owners that were found, with their own owner references.
     pub(super) known: Vec<ListedSubject>,
@@ -49,17 +50,18 @@ impl OwnerLookup {
 
     /// Looks up the direct and indirect owners of the objects that `operations` are about. Returns
     /// the number of owners that were not requested because of the limit.
-    pub(super) async fn owners(&mut self, operations: &[ListedOperation]) -> usize {
-        self.owners_of(operations, &|_| true).await
+    pub(super) async fn look_up(&mut self, operations: &[ListedOperation]) -> usize {
+        self.look_up_for(operations, &|_| true).await
     }
 
-    /// Looks up owners like [`Self::owners`], but only for the operations for which `is_included`
+    /// Looks up owners like [`Self::look_up`], but only for the operations for which `is_included`
     /// returns true.
-    pub(super) async fn owners_of(
+    pub(super) async fn look_up_for(
         &mut self,
         operations: &[ListedOperation],
         is_included: &dyn Fn(&ListedOperation) -> bool,
     ) -> usize {
+        let mut left_out = 0;
         for _ in 0..MAX_LEVELS {
             let ownership = Ownership::of(operations, &self.known);
             let mut missing: Vec<ResourceIdentity<'_>> = ownership
@@ -68,10 +70,10 @@ impl OwnerLookup {
                 .filter(|who| who.uid.is_some_and(|uid| !self.requested.contains(uid)))
                 .collect();
             let room = self.limit.saturating_sub(self.requested.len());
-            let left_out = missing.len().saturating_sub(room);
+            left_out = missing.len().saturating_sub(room);
             missing.truncate(room);
             if missing.is_empty() {
-                return left_out;
+                break;
             }
             let mut requests = Vec::new();
             for who in missing {
@@ -94,12 +96,13 @@ impl OwnerLookup {
                 .await;
             self.known.extend(found.into_iter().flatten());
         }
-        0
+        left_out
     }
 }
 
-/// Converts `found`, the object that the cluster has under the name of the owner `who`. None if the
-/// UID differs: then the owner was deleted, and a new object has its name.
+/// Converts an owner. `who` is the identity of the owner in an owner reference, and `found` is the
+/// metadata of the object with this name in the cluster. Returns None if the UIDs differ: the owner
+/// was deleted, and a new object has the same name.
 fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),
@@ -109,4 +112,46 @@ fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> 
         uid: found.uid,
         owner_references: found.owner_references.unwrap_or_default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_operations::{client, on, subject};
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn owners_left_out_in_the_last_round_are_counted() {
+        // Each object has one owner, up to the last level. On the last level are two owners.
+        let name = |level: usize| format!("o{level}");
+        let chain = (1..=MAX_LEVELS).map(|level| {
+            let object = subject("a", "Thing", &name(level));
+            let object = object.owned_by("a", "Thing", &name(level + 1));
+            if level == MAX_LEVELS - 1 {
+                object.owned_by("a", "Thing", "other")
+            } else {
+                object
+            }
+        });
+        let chain: Vec<ListedSubject> = chain.collect();
+        let server = client(move |uri| {
+            if uri == "/apis/example.io/v1" {
+                return Some(json!({
+                    "groupVersion": "example.io/v1",
+                    "resources": [{"name": "things", "singularName": "thing", "kind": "Thing",
+                                   "namespaced": true, "verbs": ["get"]}],
+                }));
+            }
+            let name = uri.strip_prefix("/apis/example.io/v1/namespaces/a/things/")?;
+            let object = chain.iter().find(|it| it.name == name)?;
+            Some(json!({"metadata": {
+                "name": name, "namespace": "a", "uid": object.uid,
+                "ownerReferences": object.owner_references,
+            }}))
+        });
+        let operations = [on("a", "Thing", &name(0), "Moving").owned_by("Thing", &name(1))];
+        let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server), MAX_LEVELS);
+        assert_eq!(lookup.look_up(&operations).await, 1);
+        assert_eq!(lookup.known.len(), MAX_LEVELS);
+    }
 }

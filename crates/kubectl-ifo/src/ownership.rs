@@ -1,7 +1,8 @@
-//! Builds the graph that shows which objects own the objects that operations are about.
+//! Builds a graph of objects and their owners.
 //!
 //! The graph has a node for each object that an operation is about, and for each owner of such an
-//! object. Owners come from owner references, and from objects that were looked up in the cluster.
+//! object. The owners come from the owner references of these objects, and of owners that were
+//! looked up in the cluster.
 //!
 //! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
 //! object, the preferred parent first:
@@ -15,8 +16,8 @@
 //! marks the operation on the root of the group. Within 1 and within 3, the owner that is marked as
 //! the controller comes first.
 //!
-//! Owner references can form a cycle. The graph keeps cycles, so code that walks the graph must not
-//! loop forever.
+//! Owner references can form a cycle. The graph keeps such cycles, so code that walks the graph
+//! must not loop forever. The graph ignores only a reference of an object to itself.
 
 use super::operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
@@ -176,8 +177,8 @@ impl<'a> Ownership<'a> {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
         if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[number];
-            // The node was added for an object in another namespace. An owner of objects in two
-            // namespaces is cluster-scoped.
+            // The node was added as the owner of an object in another namespace. An owner of
+            // objects in two namespaces is cluster-scoped.
             if !node.owners_known && node.who.namespace != namespace {
                 node.who.namespace = None;
             }
@@ -308,8 +309,8 @@ fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<
     children
 }
 
-/// The nodes that are roots of correlation groups: an operation on the object has the value `root`
-/// in the label `ifo.kubevirt.io/correlation-role`.
+/// The nodes that are roots of correlation groups. A node is a root if an operation on its object
+/// has the value `root` in the label `ifo.kubevirt.io/correlation-role`.
 struct Roots<'a> {
     /// The roots, by correlation group and namespace. The namespace of a cluster-scoped root is
     /// None.
@@ -339,7 +340,8 @@ impl<'a> Roots<'a> {
         Self { within, namespaced }
     }
 
-    /// Returns the root of each correlation group of a node.
+    /// Returns the root of each correlation group of a node. Groups of which the node itself is a
+    /// root are left out.
     ///
     /// | node | root |
     /// | --- | --- |
@@ -361,11 +363,10 @@ impl<'a> Roots<'a> {
             .filter(move |group| !own.contains(group));
         groups.filter_map(move |group| {
             let here = self.within.get(&(group, namespace));
-            match namespace {
-                None => only(here).or_else(|| only(self.namespaced.get(group))),
-                Some(_) if here.is_some() => only(here),
-                Some(_) => only(self.within.get(&(group, None))),
-            }
+            only(here.or_else(|| match namespace {
+                None => self.namespaced.get(group),
+                Some(_) => self.within.get(&(group, None)),
+            }))
         })
     }
 }

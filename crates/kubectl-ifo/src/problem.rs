@@ -4,6 +4,7 @@
 use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
 use ifo_client::error_text::{chain, one_line};
 use kube::config::KubeconfigError;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Address of the repository. A path is appended for links and for `kubectl apply -k`.
@@ -20,7 +21,8 @@ pub(super) enum Problem {
     /// There is no kubeconfig, or it is invalid.
     #[error("{0}; name another one with --kubeconfig, --context or KUBECONFIG")]
     Config(String),
-    /// The proxy setting or the list of exceptions is invalid.
+    /// The address of the proxy is invalid, or the list of the hosts that are reached without a
+    /// proxy.
     #[error(
         "{0}; correct proxy-url in the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or NO_PROXY in \
          the environment"
@@ -67,10 +69,11 @@ pub(super) enum Problem {
         plural = live::PLURAL
     )]
     NotInstalled,
-    /// The server does not serve records of completed operations.
+    /// The server does not serve records of completed operations, or the files of `--from` do not
+    /// contain such records.
     #[error("{}", no_records(.files.as_deref()))]
     NoRecords {
-        /// The path of the files that the command reads instead of a cluster.
+        /// The path of the files that the command reads instead of a cluster. None for a cluster.
         files: Option<String>,
     },
     /// The server does not know the field selector of `--node`.
@@ -79,7 +82,7 @@ pub(super) enum Problem {
          found; update ifo-apiserver"
     )]
     NoNodes,
-    /// `ifo-apiserver` has not listed all resources that rule sets watch (429).
+    /// `ifo-apiserver` has not yet listed all resources that rule sets watch (429).
     #[error(
         "the server has not read all targets yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
         ruleset::PLURAL
@@ -104,7 +107,7 @@ pub(super) enum Problem {
     #[error("{0}")]
     Usage(String),
     /// The reader of standard output has closed the pipe.
-    #[error("the reader of the output has closed it")]
+    #[error("the reader of the output has closed the pipe")]
     Closed,
     /// Any other error.
     #[error("{0}")]
@@ -144,11 +147,11 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     let (flag, name) = match user {
         None => ("--user=NAME".to_owned(), "NAME"),
         Some(user) => match user.strip_prefix("system:serviceaccount:") {
-            Some(account) => (format!("--serviceaccount={account}"), account),
-            None => (format!("--user={user}"), user),
+            Some(account) => (format!("--serviceaccount={}", quoted(account)), account),
+            None => (format!("--user={}", quoted(user)), user),
         },
     };
-    // All characters that need quoting in a shell are replaced.
+    // In the name of the binding, all characters that need quoting in a shell are replaced.
     let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
     let mut steps = String::new();
     // `ifo-view` would also grant the right to read all operations. So the advice for any other
@@ -172,11 +175,22 @@ pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>)
     )
 }
 
-/// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`.
+/// Quotes a text for a shell, if the text needs quotes.
+fn quoted(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./_-".contains(c);
+    if text.chars().all(is_plain) {
+        return text.into();
+    }
+    format!("'{}'", text.replace('\'', r"'\''")).into()
+}
+
+/// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`. The
+/// kube-apiserver escapes quotes in the name as in JSON. None if the name has other escapes.
 fn refused_user(message: &str) -> Option<String> {
-    let (_, rest) = message.split_once("User \"")?;
-    let (user, _) = rest.split_once('"')?;
-    (!user.is_empty()).then(|| user.to_owned())
+    let quoted = &message[message.find("User \"")? + "User ".len()..];
+    let mut names = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
+    let user = names.next()?.ok()?;
+    (!user.is_empty()).then_some(user)
 }
 
 impl Problem {
@@ -214,8 +228,9 @@ impl Problem {
     }
 }
 
-/// Returns the message of a connection error. The outer errors only add names of libraries, so the
-/// message of the innermost error is used.
+/// Returns the message of an error without an answer of the cluster. For errors of the HTTP client,
+/// the message of the innermost error is used, because the outer errors only add names of
+/// libraries. For other errors, the message contains all causes.
 fn unreachable(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {
@@ -229,7 +244,8 @@ fn unreachable(error: &kube::Error) -> String {
 impl From<KubeconfigError> for Problem {
     fn from(error: KubeconfigError) -> Self {
         Self::Config(match &error {
-            // kube parses the proxy variables, even if the plugin does not use the result.
+            // The kube crate parses the environment variables for proxies, even if the plugin does
+            // not use the result. So an invalid variable causes this error.
             KubeconfigError::ParseProxyUrl(_) | KubeconfigError::ParseNoProxy(_) => {
                 return Self::Proxy(chain(&error));
             }
@@ -278,6 +294,11 @@ mod tests {
             ),
             "{account}"
         );
+        let blank = grant(LIVE_RESOURCE, None, Some("it's jane"));
+        assert!(
+            blank.ends_with(r"ifo-view-it-s-jane --clusterrole=ifo-view --user='it'\''s jane'"),
+            "{blank}"
+        );
         let crs = grant("inflightoperations.ifo.kubevirt.io", None, None);
         assert!(
             crs.contains("--resource=inflightoperations.ifo.kubevirt.io && "),
@@ -286,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn only_namespaced_resources_are_requested_with_a_namespace() {
+    fn the_flag_n_is_advised_only_for_operations() {
         assert!(place(LIVE_RESOURCE, None).contains("-n"));
         assert_eq!(place(RULE_SET_RESOURCE, None), "");
     }
@@ -295,6 +316,8 @@ mod tests {
     fn the_refused_user_is_parsed_from_the_response() {
         let message = "operationrulesets.ifo.kubevirt.io is forbidden: User \"jane\" cannot list";
         assert_eq!(refused_user(message).as_deref(), Some("jane"));
+        let message = r#"x is forbidden: User "a \"b\" c" cannot list resource "x""#;
+        assert_eq!(refused_user(message).as_deref(), Some("a \"b\" c"));
         assert_eq!(refused_user("no"), None);
     }
 }

@@ -1,9 +1,13 @@
-//! Builds operations with owners and correlation groups, for the tests of `tree`, `describe` and
-//! `top`.
+//! Builds operations with owners and correlation groups, and clients of a cluster, for the tests of
+//! `tree`, `describe`, `top` and the lookup of owners.
 
+use super::api_client::ApiClient;
 use super::operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::client::Body;
+use serde_json::Value;
+use std::convert::Infallible;
 
 /// Returns the fixed current time of these tests.
 pub(super) fn now() -> Timestamp {
@@ -122,5 +126,25 @@ impl ListedOperation {
     pub(super) fn item(mut self, item: &str) -> Self {
         self.item = Some(item.to_owned());
         self
+    }
+}
+
+/// Returns a client of a cluster. `answer` returns the JSON of the object or list at a path with its
+/// query. None means 404.
+pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) -> ApiClient {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let answer = answer(&request.uri().to_string());
+        let code = if answer.is_some() { 200 } else { 404 };
+        let body = answer.map(|it| it.to_string()).unwrap_or_default();
+        let response = http::Response::builder().status(code);
+        let response = response.body(Body::from(body.into_bytes()));
+        async move { Ok::<_, Infallible>(response.expect("the status code is valid")) }
+    });
+    ApiClient {
+        client: kube::Client::new(service, "default"),
+        address: "https://192.0.2.1".to_owned(),
+        default_namespace: "default".to_owned(),
+        timeout: None,
+        from_files: None,
     }
 }

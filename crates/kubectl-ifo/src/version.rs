@@ -100,14 +100,14 @@ async fn missing_document_reason(server: &ApiClient) -> Problem {
         let uri = format!("/apis/{group}/{VERSION}/{}?limit=1", live::PLURAL);
         match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
-            (_, Err(Problem::Forbidden { .. })) if !served.is_on(server).await => {}
+            (_, Err(Problem::Forbidden { .. })) if !served.is_served_by(server).await => {}
             // `Forbidden` reaches this arm only if discovery does not show that the API is missing.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not report its version".to_owned());
             }
             (Served::Crs, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other(format!(
-                    "{LIVE_GROUP} is not served, only the objects of {}: no server can report its version",
+                    "{LIVE_GROUP} is not served, so ifo-apiserver cannot report its version; the cluster serves only the objects of {}",
                     served.resource()
                 ));
             }

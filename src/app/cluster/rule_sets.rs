@@ -8,6 +8,7 @@ use ifo_api::ruleset::OperationRuleSet;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use serde_json::Value;
 
 /// Maximum number of unknown fields that are reported for one rule set. Further unknown fields are
 /// not reported, because a status message has no room for more.
@@ -56,10 +57,21 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
     stream::select(rule_sets, definition).boxed()
 }
 
-/// Decodes a rule set. Returns the events for the controller. One event contains the fields of the
-/// spec that this server does not know.
+/// Decodes a rule set. Returns the events for the controller.
 fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
     let name = object.name_any();
+    match serde_json::to_value(object).and_then(decode) {
+        Ok(events) => events.into(),
+        Err(error) => {
+            tracing::warn!(name, %error, "a rule set could not be decoded");
+            vec![RuleSetEvent::Unreadable(name)]
+        }
+    }
+}
+
+/// Decodes the JSON of a rule set. Returns the events for the controller: the rule set, and the
+/// fields of its spec that this server does not know.
+pub(in crate::app) fn decode(json: Value) -> Result<[RuleSetEvent; 2], serde_json::Error> {
     let mut fields = Vec::new();
     let note = |path: serde_ignored::Path<'_>| {
         let field = json_path(&path);
@@ -67,21 +79,12 @@ fn applied(object: &DynamicObject) -> Vec<RuleSetEvent> {
             fields.push(field);
         }
     };
-    let decoded = serde_json::to_value(object)
-        .and_then(|json| serde_ignored::deserialize::<_, _, OperationRuleSet>(json, note));
-    match decoded {
-        Ok(rule_set) => vec![
-            RuleSetEvent::Applied(Box::new(rule_set)),
-            RuleSetEvent::UnknownFields {
-                rule_set: name,
-                fields,
-            },
-        ],
-        Err(error) => {
-            tracing::warn!(name, %error, "a rule set could not be decoded");
-            vec![RuleSetEvent::Unreadable(name)]
-        }
-    }
+    let rule_set = serde_ignored::deserialize::<_, _, OperationRuleSet>(json, note)?;
+    let unknown = RuleSetEvent::UnknownFields {
+        rule_set: rule_set.name_any(),
+        fields,
+    };
+    Ok([RuleSetEvent::Applied(Box::new(rule_set)), unknown])
 }
 
 /// Formats a path, for example as `spec.rules[0].operation`.

@@ -20,7 +20,8 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Value,
 }
 
-/// The status code in [`ClusterState::refused`] for a request that is never answered.
+/// Used in place of a status code in `ClusterState::refused`, for a request that the simulation
+/// never answers.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -37,9 +38,10 @@ struct ClusterState {
 }
 
 /// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
-/// any path. A list request must have a field selector, which the simulation ignores. A request
-/// gets the answer 409 if it creates an object that exists, or if its UID or resourceVersion is not
-/// the current one. A function answers reviews, such as `TokenReview`.
+/// any path. A list request must have a field selector, which the simulation ignores. The answer is
+/// 409 if a create names an existing object, if a replace contains an old resourceVersion, or if a
+/// patch contains another UID or resourceVersion than the object. A function answers reviews, such
+/// as `TokenReview`.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<ClusterState>>,

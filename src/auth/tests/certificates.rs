@@ -177,8 +177,8 @@ fn damaged_certificates_cause_no_panic() {
             damaged[at] ^= mask;
             let bundle = pem::encode(&pem::Pem::new("CERTIFICATE", damaged.clone()));
             if let Ok(damaged) = Authorities::from_pem(&bundle) {
-                let _ = damaged.covering(&good);
-                let _ = good.covering(&damaged);
+                let _ = damaged.names_of_covered(&good);
+                let _ = good.names_of_covered(&damaged);
                 let _ = damaged.has_issued(std::slice::from_ref(&der));
             }
             let _ = CertificateSubject::of(&CertificateDer::from(damaged));

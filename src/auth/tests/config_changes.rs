@@ -238,15 +238,30 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         let mut data = without_names(config_map_data(&one, &proxy));
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
-        assert_eq!(Trust::parse(data.clone()).unwrap().shared, expected);
+        assert_eq!(
+            Trust::parse(data.clone())
+                .unwrap()
+                .client_cas_trusted_as_proxy,
+            expected
+        );
         // Without the name of a user header, no client can claim to be another user.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
-        assert!(Trust::parse(data.clone()).unwrap().shared.is_empty());
+        assert!(
+            Trust::parse(data.clone())
+                .unwrap()
+                .client_cas_trusted_as_proxy
+                .is_empty()
+        );
         // Only a certificate with one of the allowed common names is accepted as a front proxy.
         let names = r#"["front-proxy"]"#.to_owned();
         data.insert("requestheader-allowed-names".to_owned(), names);
         let headers = r#"["X-Remote-User"]"#.to_owned();
         data.insert("requestheader-username-headers".to_owned(), headers);
-        assert!(Trust::parse(data).unwrap().shared.is_empty());
+        assert!(
+            Trust::parse(data)
+                .unwrap()
+                .client_cas_trusted_as_proxy
+                .is_empty()
+        );
     }
 }

@@ -96,7 +96,7 @@ async fn system_authenticated_is_added_except_to_anonymous() {
 }
 
 #[tokio::test]
-async fn a_user_name_that_is_not_utf_8_is_rejected() {
+async fn a_user_name_or_group_that_is_not_utf_8_is_rejected() {
     let setup = Setup::new();
     let proxy = setup.proxy();
     let mut headers = HeaderMap::new();

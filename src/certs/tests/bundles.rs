@@ -154,6 +154,26 @@ async fn without_the_permission_to_watch_the_ca_bundle_is_still_updated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_writers_that_overwrite_each_other_do_so_at_most_once_per_second() {
+    let cluster = Cluster::new();
+    cluster.put(PATH, service(Some("one")));
+    let (_sender, keeping) = keep(&cluster);
+    // The simulated cluster loses changes before the watch is open.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Another writer replaces each bundle of this server after 10 ms at the latest. The simulated
+    // time is 10 s.
+    for _ in 0..1_000 {
+        if bundle(&cluster).as_deref() == Some("one") {
+            cluster.put(PATH, service(Some("other")));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let writes = cluster.seen(&Method::PATCH).len();
+    assert!((5..=11).contains(&writes), "{writes}");
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     let end = "-----END CERTIFICATE-----\n";
     let both = format!("one{end}two{end}");

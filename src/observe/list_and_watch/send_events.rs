@@ -32,7 +32,7 @@ impl WatchTask {
     pub(super) async fn lost(&mut self, lost: GapReason) {
         self.synced = false;
         self.metrics.feed_state(&self.target, "lost");
-        warn!(source = %self.source, reason = %lost, "gap");
+        warn!(source = %self.source, reason = %lost, "the watch is interrupted");
         self.send(Raw::Lost(lost)).await;
     }
 

@@ -72,10 +72,7 @@ impl<S: LeaseStore> Election<S> {
             return if record.is_held && record.holder() == self.last_own_term.as_ref() {
                 ElectionDecision::Release(version)
             } else {
-                ElectionDecision::Wait(
-                    None,
-                    "this replica stops, and leaves the Lease to the others",
-                )
+                ElectionDecision::Wait(None, "this replica stops, and does not hold the Lease")
             };
         }
         let last = record.last.as_ref().or(self.last.as_ref());
@@ -87,8 +84,8 @@ impl<S: LeaseStore> Election<S> {
         // final version. The new Lease names the last leader that the creating replica remembers.
         // But a later leader may have held the deleted Lease, and may still lead. So such a Lease
         // does not count as this replica's own, even if it names this replica as the last leader.
-        let was_never_held = !record.is_held && record.final_version.is_none();
-        let is_own = !was_never_held
+        let has_no_holder_and_no_release = !record.is_held && record.final_version.is_none();
+        let is_own = !has_no_holder_and_no_release
             && record
                 .last
                 .as_ref()
@@ -99,7 +96,7 @@ impl<S: LeaseStore> Election<S> {
         // clock.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
-            age.unsigned_abs() < self.expiry_time(record)
+            age.unsigned_abs() < self.expiry_period(record)
         });
         if self.may_be_ours && is_own && is_recent && !could_lose_changes {
             return ElectionDecision::Acquire;
@@ -120,19 +117,19 @@ impl<S: LeaseStore> Election<S> {
             (None, None) if !*self.replica.may_begin.borrow() => {
                 return ElectionDecision::Wait(
                     None,
-                    "there was no leader yet; this replica waits for the server of the previous release to stop",
+                    "no replica has led yet; this replica waits until no server of release 0.1.0 is running",
                 );
             }
             (None, None) => (
-                self.expiry_time(record),
-                "there was no leader yet; this replica waits for one lease duration",
+                self.expiry_period(record),
+                "no replica has led yet; this replica waits for one lease duration",
             ),
             (None, Some(last)) if self.has_all_changes_of(last) => (
-                self.expiry_time(record),
+                self.expiry_period(record),
                 "this replica takes over when the Lease expires",
             ),
             (None, Some(_)) => (
-                self.expiry_time(record) + additional_wait,
+                self.expiry_period(record) + additional_wait,
                 "this replica takes over some time after the Lease expires, because it is not in sync with the leader",
             ),
         };
@@ -145,7 +142,7 @@ impl<S: LeaseStore> Election<S> {
 
     /// Returns the time after which a Lease without a renewal expires. If the leader and this
     /// replica have different lease durations, the longer one applies.
-    pub(super) fn expiry_time(&self, record: &LeaseRecord) -> Duration {
+    pub(super) fn expiry_period(&self, record: &LeaseRecord) -> Duration {
         record.duration.max(self.timing.lease_duration)
     }
 

@@ -160,7 +160,7 @@ impl<S: LeaseStore> Election<S> {
                 now
             }
         };
-        let has_expired = now.since(since) >= self.expiry_time(&record);
+        let has_expired = now.since(since) >= self.expiry_period(&record);
         self.seen = Some(SeenLease {
             lease,
             record,

@@ -46,7 +46,7 @@ impl Invariants {
     pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
-            && *last > leadership.start
+            && *last >= leadership.start
         {
             let violation = format!("{leadership:?} begins below {last}, which {at} has");
             seen.violations.push(violation);

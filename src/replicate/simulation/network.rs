@@ -169,7 +169,8 @@ impl SimulatedLink {
             .peers
             .get(&self.leader.address)
             .cloned();
-        let peer = peer.ok_or_else(|| LinkError::Failed("no replica is there".to_owned()))?;
+        let peer =
+            peer.ok_or_else(|| LinkError::Failed("no replica has this address".to_owned()))?;
         self.wait_until_reachable(&peer).await?;
         Ok(peer)
     }

@@ -304,6 +304,45 @@ async fn concurrent_reads_share_one_state_query() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_follower_sends_a_query_two_seconds_after_the_last_one_although_it_has_just_caught_up() {
+    let mut pair = LeaderAndFollower::start_in_sync().await;
+    pair.leader.event_permits.forget_permits(1_000);
+    pair.commit(1_004);
+    let leader = pair.leader.clone();
+    let queries = || leader.queries.load(Ordering::Relaxed);
+    let before = queries();
+    while queries() == before {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1_900)).await;
+    assert_eq!(queries(), before + 1);
+    pair.leader.event_permits.add_permits(1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(pair.follower_reader.head(), Rv(1_004));
+    assert_eq!(queries(), before + 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_to_close_a_connection_names_the_part_that_fails() {
+    let pair = LeaderAndFollower::start_in_sync().await;
+    let link = FakeLink(pair.leader.clone());
+    for (latency, reason) in [
+        (
+            Duration::from_hours(1),
+            "the leader does not answer state queries",
+        ),
+        // This follower copies nothing, so it never reaches the resourceVersion in the answer.
+        (Duration::ZERO, "the leader's watch delivers no changes"),
+    ] {
+        pair.leader.set_latency(latency);
+        let (_writer, reader) = index_from(BOUNDS, Rv(0));
+        let (_status, mut leader_queries) = replica_status(reader, pair.role.subscribe());
+        let closed = leader_queries.send_queries(&link, &pair.leader.term).await;
+        assert_eq!(closed, LinkError::Failed(reason.to_owned()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_does_not_answer_delays_the_first_read_by_one_second_and_no_later_read() {
     let pair = LeaderAndFollower::start_in_sync().await;
     pair.leader.set_latency(Duration::from_hours(1));

@@ -521,15 +521,27 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // The replica that first notices the deletion creates the Lease again. A follower that is
-        // woken notices the deletion soon.
+        // The replica that first notices the deletion creates the Lease again. For 3 s, only one
+        // replica reaches the kube-apiserver, so this replica is the first. The time is shorter
+        // than the renew deadline of 5 s, so the leader still leads.
+        let set_cut = |cluster: &Cluster, is_cut| {
+            for (other, it) in cluster.replicas.iter().enumerate() {
+                it.client.cut(is_cut && other != replica);
+            }
+        };
+        set_cut(&cluster, true);
         cluster.leases.delete();
-        if replica != leader {
-            cluster.replicas[replica].wake.notify_one();
-        }
-        cluster.run_for(seconds(15)).await;
+        cluster.replicas[replica].wake.notify_one();
+        cluster.run_for(seconds(3)).await;
+        let lease = cluster.leases.lease().expect("the replica has created it");
+        // Only the leader creates a Lease with a holder.
+        let holder = lease.spec.unwrap().holder_identity;
+        assert_eq!(holder.is_some(), replica == leader);
+        set_cut(&cluster, false);
+        cluster.run_for(seconds(12)).await;
         assert_eq!(terms(&cluster), before);
-        assert!(cluster.leases.lease().is_some());
+        let lease = cluster.leases.lease().unwrap();
+        assert!(lease.spec.unwrap().holder_identity.is_some());
     }
     assert_no_violation(&cluster);
 }

@@ -5,9 +5,9 @@ use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections whose user is
-/// not known yet) and 2 for the front proxy. All users together can use the other 10 slots. One
-/// user who is not an administrator can use 5 slots from one address.
+/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections that have had
+/// no request, or only requests for probes) and 2 for the front proxy. All users together can use
+/// the other 10 slots. One user who is not an administrator can use 5 slots from one address.
 const SLOTS: usize = 16;
 
 fn address(last: u8) -> IpAddr {
@@ -76,8 +76,8 @@ async fn a_new_connection_evicts_a_newcomer_of_the_address_with_most_newcomers()
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
     assert_eq!(open, SLOTS - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // A newcomer whose request has been answered is evicted before an older newcomer that has sent
-    // no request.
+    // A newcomer whose probe has been answered is evicted before an older newcomer that has sent no
+    // request.
     drop(RequestInFlight::of(&crowd[65].connection));
     let _next = connect(&all, 3).await;
     assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));
@@ -90,9 +90,10 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     for number in 0..10 {
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
-    // Each connection has its own user and its own address, so all connections have the same load.
-    // The connection of the new user would also have this load. Another connection with the same
-    // load may be evicted only if it is idle, and no connection is idle.
+    // The load of a connection is the number of connections of its user or of its address. Here,
+    // each connection, also the new one, has a user and an address of its own, so all loads are 1. A
+    // connection may be evicted for a new one with the same load only if it is idle, and no
+    // connection is idle.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);

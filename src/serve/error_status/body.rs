@@ -72,23 +72,28 @@ pub(super) struct StatusMeta<'a> {
     pub(super) resume: Option<&'a str>,
 }
 
-/// Encodes a string as JSON, and escapes `<`, `>` and `&`, as Go's `json.Marshal` does.
+/// Encodes a string as JSON, with the same escapes as Go's `json.Marshal`.
 pub(super) fn go_json(text: &str) -> String {
     let json = serde_json::to_vec(text).expect("a string can always be encoded as JSON");
     String::from_utf8_lossy(&escape_html(&json)).into_owned()
 }
 
-/// Escapes `<`, `>` and `&` in JSON, as Go's encoder does. In JSON, these characters occur only in
-/// strings.
+/// Escapes `<`, `>`, `&`, U+2028 and U+2029 in JSON, as Go's encoder does. In JSON, these characters
+/// occur only in strings.
 pub(super) fn escape_html(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
-    for byte in json {
-        match byte {
-            b'<' => out.extend_from_slice(b"\\u003c"),
-            b'>' => out.extend_from_slice(b"\\u003e"),
-            b'&' => out.extend_from_slice(b"\\u0026"),
-            other => out.push(*other),
-        }
+    let mut rest = json;
+    while let Some((first, after_first)) = rest.split_first() {
+        let (escape, after): (&[u8], &[u8]) = match rest {
+            [b'<', after @ ..] => (b"\\u003c", after),
+            [b'>', after @ ..] => (b"\\u003e", after),
+            [b'&', after @ ..] => (b"\\u0026", after),
+            [0xe2, 0x80, 0xa8, after @ ..] => (b"\\u2028", after),
+            [0xe2, 0x80, 0xa9, after @ ..] => (b"\\u2029", after),
+            _ => (std::slice::from_ref(first), after_first),
+        };
+        out.extend_from_slice(escape);
+        rest = after;
     }
     out
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The media types that the documents list for each answer.
 pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
-const RESOURCE_VERSION: &str = "For a list, the state to return, together with resourceVersionMatch. A watch begins after this version. Unset means the newest state.";
+const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, the newest state.";
 
 /// Returns the path items of `resources`, by path.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
@@ -163,8 +163,8 @@ fn list_parameters() -> Vec<Value> {
         ("limit", "integer", "The most objects in one page of a list; 0 means all. A watch ignores it."),
         ("resourceVersion", "string", RESOURCE_VERSION),
         ("resourceVersionMatch", "string", "How resourceVersion is applied to a list: `Exact` or `NotOlderThan`."),
-        ("sendInitialEvents", "boolean", "A watch begins with an ADDED event for each object that exists, and a bookmark at their end, if bookmarks are allowed. Needs resourceVersionMatch `NotOlderThan`."),
-        ("timeoutSeconds", "integer", "Seconds after which a list or a watch ends. Unset means 30 to 60 minutes for a watch."),
+        ("sendInitialEvents", "boolean", "A watch begins with an ADDED event for each existing object. If bookmarks are allowed, a bookmark follows these events. Needs resourceVersionMatch `NotOlderThan`."),
+        ("timeoutSeconds", "integer", "Seconds after which a watch ends. If unset or 0, the watch ends after 30 to 60 minutes. A list ignores this parameter."),
         ("watch", "boolean", "Answers with a stream of changes in place of a list."),
     ]
     .into_iter()

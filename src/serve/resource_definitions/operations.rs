@@ -1,7 +1,7 @@
 //! Describes the resource `inflightoperations`: its columns and selectable fields.
 
 use super::SelectableField::{Nodes, Overdue, Stalled, Text};
-use super::{Cell, Column, Resource, age_column, name_column, text, write_literal, write_text};
+use super::{Cell, Column, Resource, age_column, name_column, text, write_json_string, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::watch_event_cache::LineCache;
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -32,8 +32,8 @@ static LIVE_COLUMNS: &[Column] = &[
         "Subject",
         0,
         Cell::Function(kind_and_subject),
-        "Kind and name of the subject, with the item where a rule yields several operations. A \
-         kind of several words is shortened to its initials.",
+        "Kind and name of the subject. If a rule yields several operations of one subject, the \
+         item follows. A kind of several words is shortened to the initials.",
     ),
     text(
         "Operation",
@@ -59,7 +59,7 @@ static LIVE_COLUMNS: &[Column] = &[
         "Message",
         0,
         Cell::Function(short_message),
-        "Message for people. It is cut after 80 characters.",
+        "Message for people, cut to 80 characters.",
     ),
     text(
         "Phase",
@@ -77,7 +77,7 @@ static LIVE_COLUMNS: &[Column] = &[
         "RuleSet",
         1,
         Cell::Text(TextField::RuleSet),
-        "Rule set that detected it first.",
+        "Rule set that detected the operation first.",
     ),
     text(
         "Reason",
@@ -109,7 +109,7 @@ static LIVE_COLUMNS: &[Column] = &[
 /// operations of one object, writes `name/item`. Writes null if the subject has no name.
 pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = texts.literal(TextField::SubjectName);
-    write_literal(name, out);
+    write_json_string(name, out);
     if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
         out.pop(); // Removes the closing quote of the name.
         out.push(b'/');
@@ -151,7 +151,7 @@ fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
 /// stalled.
 fn state(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let Some([state @ .., b'"']) = texts.literal(TextField::State) else {
-        return write_literal(None, out);
+        return write_json_string(None, out);
     };
     out.extend_from_slice(state);
     if let Some(progress) = texts.facts.progress {
@@ -172,7 +172,7 @@ fn short_message(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let literal = texts.literal(TextField::Message);
     // The JSON string has at least as many bytes as the message has characters.
     if literal.is_none_or(|literal| literal.len() <= MAX_MESSAGE) {
-        return write_literal(literal, out);
+        return write_json_string(literal, out);
     }
     let message = texts.text(TextField::Message).unwrap_or_default();
     write_text(Some(&shortened(&message)), out);
@@ -198,7 +198,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         kind: live::KIND,
         list_kind: "InFlightOperationList",
         namespaced: true,
-        has_records: false,
+        is_of_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ifo", "ifos"],
         categories: &[],

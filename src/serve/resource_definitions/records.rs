@@ -28,7 +28,8 @@ static RECORD_COLUMNS: &[Column] = &[
         "Subject",
         0,
         Cell::Function(subject),
-        "Name of the subject, with the item where a rule yields several operations.",
+        "Name of the subject. If a rule yields several operations of one subject, the item \
+         follows.",
     ),
     text(
         "Operation",
@@ -59,7 +60,7 @@ static RECORD_COLUMNS: &[Column] = &[
         0,
         Cell::Function(usual),
         "Usual duration of the operation, as it was known at the end. If too few earlier runs were \
-         known, it is the limit of the rule, such as `limit 10m`.",
+         known, the cell is the limit of the rule, such as `limit 10m`.",
     ),
     text(
         "Component",
@@ -71,7 +72,7 @@ static RECORD_COLUMNS: &[Column] = &[
         "RuleSet",
         1,
         Cell::Text(TextField::RuleSet),
-        "Rule set that detected it first.",
+        "Rule set that detected the operation first.",
     ),
     text(
         "Reason",
@@ -135,7 +136,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         kind: record::KIND,
         list_kind: "OperationRecordList",
         namespaced: true,
-        has_records: true,
+        is_of_records: true,
         verbs: &["get", "list"],
         short_names: &["opr"],
         categories: &[],

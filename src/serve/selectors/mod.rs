@@ -117,7 +117,7 @@ impl Selector {
             (Some(namespace), None) if resource.namespaced => {
                 ListScope::Namespace(resource.key(&namespace, "").namespace)
             }
-            _ if resource.has_records => ListScope::Records,
+            _ if resource.is_of_records => ListScope::Records,
             _ => ListScope::All,
         }
     }

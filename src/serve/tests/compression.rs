@@ -151,6 +151,8 @@ async fn a_client_gets_gzip_only_if_it_accepts_it() {
         ("gzip; q=1", true),
         ("gzip;q=0", false),
         ("gzip; q=0.000", false),
+        ("gzip;q=abc", false),
+        ("gzip;q=", false),
         ("identity", false),
         ("deflate, br, zstd", false),
         ("xgzip", false),

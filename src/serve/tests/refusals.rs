@@ -305,13 +305,15 @@ async fn audit_ids_are_taken_from_the_request_or_generated_except_behind_the_fro
 }
 
 #[tokio::test]
-async fn angle_brackets_are_escaped_in_messages() {
+async fn messages_have_the_escapes_of_gos_encoder() {
     let fixture = Fixture::filled();
     let (_, body) = fixture
-        .get(&format!("{ALL}?fieldSelector=%3Ca%3E%26%3D1"))
+        .get(&format!(
+            "{ALL}?fieldSelector=%3Ca%3E%26%E2%80%A8%E2%80%A9%3D1"
+        ))
         .await;
     assert!(
-        body.contains(r"field label not supported: \u003ca\u003e\u0026"),
+        body.contains(r"field label not supported: \u003ca\u003e\u0026\u2028\u2029"),
         "{body}"
     );
 }

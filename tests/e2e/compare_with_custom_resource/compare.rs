@@ -109,7 +109,7 @@ impl Comparison {
         }
         assert!(
             self.failed == 0,
-            "{} of {} requests are answered differently:\n{}",
+            "{} unintended or missing differences in {} requests:\n{}",
             self.failed,
             self.requests,
             self.report

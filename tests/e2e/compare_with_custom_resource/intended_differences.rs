@@ -126,7 +126,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
         custom: "application/vnd.kubernetes.protobuf",
     },
     IntendedDifference {
-        name: "no protobuf, for metadata and errors neither",
+        name: "no protobuf for metadata and errors",
         reason: "clients that prefer protobuf, such as kube-controller-manager, also accept JSON",
         requests: &[
             "GET {list} | Accept: application/vnd.kubernetes.protobuf",
@@ -152,7 +152,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "a list of metadata without items",
-        reason: "an empty array breaks no client; null breaks some",
+        reason: "the live resource answers with an empty array, because null breaks some clients",
         requests: &[
             "GET {list}?labelSelector=none | Accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         ],
@@ -162,7 +162,8 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "PartialObjectMetadataList of one object",
-        reason: "the request is invalid, so the answer is a client error and not a server error",
+        reason: "the request is invalid, so the live resource answers with a client error, and not with \
+                 a server error",
         requests: &[
             "GET {one} | Accept: application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
         ],
@@ -248,7 +249,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "methods of the old paths of watches",
-        reason: "a custom resource can be watched there with any method",
+        reason: "for a custom resource, kube-apiserver accepts any method on these paths",
         requests: &["POST {gv}/watch/namespaces/{namespace}/inflightoperations?timeoutSeconds=1"],
         at: &["code", "body", "layout.…"],
         live: "",
@@ -256,8 +257,8 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "Vary behind the aggregator",
-        reason: "kube-apiserver requests a compressed answer although its client did not, \
-                 decompresses it, and keeps the header",
+        reason: "the client accepts no compressed answer, but kube-apiserver requests one from \
+                 ifo-apiserver, decompresses the answer, and keeps its header",
         requests: &["GET {all}"],
         at: &["headers.vary"],
         live: "Accept-Encoding",
@@ -312,7 +313,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "paths that are no text",
-        reason: "no object can have such a name, so the request is a mistake",
+        reason: "no object can have such a name, so the live resource answers with a client error",
         requests: &["GET {list}/%FF"],
         at: &[
             "code",
@@ -338,7 +339,8 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "versions that are no numbers",
-        reason: "the request is invalid, so the answer is 400, as for lists, and not 500",
+        reason: "the request is invalid, so the live resource answers with 400, as for lists, and not \
+                 with 500",
         requests: &[
             "GET {one}?resourceVersion=abc",
             "GET {one}?resourceVersion=-1",
@@ -356,8 +358,8 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "watches from the future",
-        reason: "the version comes from a server before a restart and may never be reached; without an \
-                 error, the client would wait forever",
+        reason: "the resourceVersion comes from before a restart of the server, and may never be \
+                 reached; without an error, the client would wait forever",
         requests: &["GET {list}?watch=1&timeoutSeconds=…&resourceVersion={future}"],
         at: &["body"],
         live: "",
@@ -401,7 +403,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
     },
     IntendedDifference {
         name: "defaults in OpenAPI v2",
-        reason: "kube-apiserver drops the defaults of custom resources in this version",
+        reason: "kube-apiserver drops the defaults of custom resources in OpenAPI v2",
         requests: &["DOCUMENT schema in OpenAPI v2"],
         at: &["….default"],
         live: "",

@@ -5,7 +5,7 @@
 use super::certificate_renewal::{ca, inject, leaf, mount, new_key};
 use super::{remaining, the};
 use crate::harness::{
-    ServerProcess, apart, eventually, kubeconfig_of, mounted_secret, ok_if, text,
+    ServerProcess, apart, condition, eventually, kubeconfig_of, mounted_secret, ok_if, text,
 };
 use crate::installation::Cluster;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn olm_definitions() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/olm");
     let go = |args: &[&str]| {
         let output = Command::new("go").args(args).current_dir(&folder).output();
-        let output = output.expect("the control plane is built with Go");
+        let output = output.expect("Go must be installed");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "go {args:?}: {error}");
         String::from_utf8(output.stdout).expect("go prints UTF-8")
@@ -39,7 +39,10 @@ fn bundle() -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/olm/manifests");
     let files = std::fs::read_dir(folder).expect("there is a bundle");
     files
-        .map(|file| std::fs::read_to_string(file.unwrap().path()).expect("a text"))
+        .map(|file| {
+            std::fs::read_to_string(file.unwrap().path())
+                .expect("a file of the bundle must be text")
+        })
         .map(|yaml| serde_saphyr::from_str(&yaml).expect("the bundle is YAML"))
         .collect()
 }
@@ -148,9 +151,15 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         let definitions = olm_definitions();
         let definitions = definitions.to_str().expect("the path is UTF-8");
         let apply = ["apply", "--server-side", "-f", definitions];
-        cluster.kubectl(&apply).await.expect("they are CRDs");
+        cluster
+            .kubectl(&apply)
+            .await
+            .expect("the CRDs of OLM must be accepted");
         let namespace = ["create", "namespace", NAMESPACE];
-        cluster.kubectl(&namespace).await.expect("it is new");
+        cluster
+            .kubectl(&namespace)
+            .await
+            .expect("the namespace must be new");
         let mut bundle = bundle();
         for object in &mut bundle {
             object["metadata"]["namespace"] = json!(NAMESPACE);
@@ -161,11 +170,14 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         .await;
         let version = the(&bundle, "ClusterServiceVersion", "ifo.v0.2.0-dev");
         let (created, deployment) = (created_by_olm(version), deployment(version));
-        cluster.try_apply(&created).await.expect("they are valid");
+        cluster
+            .try_apply(&created)
+            .await
+            .expect("the objects that OLM creates must be valid");
         cluster
             .try_apply(std::slice::from_ref(&deployment))
             .await
-            .expect("it is valid");
+            .expect("the Deployment must be valid");
 
         let dir = &control_plane.state.dir;
         let names = [
@@ -192,9 +204,14 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         cluster.admin.merge(&service, &port).await.ok();
         cluster.until_served().await;
 
-        // With the rights in the bundle, the server must be able to read rule sets and to detect
-        // operations.
+        // With the rights in the bundle, the server must be able to read rule sets, to write their
+        // status, and to detect operations.
         cluster.with_folder("apply", "rules/generic").await;
+        cluster
+            .rule_set_until("deployment-rules", "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
+            .await;
         eventually("the Deployment is an operation", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
             let listed = cluster.kubectl(&args).await?;
@@ -211,7 +228,10 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         cluster.delete_all(&removed).await;
         drop(server);
         let delete = ["delete", "namespace", NAMESPACE];
-        cluster.kubectl(&delete).await.expect("it is not held up");
+        cluster
+            .kubectl(&delete)
+            .await
+            .expect("the namespace must be deleted");
         let rule_sets = cluster.rule_sets().await;
         assert!(!rule_sets.is_empty(), "uninstalling must keep rule sets");
         cluster.with_folder("delete", "rules/generic").await;

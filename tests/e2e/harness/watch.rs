@@ -69,7 +69,7 @@ impl<T: std::fmt::Debug> Collected<T> {
                 self.summary()
             ),
             Err(_) => panic!(
-                "{}: not within {} s: {what}; {}",
+                "{}: this did not happen within {} s: {what}; {}",
                 self.what,
                 DEADLINE.as_secs(),
                 self.summary()

@@ -90,9 +90,9 @@ impl<'a> Installation<'a> {
             ("apiservice.yaml", "port: 443\n", port.as_str()),
         ] {
             let file = chart.join("templates").join(file);
-            let text = std::fs::read_to_string(&file).expect("the chart has it");
+            let text = std::fs::read_to_string(&file).expect("the chart must have this file");
             assert_eq!(text.matches(old).count(), 1, "{old}: {text}");
-            std::fs::write(file, text.replace(old, new)).expect("it is a copy");
+            std::fs::write(file, text.replace(old, new)).expect("the copy can be written");
         }
         let chart = chart.to_str().expect("the path is UTF-8");
         chart.to_owned()
@@ -186,7 +186,7 @@ impl<'a> Installation<'a> {
 /// Copies a folder with all files.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("the folder is ours");
-    for entry in std::fs::read_dir(from).expect("it exists") {
+    for entry in std::fs::read_dir(from).expect("the folder must exist") {
         let entry = entry.expect("it can be read");
         let to = to.join(entry.file_name());
         if entry.path().is_dir() {
@@ -253,7 +253,7 @@ async fn whole_life(it: Installation<'_>) {
         let gone = async || {
             ok_if(
                 it.cluster.registration().await.is_none(),
-                "it is registered",
+                "the server is still registered",
             )
         };
         eventually("the registration is removed", gone).await;
@@ -286,7 +286,10 @@ async fn whole_life(it: Installation<'_>) {
     })
     .await;
     let namespace = ["delete", "namespace", NAMESPACE];
-    it.cluster.kubectl(&namespace).await.expect("it is deleted");
+    it.cluster
+        .kubectl(&namespace)
+        .await
+        .expect("the namespace must be deleted");
 }
 
 /// Installs the chart while no Pod becomes ready, which happens in a cluster if the image is
@@ -310,7 +313,10 @@ async fn a_failed_installation_removes_itself(it: &Installation<'_>) {
 async fn rule_packs_detect_an_operation(it: &Installation<'_>) {
     it.helm(&["install", "rules", RULES_CHART]).await;
     let create = ["create", "deployment", "shop", "--image=missing"];
-    it.cluster.kubectl(&create).await.expect("it is created");
+    it.cluster
+        .kubectl(&create)
+        .await
+        .expect("the Deployment must be created");
     eventually("its rollout is an operation", async || {
         let listed = it.cluster.kubectl(&["get", "ifos", "-o", "name"]).await?;
         ok_if(listed.contains("shop-rollout"), &listed)
@@ -378,7 +384,10 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
     assert!(stopped.success());
     it.helm(&["uninstall", "rules"]).await;
     let namespace = ["delete", "namespace", "ifo-system"];
-    it.cluster.kubectl(&namespace).await.expect("it is deleted");
+    it.cluster
+        .kubectl(&namespace)
+        .await
+        .expect("the namespace must be deleted");
     it.nothing_is_left("after the removal").await;
 }
 

@@ -10,7 +10,7 @@ use crate::harness::{Image, apart, eventually, ok_if, previous_release, text};
 use serde_json::Value;
 use std::path::Path;
 
-/// The name of the Deployment whose rollout is the operation.
+/// The name of a sample Deployment. Its rollout is the operation that the test follows.
 const SHOP: &str = "shop";
 
 #[test]
@@ -102,13 +102,16 @@ fn take_ownership(it: &Installation<'_>) -> &'static [&'static str] {
     }
 }
 
-/// Creates a Deployment, and waits until its controller has written the final status. Each server
-/// takes the start of the rollout from the last change of the Deployment. The name and the UID of
-/// the operation depend on this start. So the Deployment must not change after the first server has
-/// started.
+/// Creates the sample Deployment, and waits until its controller has written the final status. Both
+/// the server of 0.1.0 and the new server compute the start of the rollout from the last change of
+/// the Deployment. The name and the UID of the operation depend on this start. So the Deployment
+/// must not change after the first server has started.
 async fn create_deployment(it: &Installation<'_>) {
     let create = ["create", "deployment", SHOP, "--image=missing"];
-    it.cluster.kubectl(&create).await.expect("it is created");
+    it.cluster
+        .kubectl(&create)
+        .await
+        .expect("the Deployment must be created");
     let args = ["get", "deployment", SHOP, "-o", "json"];
     eventually("the status of the Deployment is complete", async || {
         let found = it.cluster.kubectl(&args).await?;

@@ -15,7 +15,8 @@ const AT_ONCE: usize = 4;
 /// Runs all command lines. Fails with a list of all differences.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     let mut scene = Scene::create(cluster, "kubectl").await;
-    // The kube-apiserver reads the server's OpenAPI document some time after the registration.
+    // The kube-apiserver reads the OpenAPI document of the ifo server some time after the
+    // APIService was created.
     eventually("operations are documented", async || {
         let output = kubectl.run(&["explain", "ifo"]).await;
         if output.succeeded {
@@ -38,10 +39,10 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         if wrong.is_empty() {
             break;
         }
-        // During a watch gap (an interruption of the server's watch), the operations change. Then
-        // the output can differ, and the commands with a difference are run again. If the
-        // operations have not changed, the differences are failures.
-        let now = scene.current_operations(cluster).await;
+        // If the watch of the ifo server was interrupted, fields such as the condition `Detected`
+        // of the operations have changed, and the output of a command can differ. Then the commands
+        // with a difference are run again. Without such a change, the differences are failures.
+        let now = scene.wait_for_operations(cluster).await;
         assert!(
             now != scene.operations,
             "{}",
@@ -53,7 +54,7 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
     // All commands that write were refused, so nothing may have changed.
-    scene.assert_unchanged(&scene.current_operations(cluster).await);
+    scene.assert_unchanged(&scene.wait_for_operations(cluster).await);
 }
 
 /// Runs these command lines. Returns the lines whose output differs, each with its difference.

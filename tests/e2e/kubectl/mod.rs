@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    async fn current_operations(&self, cluster: &TestCluster) -> Vec<Value> {
+    async fn wait_for_operations(&self, cluster: &TestCluster) -> Vec<Value> {
         cluster.until_operations(self.namespace, &MACHINES).await
     }
 

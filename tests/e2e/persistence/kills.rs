@@ -51,7 +51,7 @@ async fn wait_until_right(
         "the custom resources equal the expected operations",
         async || {
             let crs = if history {
-                persisting.wait_until_equal_without_history().await
+                persisting.wait_until_equal_except_history().await
             } else {
                 persisting.wait_until_equal().await
             };

@@ -178,21 +178,21 @@ impl Persisting {
     /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of completed
     /// operations that the server does not list. A previous server may have written an operation
     /// that the current server has never detected.
-    pub async fn wait_until_equal_without_history(&self) -> BTreeMap<String, Value> {
+    pub async fn wait_until_equal_except_history(&self) -> BTreeMap<String, Value> {
         self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
     }
 
-    /// Waits as [`Self::wait_until_equal`] does. A custom resource for which `alone` returns true
-    /// may have no operation.
+    /// Waits as [`Self::wait_until_equal`] does. A custom resource for which `may_lack_operation`
+    /// returns true may have no operation.
     async fn wait_until_equal_except(
         &self,
-        alone: impl Fn(&Value) -> bool,
+        may_lack_operation: impl Fn(&Value) -> bool,
     ) -> BTreeMap<String, Value> {
         eventually("the custom resources equal the operations", async || {
             let live = self.live().await;
             let crs = crs(self.cluster).await;
-            let difference = first_difference(&live, &crs, &alone);
+            let difference = first_difference(&live, &crs, &may_lack_operation);
             ok_if(difference.is_none(), difference)?;
             Ok(crs)
         })
@@ -228,7 +228,7 @@ fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
-    alone: impl Fn(&Value) -> bool,
+    may_lack_operation: impl Fn(&Value) -> bool,
 ) -> Option<String> {
     for (uid, operation) in live {
         let Some(cr) = crs.get(uid) else {
@@ -258,7 +258,7 @@ fn first_difference(
             }
         }
     }
-    let left = |(uid, cr): &(&String, &Value)| !live.contains_key(*uid) && !alone(cr);
+    let left = |(uid, cr): &(&String, &Value)| !live.contains_key(*uid) && !may_lack_operation(cr);
     let left = crs.iter().find(left);
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
 }

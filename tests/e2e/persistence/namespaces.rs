@@ -61,7 +61,7 @@ fn a_deleted_namespace_loses_its_operations_and_history() {
         let (namespace, _) = populated(cluster, &persisting).await;
         delete(cluster, namespace).await;
         eventually(
-            "its operations are neither listed nor written",
+            "the operations of the deleted namespace are not listed, and have no custom resources",
             async || {
                 let listed = within(namespace, persisting.live().await);
                 ok_if(listed.is_empty(), listed)?;

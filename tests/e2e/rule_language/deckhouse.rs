@@ -5,7 +5,7 @@ use super::event_lines;
 use crate::harness::{Kind, TestCluster, columns, shared, text};
 use serde_json::{Value, json};
 
-const OPERATION: Kind = Kind {
+const VM_OPERATION: Kind = Kind {
     api_version: "virtualization.deckhouse.io/v1alpha2",
     kind: "VirtualMachineOperation",
     plural: "virtualmachineoperations",
@@ -19,12 +19,12 @@ async fn request_operation(
     kind: &str,
 ) -> Value {
     let operation = json!({
-        "apiVersion": OPERATION.api_version, "kind": OPERATION.kind,
+        "apiVersion": VM_OPERATION.api_version, "kind": VM_OPERATION.kind,
         "metadata": {"name": name},
         "spec": {"type": kind, "virtualMachineName": "db"},
     });
     cluster
-        .create(&OPERATION, Some(namespace), &operation)
+        .create(&VM_OPERATION, Some(namespace), &operation)
         .await
 }
 
@@ -51,7 +51,7 @@ async fn write_status(
         ],
     });
     cluster
-        .patch_status(&OPERATION, namespace, name, &status)
+        .patch_status(&VM_OPERATION, namespace, name, &status)
         .await;
 }
 
@@ -78,10 +78,10 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
     shared(async |cluster| {
         let namespace = cluster.namespace("deckhouse").await;
         cluster
-            .install("virtualmachineoperations.yaml", &OPERATION)
+            .install("virtualmachineoperations.yaml", &VM_OPERATION)
             .await;
         let rules = cluster
-            .shipped("rules/deckhouse", &OPERATION, namespace)
+            .shipped("rules/deckhouse", &VM_OPERATION, namespace)
             .await;
         cluster.ready_rule_set(&rules).await;
         // kubectl first prints the current operations, and then prints all later events. So when

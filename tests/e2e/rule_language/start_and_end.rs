@@ -10,10 +10,10 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Returns a rule set for VirtualMachines in this namespace, with these rule_set_with.
-fn rule_set_with(namespace: &str, rule_set_with: &Value) -> Value {
+/// Returns a rule set for VirtualMachines in this namespace, with these rules.
+fn rule_set_with(namespace: &str, rules: &Value) -> Value {
     let mut all = migrating(namespace);
-    all["spec"]["rule_set_with"] = rule_set_with.clone();
+    all["spec"]["rules"] = rules.clone();
     all
 }
 
@@ -29,7 +29,7 @@ fn a_new_instance_of_an_operation_replaces_the_previous_one() {
     shared(async |cluster| {
         let namespace = cluster.namespace("runs").await;
         let mut set = migrating(namespace);
-        set["spec"]["rule_set_with"][0]["instance"] = json!("object.status.migrationUID");
+        set["spec"]["rules"][0]["instance"] = json!("object.status.migrationUID");
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
         let first = machine(
@@ -118,7 +118,7 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
 /// events.
 ///
 /// `Patient` must not appear on `flaps`. But on a busy machine, `flaps` can migrate for longer than
-/// `appearAfter`. Then `Patient` appears, and the function tries again with two new
+/// `appearAfter`. Then `Patient` appears on `flaps`, and the function tries again with two new
 /// VirtualMachines.
 async fn wait_until_only_stays_has_patient(
     cluster: &TestCluster,
@@ -136,8 +136,8 @@ async fn wait_until_only_stays_has_patient(
                 (!event_lines(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // `flaps` was detected before `stays`. So if `Patient` wrongly appears on `flaps`, it
-        // appears there before it appears on `stays`.
+        // `flaps` was detected before `stays`. So if `Patient` wrongly appears on `flaps`, this
+        // happens before `Patient` appears on `stays`.
         if event_lines(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
@@ -155,7 +155,8 @@ async fn wait_until_only_stays_has_patient(
 }
 
 /// Returns the number of seconds from the start of an operation until it became `Settling`. Both
-/// times are rounded down to whole seconds.
+/// times are rounded down to whole seconds. Returns `i64::MAX` if the operation did not become
+/// `Settling`.
 fn detected_for(events: &[Value], subject: &str, operation: &str) -> i64 {
     let settling = events.iter().map(|event| &event["object"]).find(|object| {
         object["spec"]["subject"]["name"] == subject
@@ -378,7 +379,7 @@ fn a_superseding_operation_ends_the_other_at_once_and_blocks_its_restart() {
                 .await
                 .ok();
         };
-        // A second operation is detected while the migration is in flight.
+        // The operation `Stopping` is detected while `Migrating` is in flight.
         patch(json!({"stopping": true})).await;
         events
             .until("the operation Stopping", |all| {
@@ -426,7 +427,7 @@ fn the_debounce_of_a_rule_overrides_the_default() {
         let moving = "object.status.printableStatus == 'Migrating'";
         let mut set = rule_set(namespace, &VM, &[("Brief", moving), ("Lasting", moving)]);
         set["spec"]["namespaces"] = json!([namespace]);
-        set["spec"]["rule_set_with"][1]["debounce"] = json!("1h30m");
+        set["spec"]["rules"][1]["debounce"] = json!("1h30m");
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
         cluster.machine(namespace, "a", "Migrating").await;

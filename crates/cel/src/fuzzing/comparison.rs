@@ -468,7 +468,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        reason: "In Kubernetes, the result of `add` and `sub` of quantities is equal to nothing.",
+        reason: "In Kubernetes, the result of `add` and `sub` of quantities is not equal to any \
+                 value.",
         applies: |answer, here| {
             (answer.expr.contains(".add(") || answer.expr.contains(".sub("))
                 && !here.starts_with("quantity:")
@@ -476,7 +477,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        reason: "Kubernetes compares a quantity in an optional with null as an error.",
+        reason: "In Kubernetes, the comparison of a quantity in an optional with null is an error.",
         applies: |answer, _| answer.expr == "optional.of(quantity('2')) == optional.of(dyn(null))",
     },
     Difference {

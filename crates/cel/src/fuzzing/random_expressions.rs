@@ -305,17 +305,18 @@ impl Generator {
 
     fn typed(&mut self, ty: &Ty, depth: usize) -> Expression {
         if depth == 0 {
-            return self.leaf(ty);
+            return self.leaf(ty, 0);
         }
         match self.random.below(10) {
-            0 => self.leaf(ty),
+            0 => self.leaf(ty, depth - 1),
             1..=3 => self.macro_call(ty, depth - 1),
             _ => self.call(ty, depth - 1),
         }
     }
 
-    /// Returns a name, a field or a literal.
-    fn leaf(&mut self, ty: &Ty) -> Expression {
+    /// Returns a name, a field or a literal. In a list or map literal, an element that is not a
+    /// literal has at most `depth` levels.
+    fn leaf(&mut self, ty: &Ty, depth: usize) -> Expression {
         if self.random.one_in(3) {
             let fitting: Vec<_> = (self.names.iter())
                 .filter(|name| name.ty.fits(ty) && name.text != "object")
@@ -330,7 +331,7 @@ impl Generator {
         {
             return path;
         }
-        self.literal(ty, 0)
+        self.literal(ty, depth)
     }
 
     /// Returns a literal, or the call of a conversion with a literal. In a list or map, an element
@@ -497,7 +498,7 @@ impl Generator {
         let mut names: Vec<_> = fitting.iter().map(|((name, _), _)| name.clone()).collect();
         names.dedup();
         if names.is_empty() {
-            return self.leaf(ty);
+            return self.leaf(ty, depth);
         }
         let name = self.random.pick(&names).clone();
         fitting.retain(|((own, _), _)| *own == name);
@@ -620,7 +621,7 @@ impl Generator {
             }
             3 => match self.path(&Ty::Dyn) {
                 Some((path, _)) => Expression::filled("has($)", vec![path]),
-                None => self.leaf(&Ty::Bool),
+                None => self.leaf(&Ty::Bool, depth),
             },
             _ => {
                 let name = *self
@@ -968,6 +969,23 @@ mod tests {
         };
         let reading = compiled.iter().filter(|program| reads(&program.projection));
         assert!(reading.count() > 100, "few expressions read the object");
+    }
+
+    #[test]
+    fn an_element_of_a_list_literal_can_be_a_call() {
+        let mut generator = Generator::new(1, vec![serde_json::json!({"number": 1})]);
+        generator.case();
+        let of = Ty::List(Box::new(Ty::Int));
+        let expressions = (0..10_000).map(|_| generator.typed(&of, 3));
+        // Lists with optional elements are left out.
+        let is_list = |part: &ExpressionPart| match part {
+            ExpressionPart::Text(text) => ["[", ", ", "]"].contains(&text.as_str()),
+            ExpressionPart::Child(_) => true,
+        };
+        let lists = expressions.filter(|it| it.0.iter().all(is_list));
+        let is_call = |element: &Expression| element.to_string().contains('(');
+        let with_call = lists.filter(|list| list.children().any(is_call));
+        assert!(with_call.count() > 10, "few elements are calls");
     }
 
     #[test]

@@ -218,6 +218,22 @@ fn timestamps_are_parsed_and_printed_as_in_go() {
 }
 
 #[test]
+fn a_fraction_of_a_duration_is_computed_as_a_double_as_in_go() {
+    // The expected values are results of Go's `time.ParseDuration`.
+    for (text, nanoseconds) in [
+        ("0.97709390000000m", "58625633999"),
+        ("0.0000000000002777778h", "1"),
+        ("0.9223372036854775808s", "922337203"),
+        ("-0.5ns", "0"),
+        ("2562047h47m16.854775807s", "9223372036854775807"),
+        ("-9223372036.854775808s", "-9223372036854775808"),
+    ] {
+        let source = format!("duration('{text}') == duration('{nanoseconds}ns')");
+        assert_eq!(evaluate_bool(&source), (Ok(true), false), "{text}");
+    }
+}
+
+#[test]
 fn timestamp_getters_count_from_the_same_number_as_in_go() {
     let time = "timestamp('2024-12-31T23:30:15.250Z')";
     for (call, expected) in [
@@ -248,6 +264,17 @@ fn timestamp_getters_count_from_the_same_number_as_in_go() {
     );
     assert!(evaluate_any(&format!("{time}.getHours('Nowhere/Else')")).is_err());
     assert!(evaluate_any(&format!("{time}.getHours('europe/berlin')")).is_err());
+}
+
+#[test]
+fn the_error_for_a_too_large_precision_contains_the_limit() {
+    let format = |clause: &str| evaluate_string(&format!("'{clause}'.format([1.5])"));
+    assert!(format("%.255f").is_ok());
+    for clause in ["%.256f", "%.256e"] {
+        let error = format(clause).unwrap_err().to_string();
+        let expected = "error during formatting: the precision is more than 255";
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[test]

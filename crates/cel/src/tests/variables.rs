@@ -98,13 +98,13 @@ fn unknown_names_are_rejected_with_their_position() {
         ),
         (
             "variables",
-            "1:1: 'variables' is read by name, as in variables.name",
+            "1:1: 'variables' has no value; select one variable, as in variables.name",
         ),
         ("has(variables.other)", "1:4: undefined field 'other'"),
         ("variables.?other", "1:10: undefined field 'other'"),
         (
             "variables['count']",
-            "1:1: 'variables' is read by name, as in variables.name",
+            "1:1: 'variables' has no value; select one variable, as in variables.name",
         ),
         (
             "variables.count + 'a'",

@@ -51,10 +51,8 @@ impl KindName {
     /// empty name, so the version alone is enough.
     pub fn allows(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
-            wanted == group
-                || wanted
-                    .strip_prefix(version)
-                    .is_some_and(|rest| rest.strip_prefix('.').unwrap_or(rest) == group)
+            let (wanted_version, wanted_group) = wanted.split_once('.').unwrap_or((wanted, ""));
+            wanted == group || (wanted_version, wanted_group) == (version, group)
         })
     }
 
@@ -115,6 +113,10 @@ mod tests {
             assert!(!name(text).is_kind("VirtualMachine", "kubevirt.io/v1"));
         }
         assert!(name("nodes.v1").is_kind("Node", "v1"));
+        assert!(name("deploy.v1.apps").is_kind("Deployment", "apps/v1"));
+        for text in ["deploy.v1apps", "deploy.v1.", "deploy.v1"] {
+            assert!(!name(text).is_kind("Deployment", "apps/v1"), "{text}");
+        }
         assert_eq!(".apps".parse::<KindName>(), Err(EmptyName));
     }
 

@@ -129,7 +129,7 @@ async fn an_error_response_keeps_its_body_and_does_not_reduce_the_page_size() {
     let (client, requests) = fake_server(|_| (410, "x".repeat(11)));
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     let error = pager.page(ListRequest::default()).await.unwrap_err();
-    assert_eq!(error.to_string(), "answered 410 Gone");
+    assert_eq!(error.to_string(), "the API server answered 410 Gone");
     let ListError::Refused(answer) = error else {
         panic!("{error:?}")
     };

@@ -22,9 +22,10 @@ pub(super) const MAX_TIMED: usize = 1_000;
 /// evaluated only when it changes. Rules usually read a few hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// Time after the last detection on an object in which evaluations without a detection are still
-/// sent to the tracker. The operation may not have completed yet, and the evaluations may contain
-/// its outcome.
+/// Time after the last detection on an object. During this time, an operation on the object may not
+/// have completed yet. If the rule book has `outcome` expressions, evaluations without a detection
+/// are still sent to the tracker, because they may contain the outcome. If the rule book has a label
+/// selector, the object may still exist when the watch reports it as deleted.
 const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
@@ -32,28 +33,33 @@ const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 pub struct Detector {
     book: Arc<RuleBook>,
     meter: Arc<dyn Meter>,
-    asks_for_outcomes: bool,
+    /// True if the rule book has `outcome` expressions or a label selector. Then objects stay in
+    /// `recently_detected` for [`SETTLING_PERIOD`] after their last detection.
+    remembers_detections: bool,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Objects by identity that have a detection, or had one within the last [`SETTLING_PERIOD`].
-    /// An evaluation without a detection is sent to the tracker only if its object is in this map.
+    /// Objects, by identity, whose last evaluation detected an operation or had a failed rule. If
+    /// `remembers_detections` is true, an object stays in the map for longer. Outside of a list, an evaluation without a detection is sent to
+    /// the tracker only if its object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
     /// Fields, as JSON, of the objects whose evaluation read `now`. The map is sorted, so that the
     /// order of the messages does not depend on hashes.
     timed: BTreeMap<Arc<str>, Arc<[u8]>>,
     /// Evaluation budgets of the rule sets.
     budgets: RuleSetBudgets,
-    /// Objects for which the server does not know whether an operation is in flight.
+    /// Objects for which it is unknown whether an operation is in flight.
     unknown: UnknownObjects,
 }
 
 /// Facts about the detections on one object.
 #[derive(Clone, Copy, Debug)]
 struct ObjectDetections {
-    /// Time since which no operation is detected on the object. None while one is detected.
+    /// Time since which no operation is detected on the object. None while an operation is
+    /// detected.
     undetected_since: Option<Instant>,
-    /// Hash of the detected operations. While the hash stays the same, no operation starts or ends.
-    /// Then the time of the last change need not be read from the object.
+    /// Hash of the detected operations. If a change of the object does not change the hash, no
+    /// operation starts or ends. In this case, the time of the change need not be read from
+    /// `managedFields`.
     detected: u64,
 }
 
@@ -82,9 +88,10 @@ impl EvaluatedObject {
 pub struct VanishedObject {
     /// Identity of the object.
     pub subject: Subject,
-    /// True if the object may still exist. A watch with a label selector also reports `DELETED`
-    /// when the labels of an object no longer match. So the caller must read the object, and then
-    /// call [`Detector::vanished`].
+    /// True if the caller must find out whether the object still exists, before it calls
+    /// [`Detector::vanished`]. A watch with a label selector also reports `DELETED` when the labels
+    /// of an object no longer match. False if the feed has no label selector, or if the object has
+    /// no recent detection.
     pub may_exist: bool,
 }
 
@@ -92,7 +99,7 @@ impl Detector {
     /// Creates a detector. The caller must first pass a list of all objects.
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
-            asks_for_outcomes: book.asks_for_outcomes(),
+            remembers_detections: book.asks_for_outcomes() || book.selector().is_some(),
             listing: true,
             recently_detected: HashMap::new(),
             timed: BTreeMap::new(),
@@ -177,7 +184,8 @@ impl Detector {
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // The tracker has operations only on objects that were in the map.
+            // Without an entry in the map, no operation was detected on the object during
+            // `SETTLING_PERIOD`.
             may_exist: was_detected && self.book.selector().is_some(),
         })
     }
@@ -194,13 +202,13 @@ impl Detector {
         }
     }
 
-    /// Returns the objects that must be evaluated again because time has passed. The caller must
-    /// pass each of them to [`Detector::reevaluate`]. The caller must call this function at a fixed
-    /// interval, but not during a list.
+    /// Returns the stored fields of the objects that must be evaluated again because time has
+    /// passed. The caller must pass each of them to [`Detector::reevaluate`]. The caller must call
+    /// this function at a fixed interval, but not during a list.
     pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
         let is_recent = |since| now.steady.duration_since(since) < SETTLING_PERIOD;
         self.recently_detected
-            .retain(|_, interest| interest.undetected_since.is_none_or(is_recent));
+            .retain(|_, it| it.undetected_since.is_none_or(is_recent));
         self.timed.values().cloned().collect()
     }
 
@@ -209,17 +217,18 @@ impl Detector {
         self.evaluate(fields, None, now)
     }
 
-    /// Returns true if a call of [`Detector::resync`] can change anything.
+    /// Returns true if a call of [`Detector::resync`] or [`Detector::wants_list`] can have an
+    /// effect.
     pub fn needs_resync(&self) -> bool {
-        let mut interests = self.recently_detected.values();
+        let mut detections = self.recently_detected.values();
         !self.timed.is_empty()
             || !self.unknown.is_empty()
-            || interests.any(|interest| interest.undetected_since.is_some())
+            || detections.any(|it| it.undetected_since.is_some())
     }
 
-    /// Returns true if the feed must list all objects again. This is the only way to evaluate
-    /// objects with an unknown detection again, because these objects are not stored. The caller
-    /// must call this function after each [`Detector::resync`].
+    /// Returns true if the feed must list all objects again. Objects with an unknown detection are
+    /// not stored, so only a list evaluates them again if they do not change. The caller must call
+    /// this function after each [`Detector::resync`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }
@@ -250,7 +259,7 @@ impl Detector {
                 Some(self.record_evaluation(evaluation, change, now))
             }
             Err(error) => {
-                tracing::warn!(gvr = %self.book.target, %error, "an object was left out");
+                tracing::warn!(gvr = %self.book.target, %error, "an object without a name was not evaluated");
                 None
             }
         }
@@ -278,8 +287,8 @@ impl Detector {
         Some(self.record_evaluation(evaluation, None, now))
     }
 
-    /// Stores the fields of the object if its evaluation read `now`. Otherwise removes its stored
-    /// fields.
+    /// Stores the fields of the object if its evaluation read `now`. Otherwise, or if the fields
+    /// exceed a limit, removes the stored fields.
     fn store_if_time_dependent(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
         if !evaluation.read_now && self.timed.is_empty() {
             return;
@@ -317,18 +326,20 @@ impl Detector {
         let before = self.recently_detected.get(&identity).copied();
         let differs = before.map_or(evaluation.detects(), |it| it.detected != detected);
         let is_found = !evaluation.findings.is_empty();
-        let interest = match before {
+        let undetected_since = match before {
             _ if is_found => Some(None),
-            Some(before) if self.asks_for_outcomes => Some(before.undetected_since.or(Some(read))),
+            Some(before) if self.remembers_detections => {
+                Some(before.undetected_since.or(Some(read)))
+            }
             _ => None,
         };
-        match interest {
+        match undetected_since {
             Some(undetected_since) => {
-                let interest = ObjectDetections {
+                let detections = ObjectDetections {
                     undetected_since,
                     detected,
                 };
-                self.recently_detected.insert(identity, interest);
+                self.recently_detected.insert(identity, detections);
             }
             None => {
                 self.recently_detected.remove(&identity);

@@ -1,14 +1,16 @@
 //! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
 //! results into messages for the tracker. The input is the JSON of each object that was listed,
-//! changed or deleted, and the time. The output is a [`FeedEvent`] for each object whose operations
-//! can change. All functions are synchronous.
+//! changed or deleted, and the time. The output is a [`FeedEvent`] for each listed object, and for
+//! each other object whose operations can change. There are also events for the state of the feed,
+//! such as the beginning and the end of a list. All functions are synchronous.
 //!
-//! There is one [`Detector`] for each feed. The server's feed tasks, the module `replay` and the
-//! simulation of replicas use it. The detector
+//! There is one [`Detector`] for each feed. The feed tasks of `ifo-apiserver`, the module `replay`
+//! and the simulation of replicas use detectors. A detector
 //!
 //! - decodes the fields that rules read,
 //! - evaluates the rules within their budgets,
-//! - stores the fields of objects whose rules read `now`, and evaluates these objects regularly,
+//! - stores the fields of objects whose rules read `now`, so that these objects can be evaluated
+//!   regularly,
 //! - reads the start time of an operation from `managedFields`,
 //! - finds objects for which a `DELETED` event can mean that their labels no longer match.
 //!
@@ -28,7 +30,8 @@ pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
 pub use evaluate::{
-    DetectedOutcome, Evaluation, FieldFailure, Finding, Nodes, RuleValues, evaluate,
+    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding, Nodes, RuleValues,
+    evaluate,
 };
 pub use subject::{MissingName, Subject};
 
@@ -38,7 +41,8 @@ use tokio::sync::oneshot;
 /// A message from a feed to the tracker.
 #[derive(Debug)]
 pub enum FeedEvent {
-    /// A list of all objects begins. An event for each listed object follows.
+    /// A list of all objects begins. An event follows for each listed object whose identity can be
+    /// decoded.
     Reset,
     /// The rules were evaluated on an object.
     Evaluated {
@@ -57,9 +61,10 @@ pub enum FeedEvent {
     /// The feed is up to date, because the list is complete or an interruption of the watch is
     /// over. Subjects without an event since `Reset` are missing in the list.
     Synced {
-        /// Channel on which the tracker returns the missing subjects. They may still exist with
-        /// other labels, so an event for each of them follows. None if the feed has no label
-        /// selector: then all missing subjects were deleted.
+        /// Channel on which the tracker returns the missing subjects. A missing subject may still
+        /// exist with other labels, so the feed reads each of these objects, and sends an event for
+        /// it. None if the feed has no label selector. In this case, all missing subjects were
+        /// deleted.
         missing: Option<oneshot::Sender<Vec<Subject>>>,
     },
     /// The watch is interrupted. Changes can be missed until the next `Synced`.

@@ -52,7 +52,7 @@ struct UnknownObject {
     operations: Vec<(usize, Vec<Arc<str>>)>,
     /// True if one of these rule sets is throttled. A throttled rule set is evaluated only once in
     /// ten seconds, so it was probably not evaluated on the object.
-    skipped: bool,
+    rule_set_is_throttled: bool,
     /// Number of the list during or after which the object was last evaluated.
     list: u64,
 }
@@ -125,14 +125,14 @@ impl UnknownObjects {
         }
         let namespace = evaluation.subject.namespace.clone();
         let operations = self.by_rule_set(evaluation);
-        let skipped = operations
+        let rule_set_is_throttled = operations
             .iter()
             .any(|(index, _)| self.throttled.get(*index) == Some(&true));
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
             known.list = self.list;
-            known.skipped = skipped;
+            known.rule_set_is_throttled = rule_set_is_throttled;
             return;
         }
         self.remove(identity);
@@ -149,7 +149,7 @@ impl UnknownObjects {
         let remembered = UnknownObject {
             namespace,
             operations,
-            skipped,
+            rule_set_is_throttled,
             list: self.list,
         };
         self.objects.insert(identity.clone(), remembered);
@@ -176,7 +176,7 @@ impl UnknownObjects {
             let before = std::mem::replace(&mut self.throttled[index], now);
             match (before, now) {
                 (false, true) => rule_set.activity.throttle(),
-                (true, false) => rule_set.activity.release(),
+                (true, false) => rule_set.activity.stop_throttling(),
                 (false, false) | (true, true) => {}
             }
         }
@@ -191,8 +191,11 @@ impl UnknownObjects {
     ///
     /// Returns true at most once in [`RELIST_INTERVAL`], and never during a list.
     pub(super) fn wants_list(&mut self, now: Instant) -> bool {
-        let skipped =
-            self.objects.values().any(|object| object.skipped) && !self.throttled.contains(&true);
+        let skipped = self
+            .objects
+            .values()
+            .any(|object| object.rule_set_is_throttled)
+            && !self.throttled.contains(&true);
         let forgotten = self.objects.is_empty() && !self.overflow.is_empty();
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing || self.relisted.is_some_and(recent) || !(skipped || forgotten) {
@@ -245,7 +248,7 @@ impl Drop for UnknownObjects {
         self.synced();
         for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
             if *throttled {
-                rule_set.activity.release();
+                rule_set.activity.stop_throttling();
             }
         }
     }

@@ -28,7 +28,9 @@ pub enum EvaluationError {
     #[error("expected a string of 1 to 253 bytes, found {0} bytes")]
     KeyLength(usize),
     /// Two elements have the same `itemKey`. Contains the index of the later element.
-    #[error("expected a different key for each element, found the key of element {0} twice")]
+    #[error(
+        "expected a different key for each element, but element {0} has the key of an earlier element"
+    )]
     KeyTwice(usize),
     /// The list of `forEach` has too many elements.
     #[error("expected at most 1000 elements, found more")]

@@ -80,7 +80,7 @@ impl ObjectScope<'_> {
 
     /// Returns true if the scope includes objects in `namespace`. None stands for cluster-scoped
     /// objects.
-    pub fn include(&self, namespace: Option<&str>) -> bool {
+    pub fn includes(&self, namespace: Option<&str>) -> bool {
         match namespace {
             Some(namespace) => self.namespace.is_none_or(|wanted| wanted == namespace),
             None => self.cluster_scoped,
@@ -146,7 +146,7 @@ impl Activity {
 
     /// Reverts one call of [`Activity::throttle`], because the watch no longer throttles the rule
     /// set or has ended.
-    pub fn release(&self) {
+    pub fn stop_throttling(&self) {
         self.throttling.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -188,7 +188,7 @@ impl Activity {
     pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
         let mut sum = UnknownDetections::default();
         for (namespace, counts) in &*self.unknown() {
-            if wanted.include(namespace.as_deref()) {
+            if wanted.includes(namespace.as_deref()) {
                 sum.add(counts);
             }
         }

@@ -60,7 +60,9 @@ impl RuleSetCheck {
 
     fn count(&mut self, field: &str, count: usize, most: usize) {
         if count > most {
-            self.refuse(format!("{field}: {count} are more than {most}"));
+            self.refuse(format!(
+                "{field}: at most {most} entries are allowed, found {count}"
+            ));
         }
     }
 
@@ -164,7 +166,7 @@ impl RuleSetCheck {
         }
         if rule.item_key.is_some() && rule.for_each.is_none() {
             self.refuse(format!(
-                "rules[{name}].itemKey is of the elements of forEach, which is missing"
+                "rules[{name}].itemKey needs forEach, which is missing"
             ));
         }
         if rule.stalled_after.is_some() && rule.progress.is_none() {

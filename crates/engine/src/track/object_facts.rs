@@ -141,12 +141,14 @@ impl DecodedObject {
         let metadata = object.metadata.get();
         // Serde accepts an array in place of a struct, so this must be checked.
         if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
-            return Err(serde_json::Error::custom("an object has metadata"));
+            return Err(serde_json::Error::custom(
+                "the JSON is not an object with metadata",
+            ));
         }
         let wire: WireMetadata<'_> = serde_json::from_str(metadata)?;
         let version = wire.resource_version.map(RawValue::get);
         if version.is_some_and(|version| !version.starts_with('"')) {
-            let error = "a resourceVersion is a string";
+            let error = "the resourceVersion is not a string";
             return Err(serde_json::Error::custom(error));
         }
         Ok(Self {

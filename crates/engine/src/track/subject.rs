@@ -1,7 +1,8 @@
 //! Tracks the operations on one object. The object is called the subject of its operations.
 //!
-//! Three kinds of events start, change and complete the operations: an evaluation of the object, an
-//! expired timer, and new rules.
+//! The tracker calls [`TrackedSubject`] for each event that can start, change or complete these
+//! operations. Examples are an evaluation or the deletion of the object, an expired timer, new
+//! rules, and the start or end of an interruption of the watch.
 
 mod detections;
 mod event_context;
@@ -25,14 +26,14 @@ use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// An object with operations that are in flight or will appear.
+/// An object with operations in flight, or with operations that clients cannot see yet.
 #[derive(Debug)]
 pub(super) struct TrackedSubject {
     pub(super) identity: Identity,
     pub(super) view: SubjectView,
     pub(super) target: Arc<Gvr>,
-    /// Operations in flight. Most subjects have one. The values are boxed, because the map is a
-    /// vector with room for four values.
+    /// Operations in flight. Most subjects have one. The values are boxed, so that an empty slot of
+    /// the map takes little memory. The map grows from one slot to four.
     operations: LiteMap<OperationName, Box<Operation>>,
     /// Operations that rules detect, but that clients cannot see yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
@@ -41,8 +42,8 @@ pub(super) struct TrackedSubject {
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
     is_unevaluated: bool,
-    /// True if the subject was restored by a new leader, and some of its rule sets are known only
-    /// by name. Their rule book may still arrive.
+    /// True if the subject was restored by a new leader, and some rule sets of its operations are
+    /// known only by name. The rule books of these rule sets may still arrive.
     pub(super) has_unbound_rule_sets: bool,
 }
 
@@ -54,7 +55,8 @@ struct WaitingOperation {
     /// State that the rule yields. `stateAfter` already counts while the operation waits.
     yielded: Yielded,
     start: OperationStart,
-    /// End of `appearAfter`. None if the rule has no `appearAfter`.
+    /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
+    /// in flight and was superseded.
     ready: Option<Instant>,
 }
 
@@ -77,7 +79,7 @@ impl TrackedSubject {
         self.operations.is_empty() && self.waiting.is_empty()
     }
 
-    /// Returns the time at which the next timer of the subject expires.
+    /// Returns the time at which the next timer of the subject expires. None if no timer runs.
     pub(super) fn deadline(&self, step: &SubjectStep<'_>) -> Option<Instant> {
         let settles = !step.gap && !self.is_unevaluated;
         let operations = self.operations.values();
@@ -85,14 +87,15 @@ impl TrackedSubject {
         let states = self.operations.values();
         let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // Timers that have expired are left out. If an operation still waits after the end of its
-        // `appearAfter`, another operation supersedes it. So it does not wait for a timer.
+        // Times in the past are left out. If an operation still waits after the end of its
+        // `appearAfter`, it does not wait for a timer: another operation supersedes it, or the
+        // watch is interrupted.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
 
-    /// Applies an evaluation of the subject. `initial` is true if the first list of the feed
-    /// contained the object.
+    /// Applies an evaluation of the subject. `initial` is true if the evaluated object comes from
+    /// the first list of the feed.
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
@@ -104,8 +107,8 @@ impl TrackedSubject {
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
         if !initial {
-            // Operations start and end at the time of the object's last change, so that a new
-            // leader computes the same times.
+            // Operations start and end at the time that `first_start` returns. This is usually the
+            // time of the object's last change, so that a new leader computes the same time.
             step.transition = start;
         } else if let Some(changed) = changed {
             step.observed = restored_operations::observed_since(changed, step.now);
@@ -115,8 +118,11 @@ impl TrackedSubject {
             managed: None,
             ..evaluation.subject
         };
-        let mut detections_by_rule_set =
-            DetectionsByRuleSet::new(&self.target, evaluation.findings);
+        let mut detections_by_rule_set = DetectionsByRuleSet::new(
+            &self.target,
+            evaluation.findings,
+            evaluation.evaluated_elements,
+        );
         for (what, waiting) in &mut self.waiting {
             detections_by_rule_set.apply(book, what, &mut waiting.detections);
             if let Some(first) = waiting.detections.values().next() {
@@ -128,7 +134,7 @@ impl TrackedSubject {
         }
         self.drop_undetected();
         // If the rule's `instance` has changed, another run has started. The previous run ends at
-        // the start of the new run, even if the server receives the change later.
+        // the start of the new run, even if the watch reports the change later.
         let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
         for ended in self.complete_each(another, start.at, step) {
             self.add_waiting(ended.what, ended.detections, start, step);
@@ -164,9 +170,10 @@ impl TrackedSubject {
         self.update(step);
     }
 
-    /// Writes the operations that show no usual duration although earlier runs give one. A new leader
-    /// calls this after it has read the stored runs. An operation that shows the usual duration of
-    /// the previous leader is not written, because a new number is not a visible change.
+    /// Adds a write for each operation that shows no usual duration, although enough earlier runs
+    /// are known. A new leader calls this method after it has read the stored runs. An operation
+    /// that already shows a usual duration is not written, even if the stored runs give another
+    /// duration.
     pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
         if self.is_unevaluated {
             return;
@@ -196,9 +203,11 @@ impl TrackedSubject {
     ///
     /// - The debounce period of an operation starts when the operation is no longer detected.
     /// - The debounce period is cancelled when the operation is detected again.
-    /// - A waiting operation starts when its waiting time is over and no operation supersedes it.
+    /// - An operation completes when another operation supersedes it.
+    /// - A waiting operation starts when its `appearAfter` is over and no operation supersedes it.
     ///
-    /// Before a restored subject has been evaluated, only the condition `Detected=Unknown` changes.
+    /// Before a restored subject has been evaluated, nothing starts or completes here. If the watch
+    /// is interrupted, the condition `Detected` becomes `Unknown`.
     fn update(&mut self, step: &mut SubjectStep<'_>) {
         if !self.is_unevaluated {
             for (_, operation) in &mut self.operations {
@@ -284,7 +293,8 @@ impl TrackedSubject {
             .collect()
     }
 
-    /// Completes one operation, which ends at the time `at`. Returns the completed operation.
+    /// Completes one operation, which ends at the time `at`. Returns the completed operation, or
+    /// None if the subject has no such operation in flight.
     fn complete(
         &mut self,
         what: &OperationName,
@@ -329,8 +339,9 @@ impl TrackedSubject {
         let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
-            // If the first list of the watch contained the object, `appearAfter` counts from the
-            // last change of the object. If the rule reads `now`, it counts from this evaluation.
+            // `appearAfter` usually counts from this evaluation. If the object comes from the first
+            // list of the watch, `appearAfter` counts from the last change of the object, except
+            // for a rule that reads `now`.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
                 step.observed.since(reads_now) + rule.appear_after
@@ -359,8 +370,8 @@ impl TrackedSubject {
             candidate(what, detected, operation.next_primary())
         });
         // A waiting operation starts only if it was detected for `appearAfter` without a break.
-        // While the watch is interrupted, the server cannot know this. So an operation with
-        // `appearAfter` does not start during an interruption.
+        // While the watch is interrupted, the tracker does not know whether the operation is still
+        // detected. So an operation with `appearAfter` does not start during an interruption.
         let ready = self.waiting.iter();
         let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
         let ready = ready.filter_map(|(what, waiting)| {

@@ -1,7 +1,8 @@
 //! Decides which operations on an object are superseded by other operations on the same object.
 //!
-//! A rule can declare that its operation supersedes other operations. A superseded operation
-//! completes. It does not start while the operation that supersedes it is in flight.
+//! A rule can declare that its operation supersedes other operations. A superseded operation that
+//! is in flight completes. A superseded operation that is not in flight does not start while the
+//! operation that supersedes it is in flight.
 
 use crate::rules::Supersedes;
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 pub struct OperationName {
     /// Name of the operation, such as `Migrating`.
     pub operation: Arc<str>,
-    /// Key of the element that the operation is about. None for a rule without `forEach`.
+    /// Key of the `forEach` element that the operation is about. None if the operation is about the
+    /// whole object, because its rule has no `forEach`.
     pub item: Option<Arc<str>>,
 }
 
@@ -39,9 +41,11 @@ impl OperationCandidate<'_> {
             && self.supersedes.includes(&other.what.operation)
     }
 
-    /// Returns true if this operation supersedes `other`. If both rules name each other, a detected
-    /// operation wins over an operation that is not detected. If both operations are detected, the
-    /// operation of the earlier rule wins.
+    /// Returns true if this operation supersedes `other`.
+    ///
+    /// If the rules of both operations name each other, a detected operation wins over an operation
+    /// that is not detected. If both operations are detected, the operation of the earlier rule
+    /// wins. If neither is detected, neither wins.
     fn wins_over(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
         self.declares_superseded(other) && (stays || !other.declares_superseded(self))
@@ -51,17 +55,18 @@ impl OperationCandidate<'_> {
 /// Returns, for each candidate, the index of the candidate that supersedes it. Returns None for a
 /// candidate that is not superseded.
 ///
-/// A superseded candidate supersedes no other candidate. If C supersedes B and B supersedes A, then
-/// A and C stay. In a cycle, the operation of the earliest rule stays.
+/// A superseded candidate supersedes no other candidate. For example, if C supersedes B and B
+/// supersedes A, then A and C stay. If each candidate of a cycle supersedes the next one, and no
+/// other candidate supersedes one of them, the operation of the earliest rule stays.
 pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
-    let mut lost = vec![None; candidates.len()];
+    let mut winners = vec![None; candidates.len()];
     let nothing = |candidate: &OperationCandidate<'_>| *candidate.supersedes == Supersedes::Nothing;
     if candidates.iter().all(nothing) {
-        return lost;
+        return winners;
     }
-    // Operations on the whole object come first, because an operation on an element never
-    // supersedes them. Operations on different elements are compared in separate groups, so that
-    // many elements need little time.
+    // The group of the operations on the whole object comes first, because an operation on an
+    // element never supersedes them. The operations on each element are a group of their own, so
+    // that many elements need little time.
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let item = candidate.what.item.as_deref();
@@ -70,26 +75,68 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
     let wins_over = |one: usize, other: usize| candidates[one].wins_over(&candidates[other]);
     let mut whole = Vec::new();
     for (item, mut open) in groups {
-        let mut earlier = whole.clone().into_iter();
+        let mut whole_winners = whole.clone().into_iter();
         loop {
             let is_free = |index: usize| !open.iter().any(|&other| wins_over(other, index));
             let free = || open.iter().copied().find(|&index| is_free(index));
-            let first = || open.iter().copied().min_by_key(|&it| candidates[it].order);
-            let Some(winner) = earlier.next().or_else(free).or_else(first) else {
+            // Without a free candidate, each candidate is in a cycle or is superseded, directly or
+            // through others, by the candidates of a cycle.
+            let first = || {
+                let cycle = uppermost_cycle(&open, wins_over);
+                cycle.into_iter().min_by_key(|&it| candidates[it].order)
+            };
+            let Some(winner) = whole_winners.next().or_else(free).or_else(first) else {
                 break;
             };
             open.retain(|&index| {
                 if wins_over(winner, index) {
-                    lost[index] = Some(winner);
+                    winners[index] = Some(winner);
                 }
-                index != winner && lost[index].is_none()
+                index != winner && winners[index].is_none()
             });
             if item.is_none() {
                 whole.push(winner);
             }
         }
     }
-    lost
+    winners
+}
+
+/// Returns all candidates of a cycle that no candidate outside of the cycle supersedes. Requires
+/// that each candidate in `open` is superseded by another one. Returns no candidate if `open` is
+/// empty.
+fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    // "A leads to B" means that A supersedes B, directly or through others. Each step of the loop
+    // begins with a candidate that no earlier step has reached. Each candidate C that leads to the
+    // last of these is in a cycle with it: an earlier step that reaches C also reaches the last
+    // candidate. So the last step has reached C, which means that the last candidate leads to C.
+    let mut rest = open.to_vec();
+    let mut last = None;
+    while let Some(start) = rest.pop() {
+        take_reachable(start, &mut rest, &wins_over);
+        last = Some(start);
+    }
+    let Some(last) = last else {
+        return Vec::new();
+    };
+    let mut others: Vec<usize> = open.iter().copied().filter(|it| *it != last).collect();
+    take_reachable(last, &mut others, |to, from| wins_over(from, to))
+}
+
+/// Returns `start` and all candidates in `rest` to which `leads` leads from `start`, directly or
+/// through others. Removes these candidates from `rest`.
+fn take_reachable(
+    start: usize,
+    rest: &mut Vec<usize>,
+    leads: impl Fn(usize, usize) -> bool,
+) -> Vec<usize> {
+    let mut reached = vec![start];
+    let mut next = 0;
+    while let Some(&from) = reached.get(next) {
+        reached.extend(rest.extract_if(.., |to| leads(from, *to)));
+        next += 1;
+    }
+    reached
 }
 
 #[cfg(test)]
@@ -190,6 +237,27 @@ mod tests {
             ("C", true, &["A"]),
         ];
         assert_eq!(superseded_pairs(&rules), ["B<A"]);
+    }
+
+    #[test]
+    fn an_operation_that_a_cycle_supersedes_does_not_stay() {
+        let first = [
+            ("X", true, &[][..]),
+            ("A", true, &["B", "X"]),
+            ("B", true, &["C"]),
+            ("C", true, &["A"]),
+        ];
+        assert_eq!(superseded_pairs(&first), ["X<A", "B<A"]);
+        // Two cycles. The one with the later rules supersedes the one with the earlier rules.
+        let lower = [
+            ("X", true, &["Y"][..]),
+            ("Y", true, &["Z"]),
+            ("Z", true, &["X"]),
+            ("C", true, &["A"]),
+            ("A", true, &["B", "X"]),
+            ("B", true, &["C", "X"]),
+        ];
+        assert_eq!(superseded_pairs(&lower), ["X<B", "Z<Y", "A<C"]);
     }
 
     #[test]

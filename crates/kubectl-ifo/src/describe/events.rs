@@ -1,8 +1,8 @@
 //! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
-use crate::api_client::ApiClient;
+use crate::api_client::{ApiClient, ListOptions};
 use crate::operation::ListedSubject;
-use crate::operation_source::{escape, query};
+use crate::operation_source::{PAGE_OBJECTS, escape};
 use crate::plain_text;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -10,13 +10,10 @@ use k8s_openapi::api::core::v1::Event;
 /// The namespace that contains the Events of cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Largest number of Events that are read, which is the chunk size of kubectl. Further Events are
-/// not shown. An object seldom has more than a few Events, because the kube-apiserver deletes
-/// Events after an hour.
-const MAX_EVENTS_READ: &str = "500";
-
 /// Reads the Events of a subject and sorts them, the newest last. If the Events cannot be read,
 /// returns the reason.
+///
+/// All pages of the list are read, because the newest Events can be on any page.
 pub(super) async fn read(
     server: &ApiClient,
     subject: &ListedSubject,
@@ -29,16 +26,21 @@ pub(super) async fn read(
     if let Some(uid) = &subject.uid {
         selector.push(format!("involvedObject.uid={uid}"));
     }
-    let query = query(&[
-        ("fieldSelector", &selector.join(",")),
-        ("limit", MAX_EVENTS_READ),
-    ]);
-    let path = format!("/api/v1/namespaces/{}/events?{query}", escape(namespace));
-    let list: k8s_openapi::List<Event> = server
-        .get(&path, "events", Some(namespace))
+    let options = ListOptions {
+        limit: Some(PAGE_OBJECTS),
+        field_selector: &selector.join(","),
+        ..ListOptions::default()
+    };
+    let path = format!("/api/v1/namespaces/{}/events", escape(namespace));
+    let mut events: Vec<Event> = Vec::new();
+    let take = |item: &str| {
+        events.push(serde_json::from_str(item)?);
+        Ok(())
+    };
+    server
+        .list(&path, options, "events", Some(namespace), take)
         .await
         .map_err(|problem| problem.to_string())?;
-    let mut events = list.items;
     events.sort_by_key(last_time);
     Ok(events)
 }
@@ -55,7 +57,8 @@ fn event_time(event: &Event) -> Option<Timestamp> {
     event.event_time.as_ref().map(|it| it.0)
 }
 
-/// Formats the time of an Event as kubectl does: `3m (x5 over 10m)`.
+/// Formats the time of an Event as kubectl does. For example, `3m (x5 over 10m)` means five
+/// occurrences: the last one was 3 minutes ago, and the first one 10 minutes ago.
 pub(super) fn age(event: &Event, now: Timestamp) -> String {
     let ago = |time: Option<Timestamp>| {
         time.map_or_else(|| "<unknown>".to_owned(), |time| plain_text::ago(time, now))

@@ -115,8 +115,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             // are looked up first.
             let first: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
-            lookup.owners(&first).await;
-            lookup.owners(&operations).await;
+            lookup.look_up(&first).await;
+            lookup.look_up(&operations).await;
             let descriptions = describe_all(&server, &operations, &chosen, &lookup).await;
             let paint = args.colors.paint();
             print(&text::text(&descriptions, clock::now(), paint))?;

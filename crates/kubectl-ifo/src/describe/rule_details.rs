@@ -1,5 +1,5 @@
-//! Reads the rule that detects an operation from its OperationRuleSet in the cluster, for the
-//! command `describe`.
+//! Finds the rule that detects an operation, for the command `describe`. The rule is in an
+//! OperationRuleSet, which this module reads from the cluster.
 
 use crate::api_client::ApiClient;
 use crate::operation_source::escape;
@@ -7,8 +7,9 @@ use crate::problem::{Problem, grant};
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
-/// The name and the printed title of each field of a rule, in the order of the output.
-const FIELDS: [(&str, &str); 15] = [
+/// The fields of a rule that `describe` prints: name and printed title, in the order of the output.
+/// Only the field `operation` is missing, because `describe` prints the operation elsewhere.
+const FIELDS: [(&str, &str); 19] = [
     ("expression", "Expression"),
     ("continueWhile", "Continues"),
     ("forEach", "For Each"),
@@ -19,11 +20,15 @@ const FIELDS: [(&str, &str); 15] = [
     ("progress", "Progress"),
     ("startedAt", "Started At"),
     ("instance", "Instance"),
+    ("work", "Work"),
+    ("size", "Size"),
     ("outcome", "Outcome"),
     ("supersedes", "Supersedes"),
     ("debounce", "Debounce"),
     ("appearAfter", "Appear After"),
     ("stateAfter", "State After"),
+    ("expectedDuration", "Expected"),
+    ("stalledAfter", "Stalled After"),
 ];
 
 /// A rule in the form in which `describe` prints it.
@@ -31,9 +36,10 @@ const FIELDS: [(&str, &str); 15] = [
 pub(super) struct DescribedRule {
     /// The target of the rule set (the resource that it watches), as `group/version/resource`.
     pub(super) target: String,
-    /// Reason and message of the condition `Ready`. None if the rule set is ready.
+    /// Reason and message of the condition `Ready`. None if the rule set is ready or has no such
+    /// condition.
     pub(super) not_ready: Option<String>,
-    /// Title and text of each field that is set.
+    /// Title and text of each field in [`FIELDS`] that is set.
     pub(super) fields: Vec<(&'static str, String)>,
     /// Name and expression of each variable that the rule uses.
     pub(super) variables: Vec<(String, String)>,
@@ -83,7 +89,8 @@ impl DescribedRule {
     }
 }
 
-/// Returns the text of a field. None if the field is empty or absent.
+/// Returns the text of a field that is a string or a list of strings. None if the field is empty,
+/// absent or of another type.
 fn field_text(field: &Value) -> Option<String> {
     let text = match field {
         Value::String(text) => text.trim().to_owned(),
@@ -106,9 +113,11 @@ fn not_ready(rule_set: &Value) -> Option<String> {
     Some(format!("{}: {}", text("reason"), text("message")))
 }
 
-/// Returns the variables that the expressions use, in the order of the rule set. An expression can
-/// use a variable directly, or through other variables. A variable can only use earlier variables,
-/// so the loop runs from the last variable to the first.
+/// Returns name and expression of each variable that `fields` use directly or through other
+/// variables, in the order of the rule set.
+///
+/// A variable can use only earlier variables. The loop runs from the last variable to the first, so
+/// it visits a variable after all expressions that can use this variable.
 fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String)> {
     let all = rule_set
         .pointer("/spec/variables")
@@ -129,7 +138,7 @@ fn variables(rule_set: &Value, fields: &[(&str, String)]) -> Vec<(String, String
     found
 }
 
-/// Returns true if the expression contains `variables.name`.
+/// Returns true if the expression uses the variable `name`, as in `variables.name + 1`.
 fn uses(expression: &str, name: &str) -> bool {
     expression.split("variables.").skip(1).any(|rest| {
         rest.strip_prefix(name)

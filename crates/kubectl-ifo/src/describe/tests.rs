@@ -1,11 +1,11 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
 use super::rule_details::DescribedRule;
-use super::{OperationDescription, related_operations, text};
+use super::{OperationDescription, events, related_operations, text};
 use crate::colors::Paint;
 use crate::operation::{ListedOperation, operation_name_in};
 use crate::ownership::Ownership;
-use crate::test_operations::{now, on, subject};
+use crate::test_operations::{client, now, on, subject};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
@@ -54,6 +54,8 @@ fn rule_set() -> Value {
                 {"name": "status", "expression": "object.status"},
                 {"name": "statusText", "expression": "'unused'"},
                 {"name": "migrations", "expression": "variables.status.migrations"},
+                {"name": "disk", "expression": "object.spec.disk"},
+                {"name": "limit", "expression": "duration(object.spec.limit)"},
                 {"name": "aVariableWithALongName", "expression": "variables.migrations.size()"},
             ],
             "rules": [
@@ -66,6 +68,10 @@ fn rule_set() -> Value {
                     "supersedes": ["Starting", "Stopping"],
                     "debounce": "10s",
                     "stateAfter": "5s",
+                    "work": "object.metadata.uid",
+                    "size": "quantity(variables.disk)",
+                    "expectedDuration": "variables.limit",
+                    "stalledAfter": "10m",
                 },
             ],
         },
@@ -75,7 +81,7 @@ fn rule_set() -> Value {
     })
 }
 
-fn events() -> Vec<Event> {
+fn three_events() -> Vec<Event> {
     serde_json::from_value(json!([
         {"type": "Normal", "reason": "Scheduled", "message": "on node a\n", "count": 1,
          "firstTimestamp": "2026-01-01T11:50:00Z", "lastTimestamp": "2026-01-01T11:50:00Z",
@@ -125,7 +131,7 @@ fn describe_shows_all_details() {
         object,
         rule: DescribedRule::of(&rule_set(), "Migrating"),
         related: related_operations::to(&operations[0], &ownership),
-        events: Some(Ok(events())),
+        events: Some(Ok(three_events())),
     };
     let text = described(&[description]);
     assert_eq!(text, include_str!("tests/all.txt"), "\n{text}");
@@ -225,4 +231,24 @@ fn operation_names_are_distinguished_from_resource_names() {
     ] {
         assert_eq!(operation_name_in(operation), Some("web-migrating-3f9c2a1b"));
     }
+}
+
+#[tokio::test]
+async fn the_newest_events_can_be_on_the_last_page() {
+    let server = client(|uri| {
+        let (reason, minute, next) = if uri.contains("continue=next") {
+            ("Newest", 59, "")
+        } else {
+            ("Older", 10, "next")
+        };
+        let time = format!("2026-01-01T11:{minute}:00Z");
+        Some(json!({
+            "metadata": {"continue": next},
+            "items": [{"reason": reason, "lastTimestamp": time, "metadata": {}, "involvedObject": {}}],
+        }))
+    });
+    let subject = subject("shop", "VirtualMachine", "web");
+    let events = events::read(&server, &subject).await.expect("two pages");
+    let reasons: Vec<_> = events.iter().filter_map(|it| it.reason.clone()).collect();
+    assert_eq!(reasons, ["Older", "Newest"]);
 }

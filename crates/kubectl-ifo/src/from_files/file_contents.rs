@@ -87,7 +87,7 @@ impl ResourceObjects {
 
 /// The objects in all files, sorted by resource.
 #[derive(Debug, Default)]
-struct SortedObjects {
+struct ObjectsByResource {
     live: ResourceObjects,
     custom: ResourceObjects,
     records: ResourceObjects,
@@ -105,7 +105,7 @@ impl FileContents {
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
         let index = read_index(&path, &found)?;
-        let mut sorted = SortedObjects::default();
+        let mut sorted = ObjectsByResource::default();
         let mut newest_file = None;
         let mut gathered = None;
         let mut event_files = Vec::new();
@@ -143,7 +143,7 @@ impl FileContents {
             (None, Some(time)) => (time, RecordingTime::FileChange),
             (None, None) => (clock::now(), RecordingTime::Present),
         };
-        let SortedObjects {
+        let ObjectsByResource {
             live,
             custom,
             records,
@@ -179,9 +179,9 @@ impl FileContents {
             Some(index) => Some(
                 (index.operations.warning.as_deref())
                     .and_then(|it| it.parse().ok())
-                    .unwrap_or_else(|| missing_statement(rule_sets.as_deref())),
+                    .unwrap_or_else(|| incomplete_without_statement(rule_sets.as_deref())),
             ),
-            None => Some(missing_statement(rule_sets.as_deref())),
+            None => Some(incomplete_without_statement(rule_sets.as_deref())),
         };
         let newest = live
             .iter()
@@ -260,7 +260,7 @@ fn documents(file: &FoundFile) -> Result<Vec<Value>, String> {
     manifest::documents(text, false)
 }
 
-impl SortedObjects {
+impl ObjectsByResource {
     fn add(&mut self, file: &FoundFile) -> Result<(), String> {
         for document in documents(file)? {
             self.note_list(&document);
@@ -337,7 +337,7 @@ fn check_operations_part(path: &str, index: &BundleIndex) -> Result<(), Problem>
 
 /// Returns the reason why operations may be missing from a list that does not state whether it is
 /// complete.
-fn missing_statement(rule_sets: Option<&[Value]>) -> Incomplete {
+fn incomplete_without_statement(rule_sets: Option<&[Value]>) -> Incomplete {
     let Some(rule_sets) = rule_sets else {
         return Incomplete::NotRecorded;
     };

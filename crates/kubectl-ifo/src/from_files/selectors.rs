@@ -1,4 +1,6 @@
-//! Evaluates label and field selectors on objects from files, as a server does on its objects.
+//! Evaluates label and field selectors in the plugin, as `ifo-apiserver` evaluates them on its
+//! objects. The plugin does this for objects from files. The command `history` also evaluates label
+//! selectors on completed operations.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +11,8 @@ enum FileLabelRequirement<'a> {
     Missing(&'a str),
     In(&'a str, Vec<&'a str>),
     NotIn(&'a str, Vec<&'a str>),
+    Greater(&'a str, i64),
+    Less(&'a str, i64),
 }
 
 /// A parsed label selector.
@@ -18,7 +22,7 @@ pub(crate) struct FileLabelSelector<'a> {
 }
 
 impl<'a> FileLabelSelector<'a> {
-    /// Parses the text of a selector, such as `a=b,c notin (d,e),!f`.
+    /// Parses the text of a selector, such as `a=b,c notin (d,e),!f,g>3`.
     pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in split_outside_parentheses(text) {
@@ -33,6 +37,7 @@ impl<'a> FileLabelSelector<'a> {
 
     /// Returns true if labels match all requirements.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let number = |key: &str| labels.get(key)?.parse::<i64>().ok();
         self.requirements
             .iter()
             .all(|requirement| match requirement {
@@ -44,6 +49,10 @@ impl<'a> FileLabelSelector<'a> {
                 FileLabelRequirement::NotIn(key, values) => labels
                     .get(*key)
                     .is_none_or(|it| !values.contains(&it.as_str())),
+                FileLabelRequirement::Greater(key, than) => {
+                    number(key).is_some_and(|it| it > *than)
+                }
+                FileLabelRequirement::Less(key, than) => number(key).is_some_and(|it| it < *than),
             })
     }
 }
@@ -89,7 +98,20 @@ fn requirement(part: &str) -> Option<FileLabelRequirement<'_>> {
             _ => None,
         };
     }
+    if let Some((key, value)) = part.split_once('>') {
+        return number(key, value).map(|(key, than)| FileLabelRequirement::Greater(key, than));
+    }
+    if let Some((key, value)) = part.split_once('<') {
+        return number(key, value).map(|(key, than)| FileLabelRequirement::Less(key, than));
+    }
     key_only(part).then_some(FileLabelRequirement::Exists(part))
+}
+
+/// Parses the key and the number of a comparison. As in Kubernetes, the number must also be a valid
+/// label value, so it cannot be negative.
+fn number<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, i64)> {
+    let (key, value) = pair(key, value)?;
+    Some((key, value.parse().ok()?))
 }
 
 fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {
@@ -130,6 +152,7 @@ mod tests {
         let labels = BTreeMap::from([
             ("a".to_owned(), "b".to_owned()),
             ("x.io/c".to_owned(), String::new()),
+            ("n".to_owned(), "3".to_owned()),
         ]);
         for (selector, expected) in [
             ("", true),
@@ -143,11 +166,28 @@ mod tests {
             ("!a", false),
             ("!d", true),
             ("x.io/c=", true),
+            ("n>2", true),
+            ("n > 3", false),
+            ("n<4,n>2", true),
+            ("n<3", false),
+            ("a>0", false),
+            ("d<1", false),
         ] {
             let parsed = FileLabelSelector::parse(selector).expect("the selector is valid");
             assert_eq!(parsed.matches(&labels), expected, "{selector}");
         }
-        for invalid in ["not a selector", "a=b c", "a in b", "=b", "a like (b)"] {
+        for invalid in [
+            "not a selector",
+            "a=b c",
+            "a in b",
+            "=b",
+            "a like (b)",
+            "n>",
+            "n>x",
+            "n<-1",
+            "n>1<2",
+            ">1",
+        ] {
             assert!(FileLabelSelector::parse(invalid).is_err(), "{invalid}");
         }
     }

@@ -1,8 +1,8 @@
 //! `kubectl ifo history`: lists completed operations, one line for each piece of work.
 //!
 //! The operations come from the records that `ifo-apiserver` keeps (`operationrecords`). In
-//! persistence mode, custom resources of completed operations reach further back, so they are
-//! added.
+//! persistence mode, custom resources of completed operations reach further back, so the command
+//! adds them.
 
 mod records;
 mod table;
@@ -13,7 +13,7 @@ use super::filter::Filters;
 use super::filter_check;
 use super::from_files::FileLabelSelector;
 use super::kinds::Kinds;
-use super::list::{WorkArgs, objects};
+use super::list::{WorkArgs, objects, print_incomplete};
 use super::operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
 use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
@@ -21,6 +21,7 @@ use super::piece_of_work::PieceOfWork;
 use super::problem::Problem;
 use super::{columns, piece_of_work};
 use crate::clock;
+use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
 use ifo_api::live::State;
 use jiff::{SignedDuration, Timestamp};
@@ -31,7 +32,8 @@ use std::time::Duration;
 
 /// The flags of `history`.
 #[derive(Debug, clap::Args)]
-// `-A` is accepted, because kubectl uses it for all namespaces. All phases are shown anyway.
+// `-A` is accepted, because kubectl uses it for all namespaces. The flag has no effect on phases:
+// the command shows only completed operations.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 The last line, on standard error, says how far back the history reaches. The server keeps a limited
@@ -74,10 +76,12 @@ pub(super) struct HistoryArgs {
 }
 
 fn since(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 12h or 2d"))
+    duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
 }
 
-/// Which completed operations are shown, besides those that the filters select.
+/// Further limits: of the completed operations that the filters select, the command shows only
+/// those within these limits.
 #[derive(Clone, Copy, Debug, Default)]
 struct HistoryLimits {
     /// Only what ended at this time or later.
@@ -87,7 +91,7 @@ struct HistoryLimits {
 }
 
 impl HistoryLimits {
-    fn allow(self, operation: &ListedOperation) -> bool {
+    fn allows(self, operation: &ListedOperation) -> bool {
         let is_recent = |earliest| operation.completed.is_some_and(|it| it >= earliest);
         self.earliest_end.is_none_or(is_recent)
             && (!self.only_failed || operation.state == State::Failed.name())
@@ -96,7 +100,7 @@ impl HistoryLimits {
 
 /// Prints the history.
 pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
-    // kubectl uses `-A` for all namespaces.
+    // As in kubectl, `-A` selects all namespaces.
     let namespace = args
         .connect
         .namespace()
@@ -112,8 +116,9 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
     let server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
-    // The operations in flight are needed in any case: a piece of work with a member in flight is
-    // not over yet.
+    // All operations in flight in the namespace are needed, even those that the other filters
+    // exclude: a piece of work with a member in flight is not over, so the table does not contain
+    // it.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
     let history = RecordedHistory::read(&source, shape.data_format().is_some()).await?;
@@ -127,6 +132,9 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .filter(|it| filters.matches(it) && selector.matches(&it.labels))
         .collect();
     filter_check::check_and_warn(&filters, &source, &selected).await?;
+    // Without any rule set, the check of the filters cannot find a misspelt component or operation.
+    let is_unchecked =
+        selected.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets));
     let earliest_end = args.since.map(|since| before(clock::now(), since));
     let limits = HistoryLimits {
         earliest_end,
@@ -155,7 +163,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         }
     } else {
         let mut operations = selected;
-        operations.retain(|it| limits.allow(it));
+        operations.retain(|it| limits.allows(it));
         sort_newest_first(&mut operations);
         print(&match shape {
             OutputShape::Name => operations
@@ -164,6 +172,9 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
                 .collect(),
             _ => objects(&operations, shape, false)?,
         })?;
+    }
+    if is_unchecked {
+        print_incomplete(&source);
     }
     print_error_line(&reach_line(reach, earliest_end, namespace, source.served));
     Ok(ExitCode::SUCCESS)
@@ -177,8 +188,8 @@ fn before(now: Timestamp, duration: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MIN)
 }
 
-/// Returns the rows of the table, and the number of pieces of work that are still in flight. Such a
-/// piece has no row.
+/// Returns the rows of the table, and the number of pieces of work that have a completed member but
+/// are still in flight. Such a piece has no row.
 fn rows(
     completed: &[ListedOperation],
     in_flight: &[ListedOperation],
@@ -197,7 +208,7 @@ fn rows(
             unfinished += 1;
         }
     }
-    pieces.retain(|it| limits.allow(&it.line));
+    pieces.retain(|it| limits.allows(&it.line));
     pieces.sort_by_cached_key(|it| newest_first(&it.line));
     let rows = pieces.into_iter().flat_map(|piece| {
         let members: Vec<ListedOperation> = if is_expanded {
@@ -210,7 +221,7 @@ fn rows(
     (rows.collect(), unfinished)
 }
 
-/// The sort key with which the operation that ended last comes first.
+/// A sort key of operations. With this key, the operation that ended last comes first.
 type NewestFirst = (
     Reverse<Option<Timestamp>>,
     Reverse<Option<Timestamp>>,
@@ -229,7 +240,8 @@ fn sort_newest_first(operations: &mut [ListedOperation]) {
     operations.sort_by_cached_key(newest_first);
 }
 
-/// Formats `plural.group/name`. Records have a namespace, and custom resources are cluster-scoped.
+/// Formats `kind.group/name`, as kubectl does with `-o name`. An operation with a namespace comes
+/// from a record, because custom resources are cluster-scoped.
 fn resource_name(operation: &ListedOperation) -> String {
     match operation.namespace {
         Some(_) => records::resource_name(&operation.name),

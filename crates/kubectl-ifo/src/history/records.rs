@@ -182,7 +182,7 @@ impl RecordReader<'_> {
         let listed = self.list(&path, Served::Crs.resource(), None).await;
         match listed {
             Err(refused @ Problem::Forbidden { .. })
-                if !Served::Crs.is_on(&self.source.server).await =>
+                if !Served::Crs.is_served_by(&self.source.server).await =>
             {
                 Err(Problem::NotFound(refused.to_string()))
             }

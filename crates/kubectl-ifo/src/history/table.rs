@@ -44,11 +44,11 @@ const WIDE: [HistoryColumn; 6] = [Reason, Nodes, Component, RuleSet, Name, Messa
 
 /// The columns that are left out on a narrow terminal, in this order, until a line fits. `Started`
 /// is the first, because the end and the duration also show the start.
-const DROPPED: [HistoryColumn; 3] = [Started, Usual, Namespace];
+const DROP_ORDER: [HistoryColumn; 3] = [Started, Usual, Namespace];
 
 /// Smallest width to which subjects and operations are cut on a narrow terminal, in terminal
 /// columns.
-const MIN_NAME: usize = 12;
+const MIN_NAME_WIDTH: usize = 12;
 
 impl HistoryColumn {
     fn header(self) -> &'static str {
@@ -183,7 +183,7 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
         it.cells = rows.iter().map(short_kind).collect();
         it.measure();
     }
-    for dropped in DROPPED {
+    for dropped in DROP_ORDER {
         if excess(columns, gap) == 0 {
             break;
         }
@@ -192,7 +192,7 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     for narrowed in [Subject, Operation] {
         let left = excess(columns, gap);
         for it in columns.iter_mut().filter(|it| it.column == narrowed) {
-            it.width -= left.min(it.width.saturating_sub(MIN_NAME));
+            it.width -= left.min(it.width.saturating_sub(MIN_NAME_WIDTH));
         }
     }
     gap

@@ -173,7 +173,7 @@ impl DrainedMachine {
                 let texts = texts.into_iter().filter(|it| !it.is_empty());
                 Some(texts.cloned().collect::<Vec<_>>().join(": "))
             }
-            None => Some("it has no condition LiveMigratable".to_owned()),
+            None => Some("the object has no condition LiveMigratable".to_owned()),
         }
     }
 }
@@ -184,7 +184,7 @@ pub(super) enum DefaultStrategy {
     /// The setting of the KubeVirt object, or `None` if the object has no such setting.
     Set(String),
     /// The setting could not be read, or no virtual machine on the node needs the setting.
-    Unread,
+    Unknown,
 }
 
 /// What was read from the cluster. A list that could not be read is None.
@@ -263,7 +263,7 @@ impl NodeReader<'_> {
             pods: list_or_missing(&PODS, pods, missing)?,
             budgets: list_or_missing(&BUDGETS, budgets, missing)?,
             machines: list_or_missing(&MACHINES, machines, missing)?,
-            default_strategy: DefaultStrategy::Unread,
+            default_strategy: DefaultStrategy::Unknown,
         };
         let needs_default = |it: &DrainedMachine| it.eviction_strategy().is_none();
         if parts.machines.iter().flatten().any(needs_default) {

@@ -32,7 +32,7 @@ pub(super) enum DrainEffect {
 /// A virtual machine or a Pod that a drain interrupts or tries to interrupt.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct InterruptedObject {
+pub(super) struct AffectedObject {
     pub(super) kind: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
@@ -69,7 +69,7 @@ pub(super) struct DrainBlocker {
 /// What a drain interrupts, and what blocks it.
 #[derive(Debug, Default)]
 pub(super) struct DrainImpact {
-    pub(super) interrupted: Vec<InterruptedObject>,
+    pub(super) interrupted: Vec<AffectedObject>,
     pub(super) blockers: Vec<DrainBlocker>,
 }
 
@@ -117,7 +117,7 @@ impl DrainImpact {
         impact.add_flags(&evicted, parts.pods.as_deref().unwrap_or_default());
         impact.interrupted.sort_by(|a, b| {
             let key =
-                |it: &InterruptedObject| (it.kind == "Pod", it.namespace.clone(), it.name.clone());
+                |it: &AffectedObject| (it.kind == "Pod", it.namespace.clone(), it.name.clone());
             key(a).cmp(&key(b))
         });
         impact
@@ -134,7 +134,7 @@ impl DrainImpact {
         let strategy = match (own, default) {
             (Some(own), _) => Some(own),
             (None, DefaultStrategy::Set(default)) => Some(default.as_str()),
-            (None, DefaultStrategy::Unread) => None,
+            (None, DefaultStrategy::Unknown) => None,
         };
         let not_migratable = machine.not_migratable_reason();
         let (effect, blocks) = match (strategy, &not_migratable) {
@@ -143,14 +143,14 @@ impl DrainImpact {
                 DrainEffect::Stays,
                 Some((
                     "NotMigratable",
-                    format!("evictionStrategy is LiveMigrate, but it is not migratable: {why}"),
+                    format!("evictionStrategy is LiveMigrate, but the virtual machine is not migratable: {why}"),
                 )),
             ),
             (Some("External"), _) => (
                 DrainEffect::Stays,
                 Some((
                     "ExternalEviction",
-                    "evictionStrategy is External, so another controller must move it".to_owned(),
+                    "evictionStrategy is External, so another controller must move the virtual machine".to_owned(),
                 )),
             ),
             (Some(_), _) => (DrainEffect::ShutDown, None),
@@ -168,7 +168,7 @@ impl DrainImpact {
                 pods: Vec::new(),
             });
         }
-        self.interrupted.push(InterruptedObject {
+        self.interrupted.push(AffectedObject {
             kind: "VirtualMachineInstance",
             namespace,
             name,
@@ -184,7 +184,7 @@ impl DrainImpact {
     /// read, so it is unknown whether KubeVirt migrates the virtual machine.
     fn add_pod(&mut self, pod: &DrainedPod, is_unknown: bool) {
         let controller = pod.controller();
-        self.interrupted.push(InterruptedObject {
+        self.interrupted.push(AffectedObject {
             kind: "Pod",
             namespace: pod.namespace().to_owned(),
             name: pod.name().to_owned(),
@@ -218,7 +218,7 @@ impl DrainImpact {
                 self.blockers.push(DrainBlocker {
                     reason: "SeveralBudgets",
                     message: format!(
-                        "several PodDisruptionBudgets select it, so the eviction fails: {}",
+                        "several PodDisruptionBudgets select the Pod, so the eviction fails: {}",
                         names.join(", ")
                     ),
                     kind: Some("Pod"),

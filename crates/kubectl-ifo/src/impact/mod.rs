@@ -25,7 +25,7 @@ use super::problem::Problem;
 use super::sort::SortBy;
 use crate::clock;
 use cluster_objects::{NodeReader, missing_reason};
-use drain::{DrainBlocker, DrainImpact, InterruptedObject};
+use drain::{AffectedObject, DrainBlocker, DrainImpact};
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -43,8 +43,8 @@ Exit codes:
   0  the answer is complete, whether or not something blocks a drain
   1  an error
   2  the command line is wrong, for example because the node does not exist
-  3  a part of the answer is missing: it may not be read, it is not served, or operations may be
-     missing from the list
+  3  a part of the answer is missing: you may not read it, the cluster does not serve it, or
+     operations may be missing from the list
 
 Examples:
   # Before maintenance of a node
@@ -92,7 +92,7 @@ struct NodeImpact<'a> {
     namespace: Option<&'a str>,
     /// The operations in flight that touch the node.
     operations: Vec<OperationJson<'a>>,
-    interrupted: &'a [InterruptedObject],
+    interrupted: &'a [AffectedObject],
     blockers: &'a [DrainBlocker],
     missing: &'a [MissingPart],
 }

@@ -48,7 +48,7 @@ fn parts(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> DrainPa
         pods: Some(read(pods)),
         budgets: Some(read(budgets)),
         machines: Some(read(machines)),
-        default_strategy: DefaultStrategy::Unread,
+        default_strategy: DefaultStrategy::Unknown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::MissingPart;
 use super::cluster_objects::NodeReader;
-use super::drain::{DrainBlocker, DrainEffect, DrainImpact, InterruptedObject};
+use super::drain::{AffectedObject, DrainBlocker, DrainEffect, DrainImpact};
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};
 use crate::operation::ListedOperation;
@@ -12,7 +12,8 @@ use crate::plain_text::{cut_painted, first_names, one_line};
 /// Largest number of Pods that a blocker names. JSON and YAML contain all Pods.
 const MAX_NAMED: usize = 3;
 
-/// Formats the three sections. `rows` are the rows of the table of operations.
+/// Formats the sections: operations in flight, interrupted objects, blockers, and the flags that a
+/// drain needs, if there are any. `rows` are the rows of the table of operations.
 pub(super) fn text(
     reader: &NodeReader<'_>,
     rows: &[ListedOperation],
@@ -21,10 +22,10 @@ pub(super) fn text(
     style: TextStyle,
 ) -> String {
     let is_missing = |parts: &[&str]| missing.iter().any(|it| parts.contains(&it.part));
-    // A section that is not complete must not look as if there were nothing.
+    // If a part is missing, an empty section must not look as if nothing were affected.
     let nothing = |parts: &[&str]| {
         if is_missing(parts) {
-            "nothing known, because a part is missing\n".to_owned()
+            "unknown, because a part could not be read\n".to_owned()
         } else {
             "nothing\n".to_owned()
         }
@@ -47,7 +48,7 @@ pub(super) fn text(
         },
     );
     section(
-        "A drain interrupts:",
+        "A drain affects:",
         match interrupted(&impact.interrupted) {
             lines if lines.is_empty() => nothing(&pods_and_machines),
             lines => fitted(&lines, style),
@@ -84,7 +85,7 @@ fn fitted(lines: &str, style: TextStyle) -> String {
 }
 
 /// Formats the interrupted objects as a table. Empty if there are none.
-fn interrupted(objects: &[InterruptedObject]) -> String {
+fn interrupted(objects: &[AffectedObject]) -> String {
     if objects.is_empty() {
         return String::new();
     }
@@ -101,7 +102,7 @@ fn interrupted(objects: &[InterruptedObject]) -> String {
     table(["NAMESPACE", "OBJECT", "EFFECT"], &rows)
 }
 
-fn effect(object: &InterruptedObject) -> String {
+fn effect(object: &AffectedObject) -> String {
     let strategy = object.eviction_strategy.as_deref();
     let strategy = strategy.map(|it| format!("evictionStrategy {it}"));
     let reason = match (object.effect, object.live_migratable) {

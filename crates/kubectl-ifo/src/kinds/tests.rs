@@ -56,10 +56,10 @@ fn kind_names_are_resolved_by_discovery_within_their_group() {
         assert!(!kind.is_of("Deployment", "example.io/v1"));
         assert!(kind.is_target(&target("apps", "deployments")), "{text}");
         assert!(!kind.is_target(&target("kubevirt.io", "virtualmachines")));
-        assert!(!kind.is_unknown());
+        assert!(!kind.certainly_does_not_exist());
     }
-    assert!(chosen("typo", &served).is_unknown());
-    assert!(chosen("deploy.kubevirt.io", &served).is_unknown());
+    assert!(chosen("typo", &served).certainly_does_not_exist());
+    assert!(chosen("deploy.kubevirt.io", &served).certainly_does_not_exist());
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn without_discovery_names_are_compared() {
         let kind = chosen(text, &[]);
         assert!(kind.is_of("VirtualMachine", "kubevirt.io/v1"));
         assert!(!kind.is_of("VirtualMachineInstance", "kubevirt.io/v1"));
-        assert!(!kind.is_unknown());
+        assert!(!kind.certainly_does_not_exist());
     }
     let kind = chosen("VirtualMachine", &[]);
     assert!(kind.is_target(&target("kubevirt.io", "virtualmachines")));
@@ -86,7 +86,10 @@ fn initials_are_resolved_from_the_listed_kinds() {
         ("dv", false),
     ] {
         let mut kind = chosen(text, &[]);
-        assert!(kind.is_unresolved() && !kind.is_target(&uploads), "{text}");
+        assert!(
+            kind.may_exist_unseen() && !kind.is_target(&uploads),
+            "{text}"
+        );
         kind.learn_initials(listed.iter());
         assert_eq!(kind.is_target(&uploads), expected, "{text}");
         assert!(!kind.is_target(&target("", "pods")), "{text}");
@@ -125,5 +128,5 @@ fn a_name_without_a_group_means_the_kinds_of_all_groups() {
     assert!(all.is_of("Backup", "velero.io/v1") && all.is_of("Backup", "example.io/v1"));
     let one = chosen("backups.velero.io", &served);
     assert!(one.is_of("Backup", "velero.io/v1") && !one.is_of("Backup", "example.io/v1"));
-    assert!(chosen("backups/status", &served).is_unknown());
+    assert!(chosen("backups/status", &served).certainly_does_not_exist());
 }

@@ -71,7 +71,8 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         }
     }
     is_correct &= input.report();
-    for problem in unknown_rule_set_fields(&input) {
+    let unknown_fields = unknown_rule_set_fields(&input);
+    for problem in &unknown_fields {
         is_correct = false;
         complain("error", problem);
     }
@@ -106,7 +107,8 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         let problems = root
             .map(|root| schema_problems(rule_set, &root))
             .unwrap_or_default();
-        if problems.is_empty() {
+        let begin = format!("{location}: ");
+        if problems.is_empty() && !unknown_fields.iter().any(|it| it.starts_with(&begin)) {
             print(&format!("{location}: ok\n"))?;
         }
         for problem in problems {

@@ -176,7 +176,7 @@ impl RuleSetNames {
         let [rule_set] = loaded.as_slice() else {
             let (path, count) = (path.display(), loaded.len());
             return Err(format!(
-                "{path}: there are {count} rule sets in it, and not one"
+                "{path}: the input contains {count} rule sets, but must contain exactly one"
             ));
         };
         let environment = rule_set.compiled.environment.clone();
@@ -216,8 +216,10 @@ fn read(path: &Path) -> Result<Value, String> {
             object @ Value::Object(_) => Ok(object),
             _ => Err("not an object".to_owned()),
         },
-        0 => Err("there is no object in it".to_owned()),
-        several => Err(format!("there are {several} objects in it, and not one")),
+        0 => Err("the input contains no object".to_owned()),
+        several => Err(format!(
+            "the input contains {several} objects, but must contain exactly one"
+        )),
     }
 }
 

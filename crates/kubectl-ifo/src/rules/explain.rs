@@ -1,5 +1,6 @@
-//! Explains for `rules test --explain` why each rule detects its operation on an object, or why not.
-//! The explanation contains values of the object. The user of the command has the object anyway.
+//! Explains for `rules test --explain` why each rule detects its operation on an object, or why
+//! not. The explanation can contain any value of the object, because the user of the command
+//! already has the object.
 
 use super::typed_value;
 use crate::plain_text::one_line;
@@ -11,11 +12,12 @@ use ifo_engine::rules::{CompiledRule, RuleBook, RuleSet};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Budget of the explanation of one rule on one object. An explanation evaluates each expression
-/// several times.
+/// Budget of the explanation of one rule on one object. It is larger than the budget in the server,
+/// because an explanation evaluates each expression several times.
 const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
 
 /// Maximum number of characters of a value. A longer value is cut.
@@ -27,18 +29,21 @@ const MAX_VALUE: usize = 200;
 pub(super) struct RuleExplanation {
     rule_set: String,
     operation: String,
-    /// The key of the element of `forEach`.
+    /// The key of the element of `forEach`. None if the rule has no `forEach`, or if the field
+    /// `forEach` or `itemKey` decided.
     item: Option<String>,
-    /// The field of the rule that decided: `expression`, `continueWhile` or `forEach`.
+    /// The field of the rule that decided: `expression`, `continueWhile`, `forEach` or `itemKey`.
     field: &'static str,
     result: &'static str,
-    /// The reason why the rule's condition was not evaluated. None if it was evaluated.
+    /// The reason why no condition was evaluated: the rule set does not cover the object, the list
+    /// of `forEach` is empty, or `forEach` or `itemKey` failed. Otherwise None.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     clauses: Vec<ExplainedClause>,
 }
 
-/// A clause with its value and its operands.
+/// A clause, with its value and its operands. A clause is a part of an expression that decided the
+/// result of the expression.
 #[derive(Debug, Serialize)]
 struct ExplainedClause {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +94,8 @@ impl From<Result<TypedValue, EvaluationFault>> for ExplainedValue {
 }
 
 impl ExplainedValue {
-    /// Returns the value as text of at most [`MAX_VALUE`] characters.
+    /// Returns the value as text. If the text has more than [`MAX_VALUE`] characters, it is cut and
+    /// ends with `…`.
     fn text(&self) -> String {
         let text = match self {
             Self::Value { r#type, value } => typed_value::text(r#type, value),
@@ -123,8 +129,8 @@ impl From<DecidingClause> for ExplainedClause {
     }
 }
 
-/// Explains the results of all rules of `book` on the object in `doc`. `unselected` are the rule sets
-/// whose label selector does not match.
+/// Explains the results of all rules of `book` on the object in `doc`. `unselected` are the rule
+/// sets whose label selector does not match the object.
 pub(super) fn explain(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -149,6 +155,7 @@ pub(super) fn explain(
                 all: &mut all,
             };
             if reason.is_some() {
+                let reason = reason.map(Cow::Borrowed);
                 explainer.add("expression", "not evaluated", reason, Vec::new());
                 continue;
             }
@@ -179,33 +186,52 @@ impl<'r> RuleExplainer<'r> {
         };
         let items: Vec<ListElement<'s>> = match each.list.items(scope) {
             Ok(items) => items,
-            Err(fault) => {
-                let explanation = each.list.explain(scope);
-                let result = match fault {
-                    EvaluationFault::Missing(_) => "not detected",
-                    _ => "failed",
-                };
-                return self.add("forEach", result, None, explanation.clauses);
-            }
+            Err(fault) => return self.explain_fault("forEach", &each.list, &fault, scope),
         };
         if items.is_empty() {
             self.add(
                 "forEach",
                 "not detected",
-                Some("the list is empty"),
+                Some("the list is empty".into()),
                 Vec::new(),
             );
         }
         for item in items {
             scope.set_item(Some(item));
-            self.item = each.key.key(scope).ok();
-            self.explain_predicates(scope);
+            match each.key.key(scope) {
+                Ok(key) => {
+                    self.item = Some(key);
+                    self.explain_predicates(scope);
+                }
+                // As in the server, the conditions are not evaluated on an element without a key.
+                Err(fault) => {
+                    self.item = None;
+                    self.explain_fault("itemKey", &each.key, &fault, scope);
+                }
+            }
         }
         scope.set_item(None);
         self.item = None;
     }
 
-    /// Explains `expression`, and `continueWhile` if `expression` is not true.
+    /// Explains why `program`, the expression of `field`, has no value.
+    fn explain_fault<'s>(
+        &mut self,
+        field: &'static str,
+        program: &'s Program,
+        fault: &EvaluationFault,
+        scope: &mut EvaluationScope<'s>,
+    ) {
+        let (result, reason) = match fault {
+            EvaluationFault::Missing(_) => ("not detected", None),
+            fault => ("failed", Some(one_line(&fault.to_string()).into())),
+        };
+        let explanation = program.explain(scope);
+        self.add(field, result, reason, explanation.clauses);
+    }
+
+    /// Explains `expression`. If `expression` is false or reads a missing field, also explains
+    /// `continueWhile`.
     fn explain_predicates<'s>(&mut self, scope: &mut EvaluationScope<'s>)
     where
         'r: 's,
@@ -229,7 +255,7 @@ impl<'r> RuleExplainer<'r> {
         &mut self,
         field: &'static str,
         result: &'static str,
-        reason: Option<&'static str>,
+        reason: Option<Cow<'static, str>>,
         clauses: Vec<DecidingClause>,
     ) {
         self.all.push(RuleExplanation {
@@ -244,8 +270,9 @@ impl<'r> RuleExplainer<'r> {
     }
 }
 
-/// Returns the result of a condition, and its clauses. For a condition that is true, the result is
-/// the text `if_true`.
+/// Returns the result of a condition as text, and the clauses that decided the result. The text is
+/// `if_true` if the condition is true, `not detected` if it is false or reads a missing field, and
+/// otherwise `failed`.
 fn decide<'s>(
     program: &'s Program,
     if_true: &'static str,
@@ -261,7 +288,7 @@ fn decide<'s>(
     (result, clauses)
 }
 
-/// Formats the explanations of one object. `subject` is its kind, namespace and name.
+/// Formats the explanations of one object. `subject` is the kind, namespace and name of the object.
 pub(super) fn format(subject: &str, explanations: &[RuleExplanation]) -> String {
     let mut text = format!("{subject}\n");
     for explanation in explanations {

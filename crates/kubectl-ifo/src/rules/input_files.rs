@@ -18,6 +18,9 @@ use std::{fs, io};
 /// the folders or kustomizations then probably form a cycle.
 const MAX_DEPTH: usize = 32;
 
+/// The error about a kustomization below more than [`MAX_DEPTH`] others.
+const TOO_DEEP: &str = "kustomizations are nested too deeply, or form a cycle";
+
 /// The possible names of a kustomization file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
@@ -76,7 +79,8 @@ pub(super) struct Input {
     pub(super) faults: Vec<InputFault>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
-    /// Files in folders that contain a skipped document, which is not a Kubernetes object.
+    /// Files with documents that are not Kubernetes objects. Such a document is skipped if its file
+    /// was found in a folder.
     files_with_skipped_documents: BTreeSet<String>,
 }
 
@@ -94,10 +98,10 @@ impl Input {
         if let Some(first) = input.files_with_skipped_documents.first() {
             let more = match input.files_with_skipped_documents.len() {
                 1 => String::new(),
-                files => format!(" and {} more", files - 1),
+                files => format!(" and {} more files", files - 1),
             };
             input.notes.push(format!(
-                "skipped documents that are no Kubernetes objects: {first}{more}"
+                "skipped documents that are not Kubernetes objects, in {first}{more}"
             ));
         }
         input
@@ -177,14 +181,14 @@ impl Input {
             Ok(documents) => documents.into_iter().next().unwrap_or_default(),
             Err(why) => return self.add_fault(&source, why),
         };
-        let transforms: Vec<&str> = CHANGING_FIELDS
+        let changing_fields: Vec<&str> = CHANGING_FIELDS
             .into_iter()
             .filter(|key| kustomization.get(key).is_some())
             .collect();
-        if !transforms.is_empty() {
-            let transforms = transforms.join(", ");
+        if !changing_fields.is_empty() {
+            let changing_fields = changing_fields.join(", ");
             self.notes
-                .push(format!("{source}: not applied: {transforms}"));
+                .push(format!("{source}: not applied: {changing_fields}"));
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         let listed = ["resources", "bases", "components"]
@@ -207,7 +211,7 @@ impl Input {
             }
             let inner = KUSTOMIZATIONS.map(|name| path.join(name));
             match inner.iter().find(|path| path.is_file()) {
-                Some(_) if depth >= MAX_DEPTH => self.add_fault(&source, "too deep, or a cycle"),
+                Some(_) if depth >= MAX_DEPTH => self.add_fault(&source, TOO_DEEP),
                 Some(inner) => self.read_kustomization(inner, depth + 1),
                 None => self.add_fault(&source, format!("{entry} has no kustomization.yaml")),
             }
@@ -298,7 +302,7 @@ fn yaml_hint(why: &str) -> Option<&'static str> {
         ),
         (
             "did not find expected key",
-            "quote the expression, because it begins with a map or list of YAML",
+            "quote the expression, because YAML reads its first character as the start of a map or list",
         ),
         (
             "unexpected character",
@@ -396,7 +400,7 @@ mod tests {
         fs::write(inner.join("kustomization.yaml"), "resources: [../x]\n")
             .expect("a file can be written");
         let input = Input::read(&[inner]);
-        assert!(input.faults[0].text.ends_with("too deep, or a cycle"));
+        assert!(input.faults[0].text.ends_with(TOO_DEEP));
     }
 
     #[test]

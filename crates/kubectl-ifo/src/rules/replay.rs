@@ -2,20 +2,22 @@
 //! the recording, so the command does not wait.
 //!
 //! The output has the start, the end and the changes of each operation, at the times at which the
-//! server would show them. The server shows the end of an operation only after the debounce period.
-//! With `--hindsight`, an operation ends when it is no longer detected. This also applies to
-//! operations whose debounce period is not over at the end of the stream.
+//! server would show them. If an operation is no longer detected, the server shows its end only
+//! after the debounce period, or at once if the rule yields an outcome. With `--hindsight`, the
+//! operation ends at the time from which on it was not detected. This also applies to operations
+//! whose debounce period is not over at the end of the stream.
 //!
 //! [`Replay`] detects and tracks the operations. [`Replay`] runs the same code as the watches of
-//! the server. A test of the server compares the results of both. A recording does not contain all
-//! facts that the server knows, so these differences remain:
+//! the server. A test of the server compares the results of a replay with the results of the
+//! watches. A recording does not contain all facts that the server knows, so these differences
+//! remain:
 //!
-//! - The server lists a target (a watched resource) first, and again after an interruption of the
-//!   watch. In a replay, each object counts as new when it first appears, also for `stateAfter`.
-//!   The watch is never interrupted.
+//! - The server first lists a target (a watched resource), and lists it again after an interruption
+//!   of the watch. A replay has no list and no interruption: each object counts as new when it
+//!   first appears, also for `stateAfter`.
 //! - A watch with a label selector reports an object as deleted if the object no longer matches.
 //!   The server then reads the object, to find out whether it still exists. In a replay, the object
-//!   counts as existing if a later event contains it.
+//!   counts as existing if a later event shows the same object, and this event is not a deletion.
 //! - The server evaluates rules that use `now` at an interval that begins with the watch. In a
 //!   replay, the interval begins with the stream.
 //! - A replay does not take over operations of an earlier leader, does not keep completed
@@ -64,7 +66,7 @@ Differences from the server:
 The output has the times at which the server would show a change. An operation that is no
 longer detected ends after its debounce period, or at once if its rule yields an outcome.
 If the stream ends before that, its state is Settling. With --hindsight, such an operation
-ends at its last detection, also at the end of the stream.
+ends when it is no longer detected, also at the end of the stream.
 
 The exit code is 1 if a file cannot be read, or if an expression fails.
 
@@ -85,7 +87,7 @@ pub(crate) struct Args {
     /// --debounce-threshold
     #[arg(long, default_value = "30s", value_parser = debounce)]
     debounce: Duration,
-    /// Let an operation end at its last detection, not at the end of its debounce period
+    /// Let an operation end when it is no longer detected, not at the end of its debounce period
     #[arg(long)]
     hindsight: bool,
     /// Output format
@@ -253,7 +255,8 @@ struct Recorder {
     history: History,
     scale: TimeScale,
     failures: Vec<Failed>,
-    /// The names of the operations that rules have detected on the object of the current event.
+    /// The names of the operations that rules have detected on the object of the current event. An
+    /// operation for which only `continueWhile` is true is left out.
     detected: Vec<Arc<str>>,
 }
 

@@ -19,7 +19,8 @@ pub(crate) struct RulesRolesArgs {
     /// kustomization.yaml), - for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Name of the role [default: ifo-rule-set-NAME, with the first rule set in alphabetical order]
+    /// Name of the role [default: ifo-rule-set-NAME; NAME is the first rule set in alphabetical
+    /// order]
     #[arg(long)]
     name: Option<String>,
     /// Output format

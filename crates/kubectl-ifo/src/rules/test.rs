@@ -311,7 +311,7 @@ fn report_other_versions(
     for (own, count) in counts {
         complain(
             "note",
-            format!("{count} of {own} passed over: the rules are about another version"),
+            format!("{count} of {own} not evaluated: the rule sets watch another version"),
         );
     }
 }
@@ -404,7 +404,7 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
     complain(
         "note",
         format!(
-            "operations: {operations}; objects that rules are about: {targeted}; others: {}",
+            "operations: {operations}; objects that rule sets watch: {targeted}; other objects: {}",
             results.len() - targeted
         ),
     );

@@ -56,7 +56,7 @@ impl BundlePart {
     /// Returns true if the summary must name the part as missing or incomplete. Custom resources
     /// and the logs of previous containers usually do not exist, so their absence is not reported.
     /// For an absent log, the kube-apiserver answers 400, which is recorded as `Failed`.
-    pub(super) fn is_reported(&self) -> bool {
+    pub(super) fn is_named_in_summary(&self) -> bool {
         let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
         match self.result {
             PartResult::Read => false,
@@ -91,7 +91,7 @@ impl BundleCollection {
             listed_namespaces: None,
         };
         bundle.versions().await;
-        let service = bundle.registration().await;
+        let service = bundle.read_api_service().await;
         if let Some(namespace) = scope.server_namespace.or(service) {
             bundle.server_namespace = namespace;
         }
@@ -266,7 +266,7 @@ impl BundleCollection {
 
     /// Reads the APIService, which registers `ifo-apiserver`. Returns the namespace of
     /// `ifo-apiserver`. None if the APIService could not be read.
-    async fn registration(&mut self) -> Option<String> {
+    async fn read_api_service(&mut self) -> Option<String> {
         let what = "APIService";
         let name = format!("{VERSION}.{LIVE_GROUP}");
         let uri = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");

@@ -23,7 +23,7 @@ pub(crate) struct BundleIndex {
     pub(crate) server_version: Option<String>,
     /// Namespace of `ifo-apiserver`.
     pub(crate) server_namespace: String,
-    /// The list of operations.
+    /// Which operations the bundle contains.
     pub(crate) operations: OperationsPart,
     /// All parts.
     pub(crate) parts: Vec<BundlePart>,
@@ -40,9 +40,10 @@ pub(crate) struct OperationsPart {
     /// The namespaces whose operations were listed. None for all namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespaces: Option<Vec<String>>,
-    /// True if the server has stated that the list is complete.
+    /// True if `ifo-apiserver` has stated that its list is complete, and the bundle contains the
+    /// whole list.
     pub(crate) is_complete: bool,
-    /// The reason why operations may be missing, as the server has stated it.
+    /// The reason why operations may be missing, as `ifo-apiserver` has stated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
 }
@@ -58,7 +59,7 @@ pub(crate) struct BundlePart {
     pub(crate) path: Option<String>,
     /// Whether the part was read.
     pub(crate) result: PartResult,
-    /// HTTP status code of a refused request.
+    /// HTTP status code, if the answer is an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<u16>,
     /// The error message.
@@ -71,13 +72,15 @@ pub(crate) struct BundlePart {
 pub(crate) enum PartResult {
     /// The part was read completely.
     Read,
-    /// A limit was reached. The bundle contains only the beginning of the part.
+    /// A limit was reached. The bundle contains only the beginning of a list, or only the end of a
+    /// log.
     Truncated,
     /// RBAC does not allow the request, or the credentials are not accepted (403, 401).
     Forbidden,
-    /// The cluster has no such object or resource (404).
+    /// The cluster has no such object or resource (404, 405, or an empty list).
     NotFound,
-    /// The cluster or the server does not answer (no route, 502, 503, 504).
+    /// The kube-apiserver or `ifo-apiserver` does not answer (no route, 502, 503, 504), or refuses
+    /// the request for now (429).
     Unavailable,
     /// The time limit was reached.
     TimedOut,
@@ -94,13 +97,13 @@ impl PartResult {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Read => "read",
-            Self::Truncated => "only the beginning, because of a limit",
+            Self::Truncated => "a limit was reached",
             Self::Forbidden => "no permission",
             Self::NotFound => "not in the cluster",
-            Self::Unavailable => "no answer",
+            Self::Unavailable => "no answer, or refused because of load",
             Self::TimedOut => "no answer in time",
             Self::TooLarge => "larger than the limit",
-            Self::Skipped => "not requested, because a part that it needs is missing",
+            Self::Skipped => "not requested, because the data for the request is missing",
             Self::Failed => "an error",
         }
     }

@@ -12,20 +12,30 @@ pub(super) const TOTAL_TIME: Duration = Duration::from_mins(3);
 /// Largest number of operations. Further operations are left out.
 pub(super) const OPERATIONS: usize = 20_000;
 
-/// Largest number of records of completed operations. A record has at most 1 KB, so this number
-/// fits into the largest size of a list. Further records are left out.
+/// Largest number of records of completed operations. A record has at most 1 KB, so 20,000 records
+/// fit into [`LIST_BYTES`]. Further records are left out.
 pub(super) const RECORDS: usize = 20_000;
 
 /// Largest number of objects in any other list, such as Events. Further objects are left out.
 pub(super) const OBJECTS: usize = 1_000;
 
-/// Largest size of any other list, enough for 1,000 rule sets of 30 KB. A larger list is left out.
+/// Largest size of one list of records or other objects, but not of operations. The limit is enough
+/// for 1,000 rule sets of 30 KB. A larger list is left out.
 pub(super) const LIST_BYTES: usize = 32 * 1024 * 1024;
 
-/// Largest size of the log of one container.
+/// Largest size of the log of one container in the bundle. Of a longer log, the bundle has the
+/// newest lines.
 pub(super) const LOG_BYTES: usize = 1024 * 1024;
 
-/// Age of the oldest log lines, in seconds.
+/// Largest number of lines that are requested of the log of one container. The kubelet returns the
+/// newest lines.
+pub(super) const LOG_LINES: usize = 10_000;
+
+/// Largest size of the requested lines. If the lines are longer, the kubelet leaves out the newest
+/// ones. So this limit is larger than [`LOG_BYTES`]: a line may have 800 bytes on average.
+pub(super) const LOG_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+
+/// Largest age of the collected log lines, in seconds.
 pub(super) const LOG_SECONDS: u32 = 60 * 60;
 
 /// Largest number of Pods whose logs and metrics are read. More than three replicas are unusual,

@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The namespace in which `deploy/` installs the server.
+/// The namespace in which `deploy/` installs the server (`ifo-apiserver`).
 const DEFAULT_NAMESPACE: &str = "ifo-system";
 
 /// The name of the server's objects, such as its Deployment, its Lease and its ServiceAccount.
@@ -39,7 +39,8 @@ const SERVER_NAME: &str = "ifo-apiserver";
 /// The flags of `support-bundle`.
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("namespace", |it| it.help(
-    "Only operations on subjects in this namespace; all other parts are of the whole cluster"
+    "Only operations and records of completed operations on subjects in this namespace; all other \
+     parts are of the whole cluster"
 )))]
 #[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
@@ -95,7 +96,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what the bundle contains and what it lacks to standard error.
+/// Prints to standard error what the bundle contains and what it lacks.
 fn report(index: &BundleIndex, files: usize) {
     let names = if index.redacted {
         "names and messages are hidden"
@@ -108,7 +109,7 @@ fn report(index: &BundleIndex, files: usize) {
         format!("{files} files, {count} operations; {names}"),
     );
     let mut missing: BTreeMap<(PartResult, Option<u16>, &str), Vec<&str>> = BTreeMap::new();
-    for part in index.parts.iter().filter(|it| it.is_reported()) {
+    for part in index.parts.iter().filter(|it| it.is_named_in_summary()) {
         // Hidden messages differ only in their lengths, so they are not compared and not printed.
         let message = if index.redacted { "" } else { &part.message };
         let key = (part.result, part.code, message);

@@ -64,7 +64,7 @@ impl Model {
     }
 
     fn list_key(&mut self, key: KeyEvent) {
-        if let Some(row) = row_after_key(key.code, self.cursor, self.page_rows()) {
+        if let Some(row) = position_after_key(key.code, self.cursor, self.page_rows()) {
             self.move_to(row);
             return;
         }
@@ -110,7 +110,7 @@ impl Model {
             // While the filter is typed, letters such as `j` are text. So only these keys move the
             // cursor.
             KeyCode::Up | KeyCode::Down | KeyCode::PageUp | KeyCode::PageDown => {
-                if let Some(row) = row_after_key(key.code, self.cursor, self.page_rows()) {
+                if let Some(row) = position_after_key(key.code, self.cursor, self.page_rows()) {
                     self.move_to(row);
                 }
             }
@@ -130,7 +130,7 @@ impl Model {
         let TopPage::Detail(detail) = &self.page else {
             return;
         };
-        if let Some(line) = row_after_key(code, detail.scroll, rows) {
+        if let Some(line) = position_after_key(code, detail.scroll, rows) {
             self.scroll_to(line);
         } else if matches!(code, KeyCode::Esc | KeyCode::Backspace | KeyCode::Left) {
             self.page = TopPage::List;
@@ -141,7 +141,7 @@ impl Model {
 /// Returns the row to which a key moves the cursor, or the line to which a key scrolls the page.
 /// `from` is the current row or line. The result can be larger than the last row or line. None if
 /// the key neither moves nor scrolls.
-fn row_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
+fn position_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
     // A page key moves by one row less than a page, so that one row of the previous page stays
     // visible.
     let page = page.saturating_sub(1).max(1);

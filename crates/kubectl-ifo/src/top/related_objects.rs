@@ -1,8 +1,8 @@
 //! Finds the owners and the descendants of the object that an operation is about (its subject), for
 //! the detail page of `top`.
 //!
-//! The owners and descendants come from the owner references and the correlation groups of the
-//! operations in `top`. No request is sent.
+//! The owners and descendants come from the owner references and the correlation groups (label
+//! `ifo.kubevirt.io/correlation-group`) of the operations in `top`. No request is sent.
 
 use super::row::TopRow;
 use crate::operation::OperationKey;
@@ -11,8 +11,8 @@ use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Largest number of objects that are shown. Further objects are left out, also in a long chain of
-/// owners.
+/// Largest number of objects that are shown. Further objects are left out. In a longer chain of
+/// owners, the subject and its nearest owners are shown.
 const MAX_SUBJECTS: usize = 500;
 
 /// An object on the page: the subject of the operation, or an owner or a descendant of the subject.
@@ -22,7 +22,8 @@ pub(super) struct RelatedSubject {
     pub(super) depth: usize,
     /// Kind and name.
     pub(super) name: String,
-    /// The operations on the object. Empty for an owner that is only known from an owner reference.
+    /// The active operations on the object, and the operation of the page. Empty for an owner that
+    /// is only known from an owner reference.
     pub(super) rows: Vec<Arc<TopRow>>,
     /// True for the subject of the operation.
     pub(super) own: bool,
@@ -60,7 +61,7 @@ pub(super) fn related_objects<'a>(
     let mut seen = HashSet::from([own]);
     let mut above = Vec::new();
     let mut at = own;
-    while above.len() < MAX_SUBJECTS
+    while above.len() + 1 < MAX_SUBJECTS
         && let Some(parent) = ownership.nodes[at].parents.first().copied()
         && seen.insert(parent)
     {
@@ -197,6 +198,6 @@ mod tests {
             .map(|two| (two[1].as_str(), two[0].as_str()))
             .collect();
         assert_eq!(drawn("00001", &pairs).len(), MAX_SUBJECTS);
-        assert_eq!(drawn("09999", &pairs).len(), MAX_SUBJECTS + 1);
+        assert_eq!(drawn("09999", &pairs).len(), MAX_SUBJECTS);
     }
 }

@@ -1,4 +1,5 @@
-//! Converts trees of operations to data for `--output json|yaml`.
+//! Converts the trees of objects, with the operations on each object, to data for
+//! `--output json|yaml`.
 
 use super::forest::Forest;
 use crate::operation::{JsonField, OperationJson};

@@ -189,12 +189,12 @@ impl TreeView {
         // all objects are looked up.
         let of_one = self.resource.is_some();
         let belongs = |it: &ListedOperation| of_one || is_included(it);
-        let left_out = self.lookup.owners_of(&operations, &belongs).await;
+        let left_out = self.lookup.look_up_for(&operations, &belongs).await;
         if left_out > 0 && !std::mem::replace(&mut self.is_limit_reported, true) {
             complain(
                 "note",
                 format!(
-                    "{left_out} owners were not looked up, so some resources are not grouped under them (select fewer with -n or --for)"
+                    "{left_out} owners were not looked up, so some resources are not shown below their owners; select fewer operations with -n"
                 ),
             );
         }

@@ -88,7 +88,7 @@ impl RuleSets {
     ) -> DetectionCheck {
         if self.items.is_empty() {
             return DetectionCheck::Impossible(format!(
-                "no OperationRuleSet is installed, so no operation can be detected; to install all shipped ones: \
+                "no OperationRuleSet is installed, so no operation can be detected; to install all rule sets of this release: \
                  kubectl apply -k {HOME}/rules"
             ));
         }
@@ -206,7 +206,7 @@ fn not_working(
         return DetectionCheck::Clear;
     }
     let ignoring = if ignored.is_empty() {
-        "; wait without them: --ignore-rule-set NAME"
+        "; to ignore a rule set: --ignore-rule-set NAME"
     } else {
         ""
     };
@@ -272,7 +272,7 @@ impl RuleSets {
             " together with the other filters"
         };
         let vague = match value {
-            FilterValue::Kind(kind) if kind.is_unresolved() => {
+            FilterValue::Kind(kind) if kind.may_exist_unseen() => {
                 "; the kinds of the cluster are unknown, so give the full name of the kind"
             }
             FilterValue::Node(_) => "; no such rule set has the field spec.nodes",

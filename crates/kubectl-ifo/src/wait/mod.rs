@@ -89,7 +89,8 @@ pub(super) struct WaitArgs {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("{text:?} is no duration such as 30s or 10m"))
+    duration::parse(text)
+        .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))
 }
 
 /// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
@@ -128,7 +129,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     }
     if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(
-            "--quiet-period is for --for=idle and --for=completed".to_owned(),
+            "--quiet-period can be used only with --for=idle and --for=completed".to_owned(),
         ));
     }
     let (once, deadline) = match args.timeout {

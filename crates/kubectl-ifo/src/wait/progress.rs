@@ -1,7 +1,7 @@
 //! Prints the progress of `kubectl ifo wait` to standard error.
 
 use super::wait_loop::CHECK_INTERVAL;
-use super::wait_state::{GateVerdict, WaitGoal, WaitState};
+use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
 use crate::columns;
 use crate::operation::ListedOperation;
@@ -47,13 +47,13 @@ pub(super) fn not_started_message(wait_state: &WaitState) -> Option<String> {
 fn state_text(
     wait_state: &WaitState,
     unknown_reason: Option<&str>,
-    verdict: GateVerdict,
+    verdict: WaitVerdict,
     now: Instant,
 ) -> String {
     match (unknown_reason, verdict) {
         (Some(why), _) => format!("unknown yet: {why}"),
         (None, _) if !wait_state.is_complete() => "listing the operations".to_owned(),
-        (None, GateVerdict::ReachedAt(at)) => {
+        (None, WaitVerdict::ReachedAt(at)) => {
             let left = at.saturating_duration_since(now);
             format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
         }
@@ -108,7 +108,7 @@ impl ProgressOutput {
         &mut self,
         wait_state: &WaitState,
         unknown_reason: Option<&(String, Instant)>,
-        verdict: GateVerdict,
+        verdict: WaitVerdict,
     ) {
         // The message that operations are being listed is printed only on a terminal.
         if unknown_reason.is_none() && !wait_state.is_complete() && !self.terminal {

@@ -3,7 +3,7 @@
 
 use super::detection_check::{DetectionCheck, RuleSets, check_detection_without_rule_sets};
 use super::progress::{ProgressOutput, active_text, ignored_text, not_started_message};
-use super::wait_state::{GateVerdict, WaitGoal, WaitState};
+use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use super::{WaitArgs, WaitEnd};
 use crate::clock;
 use crate::columns::{self, Table};
@@ -70,7 +70,7 @@ impl OperationWait {
                     if let Some(end) = self.record_unknown(problem.to_string()) {
                         return Ok(end);
                     }
-                    self.show(GateVerdict::NotReached);
+                    self.show(WaitVerdict::NotReached);
                     sleep(RETRY_INTERVAL).await;
                 }
                 Err(problem) => return Err(problem),
@@ -138,11 +138,11 @@ impl OperationWait {
             }
             let now = Instant::now();
             let verdict = self.wait_state.verdict(now);
-            if verdict == GateVerdict::Reached && self.wait_state.settings.goal == WaitGoal::Started
+            if verdict == WaitVerdict::Reached && self.wait_state.settings.goal == WaitGoal::Started
             {
                 return Ok(WaitEnd::Reached);
             }
-            if verdict == GateVerdict::Reached && self.unknown_reason.is_none() {
+            if verdict == WaitVerdict::Reached && self.unknown_reason.is_none() {
                 // A watch can fail without an error. It then delivers no new operations. So a new
                 // list and the rule sets must confirm that the goal is reached. The rule sets are
                 // checked after the list, so that a rule set that failed before the list is
@@ -160,9 +160,9 @@ impl OperationWait {
             let now = Instant::now();
             let next_check = last_check.map_or(now, |at| at + interval);
             let wake = match verdict {
-                GateVerdict::ReachedAt(at) => at.min(next_check),
-                GateVerdict::Reached => next_check.min(now + RETRY_INTERVAL),
-                GateVerdict::NotReached => next_check,
+                WaitVerdict::ReachedAt(at) => at.min(next_check),
+                WaitVerdict::Reached => next_check.min(now + RETRY_INTERVAL),
+                WaitVerdict::NotReached => next_check,
             };
             self.process_change_until(
                 &mut follower,
@@ -216,7 +216,7 @@ impl OperationWait {
         self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
     }
 
-    fn show(&mut self, verdict: GateVerdict) {
+    fn show(&mut self, verdict: WaitVerdict) {
         let busy = self.is_busy();
         let doubt = self.unknown_reason.as_ref().or(self.interruption.as_ref());
         self.progress
@@ -249,8 +249,8 @@ impl OperationWait {
     /// timed out.
     fn end(&self, now: Instant) -> WaitEnd {
         match self.wait_state.verdict(now) {
-            GateVerdict::Reached => WaitEnd::Reached,
-            GateVerdict::ReachedAt(_) | GateVerdict::NotReached => WaitEnd::TimedOut,
+            WaitVerdict::Reached => WaitEnd::Reached,
+            WaitVerdict::ReachedAt(_) | WaitVerdict::NotReached => WaitEnd::TimedOut,
         }
     }
 
@@ -375,13 +375,13 @@ impl OperationWait {
         for operation in listed.into_iter().filter(|it| it.active) {
             self.wait_state.applied(operation, now);
         }
-        Ok(self.wait_state.verdict(now) == GateVerdict::Reached)
+        Ok(self.wait_state.verdict(now) == WaitVerdict::Reached)
     }
 
     pub(super) fn success_message(&self) -> String {
         let mut ignored = ignored_text(&self.wait_state);
         if !self.ignored.is_empty() {
-            ignored += "; whether these rule sets work was ignored: ";
+            ignored += "; these rule sets were not checked: ";
             ignored += &self.ignored.join(", ");
         }
         match self.wait_state.settings.goal {
@@ -426,7 +426,7 @@ impl OperationWait {
         }
         let active = active_text(&self.wait_state);
         match self.wait_state.verdict(Instant::now()) {
-            GateVerdict::ReachedAt(_) => {
+            WaitVerdict::ReachedAt(_) => {
                 let seconds = self.wait_state.settings.quiet_period.as_secs_f64();
                 format!("{active}, but not yet for the quiet period of {seconds} s")
             }

@@ -50,7 +50,7 @@ pub(crate) struct WaitState {
 
 /// Whether the goal of a wait is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GateVerdict {
+pub(crate) enum WaitVerdict {
     /// The goal is reached.
     Reached,
     /// The goal will be reached at this time if no operation changes.
@@ -135,19 +135,19 @@ impl WaitState {
     }
 
     /// Decides whether the goal is reached at the time `now`.
-    pub(crate) fn verdict(&self, now: Instant) -> GateVerdict {
+    pub(crate) fn verdict(&self, now: Instant) -> WaitVerdict {
         let quiet = |since: Option<Instant>| match since.map(|it| it + self.settings.quiet_period) {
-            Some(at) if at <= now => GateVerdict::Reached,
-            Some(at) => GateVerdict::ReachedAt(at),
-            None => GateVerdict::NotReached,
+            Some(at) if at <= now => WaitVerdict::Reached,
+            Some(at) => WaitVerdict::ReachedAt(at),
+            None => WaitVerdict::NotReached,
         };
         match self.settings.goal {
             WaitGoal::Idle => quiet(self.quiet_since),
-            WaitGoal::Started if self.active.is_empty() => GateVerdict::NotReached,
-            WaitGoal::Started => GateVerdict::Reached,
+            WaitGoal::Started if self.active.is_empty() => WaitVerdict::NotReached,
+            WaitGoal::Started => WaitVerdict::Reached,
             // An operation that becomes ignored, because it is failing or blocked, has not ended.
             WaitGoal::Completed if self.was_active && self.ended > 0 => quiet(self.quiet_since),
-            WaitGoal::Completed => GateVerdict::NotReached,
+            WaitGoal::Completed => WaitVerdict::NotReached,
         }
     }
 
@@ -203,11 +203,11 @@ mod tests {
     fn no_operation_means_idle_only_if_all_operations_are_known() {
         let now = Instant::now();
         let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.synced(now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         wait_state.lost();
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
     }
 
     #[test]
@@ -235,27 +235,27 @@ mod tests {
         let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
         wait_state.applied(operation("a", "Progressing"), begin);
         wait_state.synced(begin);
-        assert_eq!(wait_state.verdict(begin), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(begin), WaitVerdict::NotReached);
         wait_state.applied(operation("a", "Succeeded"), begin);
         assert_eq!(
             wait_state.verdict(begin),
-            GateVerdict::ReachedAt(begin + QUIET)
+            WaitVerdict::ReachedAt(begin + QUIET)
         );
         let later = begin + QUIET / 2;
         wait_state.applied(operation("b", "Settling"), later);
-        assert_eq!(wait_state.verdict(begin + QUIET), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(begin + QUIET), WaitVerdict::NotReached);
         wait_state.deleted(&operation("b", "Settling"), later);
         assert_eq!(
             wait_state.verdict(later),
-            GateVerdict::ReachedAt(later + QUIET)
+            WaitVerdict::ReachedAt(later + QUIET)
         );
         wait_state.lost();
         wait_state.synced(begin + QUIET);
         assert_eq!(
             wait_state.verdict(later + QUIET),
-            GateVerdict::ReachedAt(begin + QUIET * 2)
+            WaitVerdict::ReachedAt(begin + QUIET * 2)
         );
-        assert_eq!(wait_state.verdict(begin + QUIET * 2), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(begin + QUIET * 2), WaitVerdict::Reached);
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         assert!(wait_state.is_complete());
         assert_eq!(wait_state.active().count(), 1);
         wait_state.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 
     #[test]
@@ -284,13 +284,13 @@ mod tests {
         wait_state.applied(operation("a", "Failing"), now);
         wait_state.applied(operation("b", "Blocked"), now);
         wait_state.synced(now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         assert_eq!(wait_state.ignored(), (1, 1));
         wait_state.applied(operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         assert_eq!(wait_state.ignored(), (0, 1));
         wait_state.applied(operation("b", "Blocked"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
         wait_state.deleted(&operation("a", "Failing"), now);
         assert_eq!(wait_state.ignored(), (1, 0));
     }
@@ -301,9 +301,9 @@ mod tests {
         let mut wait_state = wait_state(WaitGoal::Started, Duration::ZERO);
         wait_state.synced(now);
         wait_state.applied(operation("a", "Succeeded"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.applied(operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 
     #[test]
@@ -314,14 +314,14 @@ mod tests {
         wait_state.synced(now);
         assert_eq!(
             wait_state.verdict(now),
-            GateVerdict::NotReached,
+            WaitVerdict::NotReached,
             "an operation that had completed before must not count"
         );
         wait_state.applied(operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
         wait_state.applied(operation("a", "Failed"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::NotReached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.deleted(&operation("b", "Progressing"), now);
-        assert_eq!(wait_state.verdict(now), GateVerdict::Reached);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 }

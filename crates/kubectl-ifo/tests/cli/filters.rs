@@ -155,6 +155,51 @@ fn a_known_value_that_no_rule_set_detects_is_a_warning() {
     }
 }
 
+#[test]
+fn each_value_that_no_rule_set_detects_has_a_warning() {
+    let (_runtime, address) = serve_cluster(Vec::new());
+    for command in LIST_COMMANDS {
+        let output = run(address, command, &["-k", "Pod,VirtualMachine,po"]);
+        let warnings: Vec<&str> = output
+            .stderr
+            .lines()
+            .filter(|it| it.starts_with("warning: "))
+            .collect();
+        assert!(
+            warnings.len() == 2
+                && warnings[0].contains("check --kind Pod")
+                && warnings[1].contains("check --kind po"),
+            "{command}: {}",
+            output.stderr
+        );
+    }
+}
+
+#[test]
+fn a_kind_that_may_not_exist_is_noted_even_if_a_rule_set_has_this_target() {
+    let mut unserved = watched_rule_set();
+    unserved["status"]["conditions"] = json!([{
+        "type": "InvalidTarget", "status": "True", "reason": "NotServed", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    // The server has no discovery, so it is unknown whether the kind exists.
+    let (_runtime, address) = serve(move |request| match request.uri().path() {
+        LIVE => list_response(&[], ""),
+        RULE_SETS => json_response(&json!({"items": [unserved.clone()]})),
+        _ => not_found(),
+    });
+    for command in LIST_COMMANDS {
+        let output = run(address, command, &["-k", "VirtualMachine"]);
+        assert!(
+            output.stderr.starts_with(
+                "note: cannot check --kind VirtualMachine: the cluster does not list all kinds\n"
+            ),
+            "{command}: {}",
+            output.stderr
+        );
+    }
+}
+
 /// Returns an operation whose component, name and kind are in no rule set.
 fn unknown_operation() -> Value {
     let mut unknown = operation(1);

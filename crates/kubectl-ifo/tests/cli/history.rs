@@ -1,7 +1,8 @@
 //! Tests of `kubectl ifo history` with a fake API server and with files.
 
 use super::fake_apiserver::{
-    execute, json_response, list_response, operation, plugin, serve, status_response,
+    LIVE, RULE_SETS, execute, json_response, list_response, operation, plugin, serve,
+    status_response,
 };
 use super::pieces_of_work::{answer, migration};
 use axum::extract::Request;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
-const CUSTOM: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
+const CRS: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 
 /// Returns the record of an operation that began at 2026-01-01T00:00:00Z and ended `minute` minutes
 /// later.
@@ -138,6 +139,32 @@ fn a_piece_of_work_in_flight_is_not_history() {
 }
 
 #[test]
+fn an_empty_history_without_rule_sets_is_explained() {
+    let (_runtime, address) = serve(|request| match request.uri().path() {
+        RULE_SETS => json_response(&json!({"items": []})),
+        LIVE => {
+            let mut empty = list_response(&[], "");
+            let warning = "299 - \"no rule set is installed, so no operation can be detected\"";
+            let warning = warning.parse().expect("a header");
+            empty.headers_mut().insert("warning", warning);
+            empty
+        }
+        _ => cluster(request),
+    });
+    let run = |component: &str| execute(plugin(address).args(["history", "-c", component]));
+    let misspelt = run("kubvirt");
+    let lines: Vec<&str> = misspelt.stderr.lines().collect();
+    assert_eq!(misspelt.code, 0, "{}", misspelt.stderr);
+    assert!(
+        lines.len() == 3 && lines[1].starts_with("note: no OperationRuleSet is installed"),
+        "{}",
+        misspelt.stderr
+    );
+    let known = run("kubevirt");
+    assert!(!known.stderr.contains("note:"), "{}", known.stderr);
+}
+
+#[test]
 fn custom_resources_without_a_record_are_added() {
     let custom = [
         custom_resource(1, 1),
@@ -145,7 +172,7 @@ fn custom_resources_without_a_record_are_added() {
         operation(8), // in flight
     ];
     let (_runtime, address) = serve(move |request| match request.uri().path() {
-        CUSTOM => list_response(&custom, ""),
+        CRS => list_response(&custom, ""),
         _ => cluster(request),
     });
     let output = execute(plugin(address).args(["history", "-o", "name"]));

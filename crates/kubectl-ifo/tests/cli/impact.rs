@@ -52,7 +52,7 @@ fn the_impact_of_a_drain_has_operations_interruptions_and_blockers() {
             output.stdout.split_once("copies memory\n").map(|it| it.1),
             Some(
                 "
-A drain interrupts:
+A drain affects:
 NAMESPACE   OBJECT                       EFFECT
 shop        VirtualMachineInstance/web   migrated to another node (evictionStrategy LiveMigrate)
 shop        Pod/api                      evicted and created again by ReplicaSet/api
@@ -155,7 +155,7 @@ fn a_missing_part_is_named_and_the_exit_code_is_3() {
     assert!(
         output
             .stdout
-            .contains("nothing known, because a part is missing"),
+            .contains("unknown, because a part could not be read"),
         "{}",
         output.stdout
     );

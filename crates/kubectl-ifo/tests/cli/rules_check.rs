@@ -35,6 +35,23 @@ fn all_errors_are_reported_with_their_position() {
 }
 
 #[test]
+fn a_rule_set_with_an_unknown_field_is_not_ok() {
+    let text = r#"{
+        "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
+        "metadata": {"name": "typing-error"},
+        "spec": {
+            "component": "tests",
+            "target": {"group": "", "version": "v1", "resource": "pods"},
+            "rules": [{"operation": "A", "expression": "true", "mesage": "'a'"}]
+        }
+    }"#;
+    let output = run_rules_with_input(&["check", "-"], text);
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
+    let expected = "typing-error: spec.rules[] has no field 'mesage'; the nearest is 'message'\n";
+    assert!(output.stderr.ends_with(expected), "{}", output.stderr);
+}
+
+#[test]
 fn misspelled_fields_are_found_with_a_schema() {
     let without_schema = run_rules(&["check", "misspelt.yaml"]);
     assert_eq!(

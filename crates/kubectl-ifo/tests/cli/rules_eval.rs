@@ -72,10 +72,10 @@ fn an_error_is_printed_with_its_phase_and_position() {
 #[test]
 fn exactly_one_object_is_needed() {
     for (input, expected) in [
-        ("", "error: -: there is no object in it\n"),
+        ("", "error: -: the input contains no object\n"),
         (
             "a: 1\n---\nb: 2\n",
-            "error: -: there are 2 objects in it, and not one\n",
+            "error: -: the input contains 2 objects, but must contain exactly one\n",
         ),
         ("[1]", "error: -: not an object\n"),
     ] {

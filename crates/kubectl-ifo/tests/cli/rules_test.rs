@@ -112,7 +112,7 @@ fn the_table_has_one_line_for_each_operation() {
     );
     assert_eq!(
         output.stderr,
-        "note: operations: 3; objects that rules are about: 3; others: 1\n"
+        "note: operations: 3; objects that rule sets watch: 3; other objects: 1\n"
     );
 }
 
@@ -183,7 +183,7 @@ fn objects_are_read_from_a_must_gather_folder() {
             .contains("error: must-gather/namespaces/one/cut.yaml: line 3")
     );
     assert!(output.stderr.contains(
-        "note: skipped documents that are no Kubernetes objects: must-gather/namespaces/one/usage.json"
+        "note: skipped documents that are not Kubernetes objects, in must-gather/namespaces/one/usage.json"
     ));
 }
 
@@ -195,7 +195,7 @@ fn objects_of_another_api_version_are_reported() {
     assert!(
         output
             .stderr
-            .contains("1 of example.io/v2/widgets passed over"),
+            .contains("1 of example.io/v2/widgets not evaluated"),
         "{}",
         output.stderr
     );
@@ -309,5 +309,53 @@ fn explain_prints_data_for_programs() {
                 }],
             }],
         })
+    );
+}
+
+#[test]
+fn explain_names_an_element_whose_key_fails() {
+    let folder = tempfile::tempdir().expect("a folder can be created");
+    let path = folder.path().join("rules.yaml");
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: keys}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  rules:
+  - operation: Moving
+    forEach: object.spec.items
+    itemKey: item.id
+    expression: item.moves
+";
+    std::fs::write(&path, rule_set).expect("the file can be written");
+    let path = path.to_str().expect("the path is UTF-8");
+    let widget = "
+apiVersion: example.io/v1
+kind: Widget
+metadata: {name: a, namespace: one}
+spec: {items: [{id: x, moves: true}, {moves: true}, {id: [1], moves: true}]}
+";
+    let args = ["test", path, "--explain", "--objects", "-"];
+    let output = run_rules_with_input(&args, widget);
+    let explanation = output.stdout.split("SUBJECT").next();
+    assert_eq!(
+        explanation,
+        Some(
+            "Widget one/a
+  keys: Moving/x: detected
+    true     item.moves
+               item = {\"id\":\"x\",\"moves\":true}
+  keys: Moving (itemKey): not detected
+    missing  item.id (no such key: id)
+               item = {\"moves\":true}
+  keys: Moving (itemKey): failed: 1:5: expected type 'string or int' but found 'list'
+    value    item.id
+               item = {\"id\":[1],\"moves\":true}
+"
+        ),
+        "{}",
+        output.stderr
     );
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The text in every name and message of the simulated cluster.
+/// The text that marks the names and messages of the simulated cluster.
 const MARKER: &str = "zqx";
 
 /// Path of the records of completed operations.
@@ -35,7 +35,8 @@ const WORDS: [&str; 13] = [
     "allowed",
 ];
 
-/// Replaces each text in `value` by a unique marked text. Times and words of APIs are kept.
+/// Replaces each text in `value` by a unique marked text. Times and words of APIs are kept. Also
+/// adds a marked label or annotation to each map of labels or annotations.
 fn mark(value: &mut Value, field: &str, count: &mut usize) {
     match value {
         Value::String(text) => {
@@ -173,7 +174,7 @@ ifo_leader zqx
 # EOF
 ";
 
-/// Answers of a cluster in which every name and every message is marked.
+/// Answers a request as a cluster whose names and messages are marked with [`MARKER`].
 fn marked_cluster(request: &Request) -> Response {
     let path = request.uri().path();
     let query = request.uri().query().unwrap_or_default();
@@ -251,7 +252,7 @@ fn unpacked(archive: &Path) -> String {
     all
 }
 
-/// Returns the paths below a folder.
+/// Returns the paths of all files below a folder.
 fn paths(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("the folder is readable") {
@@ -431,12 +432,34 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     );
 }
 
+/// Answers a request for a log of 20,000 lines with 200 bytes each, as the kubelet does: first the
+/// newest `tailLines` are selected, and then only the first `limitBytes` of them are sent.
+fn long_log(request: &Request) -> String {
+    let query = request.uri().query().unwrap_or_default();
+    let parameter = |name: &str| -> usize {
+        let mut all = query.split('&').filter_map(|it| it.split_once('='));
+        let value = all.find(|(own, _)| *own == name).map(|(_, value)| value);
+        value.map_or(usize::MAX, |it| it.parse().expect("a number"))
+    };
+    let first = 20_000_usize.saturating_sub(parameter("tailLines"));
+    let lines = (first..20_000).map(|number| {
+        let time = format!("2026-01-01T00:00:00.{number:09}Z");
+        format!(
+            "{:199}\n",
+            format!("{time} {time}  WARN ifo::observe: it broke")
+        )
+    });
+    let mut log: String = lines.collect();
+    log.truncate(parameter("limitBytes"));
+    log
+}
+
 #[test]
 fn a_reached_limit_and_given_metrics_are_recorded() {
     let (_runtime, address) = serve(|request| {
         let path = request.uri().path();
         if path.ends_with("/log") {
-            return "a line\n".repeat(200_000).into_response();
+            return long_log(request).into_response();
         }
         if path.ends_with("/events") {
             let first = json!({"items": [marked_event()], "metadata": {"continue": "token"}});
@@ -462,6 +485,23 @@ fn a_reached_limit_and_given_metrics_are_recorded() {
     assert!(
         incomplete.contains("Events") && incomplete.contains("log of name-"),
         "{incomplete}"
+    );
+    // The bundle has the newest lines of the log.
+    let files = paths(&bundle);
+    let mut logs = files.iter().filter(|it| it.starts_with("logs/"));
+    let log = logs.next().expect("the bundle contains a log");
+    let log = std::fs::read_to_string(bundle.join(log)).expect("the log is text");
+    let lines: Vec<&str> = log.lines().collect();
+    let expected = "2026-01-01T00:00:00.000019999Z ";
+    assert!(
+        lines.last().is_some_and(|it| it.starts_with(expected)),
+        "{:?}",
+        lines.last()
+    );
+    assert!(
+        lines.len() > 4_000 && lines.len() < 10_000,
+        "{}",
+        lines.len()
     );
     let metrics = std::fs::read_to_string(bundle.join("metrics/metrics.txt"));
     let metrics = metrics.expect("the bundle contains the metrics");

@@ -102,7 +102,7 @@ struct Witness {
     initial: Option<Objects>,
     deleted: BTreeSet<String>,
     /// The last received resourceVersion of each key, also of deleted objects.
-    newest: BTreeMap<String, u64>,
+    last_version: BTreeMap<String, u64>,
     violations: Vec<String>,
 }
 
@@ -150,12 +150,12 @@ impl Witness {
         let (key, object) = by_key(object);
         let version = text(&object, "/metadata/resourceVersion");
         let version: u64 = version.parse().expect("a resourceVersion must be a number");
-        let newest = self.newest.entry(key.clone()).or_default();
-        if version < *newest {
-            let complaint = format!("{key} is at {version} after it was at {newest}");
+        let last_version = self.last_version.entry(key.clone()).or_default();
+        if version < *last_version {
+            let complaint = format!("{key} is at {version} after it was at {last_version}");
             self.violations.push(complaint);
         }
-        *newest = version;
+        *last_version = version;
         (key, object)
     }
 }

@@ -1,6 +1,8 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
 
-use super::{DetectedOutcome, Evaluation, FieldFailure, Finding, Nodes, RuleValues};
+use super::{
+    DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding, Nodes, RuleValues,
+};
 use crate::Meter;
 use crate::rules::{
     self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, Labels, RuleDuration, RuleSet,
@@ -15,14 +17,16 @@ use std::time::Duration;
 /// watch event contains the message, and a table shows only one line of the message.
 const MAX_MESSAGE: usize = 1024;
 
-/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. They
-/// are identifiers such as UIDs, which have 36 bytes. A longer text is a failure of the rule.
+/// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
+/// values are identifiers such as UIDs, which have 36 bytes. A longer value is a failure of the
+/// rule, but a longer name of a node is left out.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of nodes of one operation. Further nodes are not shown.
 const MAX_NODES: usize = 16;
 
-/// Maximum number of `forEach` elements on which one rule is evaluated.
+/// Maximum number of `forEach` elements on which one rule is evaluated. Further elements are a
+/// failure of the rule.
 const MAX_ITEMS: usize = 1_000;
 
 /// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
@@ -36,8 +40,8 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) meter: &'a dyn Meter,
 }
 
-/// The values that all operations of one rule set on one object share. None until the first rule
-/// matches.
+/// The labels and nodes that all operations of one rule set on one object share. None until the
+/// first rule matches, because they are evaluated only then.
 type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.
@@ -68,8 +72,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. The status
-    /// of the rule set already contains the reason.
+    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. No failure
+    /// is stored, because the status of the rule set already says that the rule set is throttled.
     pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
             self.meter
@@ -84,7 +88,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Evaluates a rule with `forEach` on each element.
+    /// Evaluates a rule with `forEach` on each element. If the key of an element is unknown, or if
+    /// there are too many elements, the result of all elements that were not evaluated is unknown.
     fn evaluate_items(
         &mut self,
         current: CurrentRule<'_>,
@@ -101,6 +106,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
             }
         };
         let mut seen = HashSet::new();
+        let mut all_keys_are_known = true;
         for (index, item) in items.into_iter().enumerate() {
             self.scope.set_item(Some(item));
             let key: Arc<str> = match each.key.key(&mut self.scope) {
@@ -108,6 +114,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
                     self.record_detection_failure(current, "itemKey", failure.into());
+                    all_keys_are_known = false;
                     continue;
                 }
             };
@@ -117,8 +124,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
                     "itemKey",
                     EvaluationError::KeyLength(key.len()),
                 );
+                all_keys_are_known = false;
             } else if seen.len() == MAX_ITEMS {
                 self.record_detection_failure(current, "forEach", EvaluationError::TooManyElements);
+                all_keys_are_known = false;
                 break;
             } else if seen.insert(key.clone()) {
                 let item = Some(&key);
@@ -128,6 +137,14 @@ impl<'s> ObjectEvaluator<'_, 's> {
             }
         }
         self.scope.set_item(None);
+        if !all_keys_are_known {
+            self.add_finding(current, None);
+            self.evaluation.evaluated_elements.push(EvaluatedElements {
+                rule_set: current.rule_set.clone(),
+                operation: current.rule.operation.clone(),
+                keys: seen,
+            });
+        }
     }
 
     /// Evaluates a rule on the object, or on the current element of `forEach`.
@@ -156,7 +173,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Evaluates `expression` or `continueWhile`. Returns None if the evaluation failed.
+    /// Evaluates `expression` or `continueWhile`. Returns false if the rule does not set the field,
+    /// or if the expression reads a missing field of the object. Returns None if the evaluation
+    /// failed.
     fn evaluate_predicate(
         &mut self,
         current: CurrentRule<'_>,
@@ -254,7 +273,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Evaluates the `outcome` of a rule, and records the outcome unless it is empty.
+    /// Evaluates the `outcome` of a rule, and records the outcome if it is not empty.
     fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
             .evaluate_text(current, "outcome", current.rule.details.outcome.as_ref())
@@ -277,7 +296,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         });
     }
 
-    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None for a duration of zero.
+    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None for a computed duration of
+    /// zero.
     fn evaluate_duration(
         &mut self,
         current: CurrentRule<'_>,
@@ -304,14 +324,16 @@ impl<'s> ObjectEvaluator<'_, 's> {
             return Arc::default();
         };
         let text = text.trim();
-        // Most messages are short, so their characters need not be counted.
+        // A message has at most as many characters as bytes. So the characters of a short message
+        // need not be counted.
         let end = (text.len() > MAX_MESSAGE)
             .then(|| text.char_indices().nth(MAX_MESSAGE))
             .flatten();
         end.map_or(text, |(end, _)| &text[..end]).into()
     }
 
-    /// Evaluates `instance` or `work`, which yield an identifier. Returns None for an empty text.
+    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the text is
+    /// empty or too long.
     fn evaluate_identity(
         &mut self,
         current: CurrentRule<'_>,
@@ -356,8 +378,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Returns the fixed and the computed labels of the rule set. If a fixed and a computed label
-    /// have the same key, the fixed label is used. If the evaluation of a computed label fails,
-    /// this label is left out and the failure is reported.
+    /// have the same key, the fixed label is used. If the expression of a computed label reads a
+    /// missing field of the object, this label is left out. If the evaluation of a computed label
+    /// fails, this label is left out and the failure is reported.
     fn evaluate_labels(&mut self, current: CurrentRule<'_>) -> Arc<Labels> {
         if current.rule_set.label_expressions.is_empty() {
             return current.rule_set.labels.clone();
@@ -380,6 +403,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 Ok(value) => {
                     all.insert(key.clone(), labels::to_value(&value).into());
                 }
+                Err(EvaluationFault::Missing(_)) => {}
                 Err(failure) => {
                     let field = format!("labelExpressions[{key}]");
                     self.report_failure(current.rule_set, "", key, field, failure.into());
@@ -390,21 +414,21 @@ impl<'s> ObjectEvaluator<'_, 's> {
         Arc::new(all)
     }
 
-    /// Evaluates the nodes of the rule set. Without the expression, or if its evaluation fails,
-    /// there are no nodes.
+    /// Evaluates the nodes of the rule set. Returns no nodes if the rule set has no expression for
+    /// nodes, or if the evaluation fails.
     fn evaluate_nodes(&mut self, current: CurrentRule<'_>) -> Nodes {
         let Some(program) = &current.rule_set.nodes else {
             return Nodes::default();
         };
         // Nodes belong to the rule set, so their expression cannot read the current element.
         let item = self.scope.set_item(None);
-        let nodes = program.strings(&mut self.scope);
+        let nodes = program.strings::<Arc<str>>(&mut self.scope);
         self.scope.set_item(item);
         match nodes {
-            Ok(nodes) => {
-                let is_name = |name: &&String| !name.is_empty() && name.len() <= MAX_IDENTITY;
-                let names = nodes.iter().filter(is_name).take(MAX_NODES);
-                names.map(|name| Arc::from(name.as_str())).collect()
+            Ok(mut nodes) => {
+                nodes.retain(|name| !name.is_empty() && name.len() <= MAX_IDENTITY);
+                nodes.truncate(MAX_NODES);
+                nodes.into()
             }
             Err(EvaluationFault::Missing(_)) => Nodes::default(),
             Err(failure) => {
@@ -446,7 +470,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
 
     /// Counts a failure in the metrics, stores it for the status of the rule set, logs it and adds
     /// it to the evaluation. Only the log line names the object. The metrics count the failure
-    /// under the name `counted`: the name of the operation, or the key of the computed label.
+    /// under the name `counted`: the name of the operation, the key of the computed label, or
+    /// `nodes`.
     fn report_failure(
         &mut self,
         rule_set: &RuleSet,
@@ -460,7 +485,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
             let subject = &self.evaluation.subject;
             let namespace = subject.namespace.as_deref().unwrap_or_default();
             tracing::warn!(rule_set = &*rule_set.name, namespace, name = &*subject.name,
-                field, %error, "a rule failed");
+                field, %error, "an expression of a rule set failed");
         }
         rule_set.activity.failed(EvaluationFailure {
             at: self.scope.now,

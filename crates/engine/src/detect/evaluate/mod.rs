@@ -1,6 +1,6 @@
 //! Evaluates all rules of a [`RuleBook`] on one object. The resulting [`Evaluation`] contains the
-//! detected operations with their values, and the failures. The only side effects are metrics and
-//! the [`Activity`](crate::rules::Activity) of the rule sets.
+//! detected operations with their values, and the failures. The only side effects are metrics, log
+//! lines, the use of the budgets, and the [`Activity`](crate::rules::Activity) of the rule sets.
 
 mod evaluator;
 mod rule_set_budget;
@@ -17,7 +17,7 @@ use ifo_api::live::State;
 use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,34 +26,37 @@ use std::time::Duration;
 pub struct Evaluation {
     /// Identity of the object.
     pub subject: Subject,
-    /// Results of the rules that detect or continue an operation, or that failed. A rule without an
-    /// entry does not match the object.
+    /// Results of the rules that detect or continue an operation, or that failed. If an evaluated
+    /// rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
-    /// Results of the `outcome` expressions. They are evaluated only if the rule neither detects
-    /// nor continues its operation.
+    /// Has an entry for each rule with `forEach` that could be evaluated on some elements, but not
+    /// on others.
+    pub evaluated_elements: Vec<EvaluatedElements>,
+    /// Results of the `outcome` expressions. An `outcome` is evaluated only if its rule neither
+    /// detects nor continues its operation, and did not fail.
     pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
     /// Failed expressions. At most 100 of them are reported.
     pub failures: Vec<FieldFailure>,
     /// Rule set and name of each operation for which it is unknown whether the operation is in
-    /// flight, because an evaluation failed.
+    /// flight. The reason is a failed evaluation or a throttled rule set.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
-    /// True if an expression read `now`. Then the result can change although the object does not
-    /// change.
+    /// True if an expression read `now`. In this case, the result can change although the object
+    /// does not change.
     pub read_now: bool,
 }
 
 impl Evaluation {
-    /// Returns true if at least one rule detects an operation. A detection can start an operation,
-    /// but a rule whose `continueWhile` alone is true cannot.
+    /// Returns true if at least one rule detects an operation. A rule of which only `continueWhile`
+    /// is true does not count, because such a rule cannot start an operation.
     pub fn detects(&self) -> bool {
         let mut says = self.findings.iter().filter_map(|it| it.says.as_ref());
         says.any(|says| !says.continues)
     }
 
-    /// Adds an operation to [`Evaluation::unknown`], unless the list already contains the
-    /// operation.
+    /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
+    /// yet.
     fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Arc<str>) {
         let is_known = self
             .unknown
@@ -72,12 +75,26 @@ pub struct Finding {
     pub rule_set: Arc<RuleSet>,
     /// Name of the rule's operation.
     pub operation: Arc<str>,
-    /// Key of the element. None for a rule without `forEach`, and for a `forEach` that failed. In
-    /// the latter case, the result applies to all elements.
+    /// Key of the element. None for a rule without `forEach`. Also None for a rule with `forEach`
+    /// if the list or the key of an element could not be evaluated. In this case, the result
+    /// applies to all elements that are not in [`Evaluation::evaluated_elements`].
     pub item: Option<Arc<str>>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
-    /// the rule failed.
+    /// the rule failed or was not evaluated.
     pub says: Option<RuleValues>,
+}
+
+/// The elements on which a rule with `forEach` was evaluated. There is such an entry only if the rule
+/// could not be evaluated on all elements, because an `itemKey` failed or is invalid, or because the
+/// list has too many elements.
+#[derive(Debug)]
+pub struct EvaluatedElements {
+    /// Rule set that contains the rule.
+    pub rule_set: Arc<RuleSet>,
+    /// Name of the rule's operation.
+    pub operation: Arc<str>,
+    /// Keys of the evaluated elements.
+    pub keys: HashSet<Arc<str>>,
 }
 
 /// The values that a rule yields for an operation that the rule detects or continues.
@@ -108,10 +125,11 @@ pub struct RuleValues {
     pub nodes: Nodes,
     /// Duration after which the operation is overdue, if the rule gives one.
     pub expected: Option<Duration>,
-    /// Time for which the progress must not have risen before the operation is stalled, if the rule
+    /// Duration without a rise of the progress after which the operation is stalled, if the rule
     /// gives one.
     pub stalled_after: Option<Duration>,
-    /// Amount of work, above 0. The durations of runs are compared for each unit of this amount.
+    /// Amount of work, above 0. The usual duration of runs is calculated for one unit of this
+    /// amount.
     pub size: Option<f64>,
 }
 
@@ -139,17 +157,20 @@ pub struct DetectedOutcome {
 pub struct FieldFailure {
     /// Name of the rule set that contains the expression.
     pub rule_set: Arc<str>,
-    /// Name of the rule's operation. Empty for the expression of a label.
+    /// Name of the rule's operation. Empty for the expression of a label or of `nodes`.
     pub operation: Arc<str>,
-    /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`.
+    /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`. If
+    /// the object cannot be decoded, the text is `the object`.
     pub field: String,
     /// Reason of the failure.
     pub error: EvaluationError,
 }
 
-/// Evaluates all rules of `book` that cover the object, with a fresh budget for each rule set.
+/// Evaluates the rules of all rule sets in `book` that cover the object. Earlier evaluations have
+/// no effect, so no rule set is throttled.
 ///
-/// If an expression reads a missing field, the rule does not match. Any other failure is counted,
+/// If `expression` or `continueWhile` reads a missing field, the result is false. If another
+/// expression of a rule reads a missing field, it yields no value. Any other failure is counted,
 /// stored for the status of the rule set, and returned in the evaluation.
 pub fn evaluate(
     book: &RuleBook,
@@ -160,9 +181,10 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
-/// Evaluates all rules of `book` that cover the object, like [`evaluate`]. The budgets of the rule
-/// sets depend on earlier evaluations with the same `budgets`: while a rule set is throttled, all
-/// its operations are unknown. The caller must keep separate `budgets` for each rule book.
+/// Evaluates the object like [`evaluate`]. But earlier evaluations with the same `budgets` can have
+/// the effect that a rule set is throttled. A throttled rule set is evaluated only once every ten
+/// seconds. In the other evaluations, all its operations are unknown. The caller must keep separate
+/// `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -184,6 +206,7 @@ pub(super) fn evaluate_within(
         evaluation: Evaluation {
             subject: Subject::read(doc)?,
             findings: Vec::new(),
+            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
@@ -203,7 +226,7 @@ pub(super) fn evaluate_within(
             evaluator.evaluation.unselected.push(rule_set.clone());
             continue;
         }
-        let Some(taken) = object_budget.reserve_steps(index) else {
+        let Some(taken) = object_budget.steps_for(index) else {
             evaluator.skip_rule_set(rule_set);
             continue;
         };
@@ -225,7 +248,7 @@ fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns the labels of the object in `json`. Returns no labels if they cannot be decoded.
+/// Returns the labels of the object in `json`. Returns no labels if the JSON cannot be decoded.
 pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     let mut projection = Projection::default();
     projection.add(LABELS_PATH);
@@ -234,7 +257,8 @@ pub(crate) fn labels_of_json(json: &[u8]) -> BTreeMap<String, String> {
     metadata.map(labels_of).unwrap_or_default()
 }
 
-/// Returns the evaluation of an object that cannot be decoded. It reports each rule as failed.
+/// Returns the evaluation of an object that cannot be decoded. The evaluation reports each rule of
+/// the rule sets that cover the object as failed.
 pub(super) fn undecodable(
     book: &RuleBook,
     subject: Subject,
@@ -276,6 +300,7 @@ pub(super) fn undecodable(
     Evaluation {
         subject,
         findings,
+        evaluated_elements: Vec::new(),
         outcomes: Vec::new(),
         unselected: Vec::new(),
         failures,
@@ -284,12 +309,13 @@ pub(super) fn undecodable(
     }
 }
 
-/// Returns the evaluation of an object whose labels no longer match. It reports all rule sets of
-/// `book` as unselected.
+/// Returns the evaluation of an object whose labels no longer match the label selector of the
+/// watch. The evaluation reports all rule sets of `book` as unselected.
 pub(crate) fn unselected(book: &RuleBook, subject: Subject) -> Evaluation {
     Evaluation {
         subject,
         findings: Vec::new(),
+        evaluated_elements: Vec::new(),
         outcomes: Vec::new(),
         unselected: book.rule_sets.clone(),
         failures: Vec::new(),

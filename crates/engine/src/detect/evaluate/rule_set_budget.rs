@@ -8,21 +8,20 @@
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
-/// Number of steps that are reserved for each later rule set. If more than 50 rule sets cover an
+/// Maximum number of steps that are reserved for each later rule set. If more than 50 rule sets cover an
 /// object, fewer steps are reserved, because all shares must fit into [`STEPS_PER_OBJECT`]. A rule
 /// takes about ten steps, and one step for each list element that the rule reads.
-const MIN_SHARE: u64 = 2_000;
+const MAX_SHARE: u64 = 2_000;
 
 /// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. One
 /// object is not enough, because a single object can be unusually large.
 const MAX_EXHAUSTED: u8 = 10;
 
-/// Time in seconds between two evaluations of a throttled rule set. All rule sets together take at
-/// most 30 ms for one object, so one evaluation in this time costs little.
+/// Time in seconds between two evaluations of a throttled rule set. An evaluation takes at most
+/// 30 ms, so one evaluation in ten seconds costs little.
 const RETRY_SECONDS: i64 = 10;
 
-/// The evaluation budgets of the rule sets of one rule book. An entry has the index that the rule
-/// set has in the rule book.
+/// The evaluation budgets of the rule sets of one rule book, in the order of the rule book.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSetBudgets(Vec<RuleSetUsage>);
 
@@ -43,7 +42,7 @@ pub(super) struct ObjectBudget<'a> {
     left: u64,
     share: u64,
     /// Number of rule sets that cover the object and have not been evaluated yet.
-    remaining: u64,
+    remaining_rule_sets: u64,
 }
 
 impl RuleSetBudgets {
@@ -61,8 +60,8 @@ impl RuleSetBudgets {
             budgets: self,
             now: now.as_second(),
             left: STEPS_PER_OBJECT,
-            share: MIN_SHARE.min(STEPS_PER_OBJECT / remaining.max(1)),
-            remaining,
+            share: MAX_SHARE.min(STEPS_PER_OBJECT / remaining.max(1)),
+            remaining_rule_sets: remaining,
         }
     }
 }
@@ -80,14 +79,16 @@ impl RuleSetBudgets {
 impl ObjectBudget<'_> {
     /// Returns the number of steps that the rule set at `index` may use. Returns None if the rule
     /// set is throttled and must not be evaluated now.
-    pub(super) fn reserve_steps(&mut self, index: usize) -> Option<u64> {
-        self.remaining = self.remaining.saturating_sub(1);
-        let reserved = self.remaining.saturating_mul(self.share);
+    pub(super) fn steps_for(&mut self, index: usize) -> Option<u64> {
+        self.remaining_rule_sets = self.remaining_rule_sets.saturating_sub(1);
+        let reserved = self.remaining_rule_sets.saturating_mul(self.share);
         let allowed = self.left.saturating_sub(reserved);
         if let Some(usage) = self.budgets.0.get_mut(index)
             && usage.exhausted >= MAX_EXHAUSTED
         {
-            if self.now < usage.retry {
+            // If the time is further away than `RETRY_SECONDS`, the clock was set back.
+            let wait = usage.retry.saturating_sub(self.now);
+            if (1..=RETRY_SECONDS).contains(&wait) {
                 return None;
             }
             usage.retry = self.now.saturating_add(RETRY_SECONDS);
@@ -95,8 +96,8 @@ impl ObjectBudget<'_> {
         Some(allowed)
     }
 
-    /// Gives back the steps that the rule set at `index` did not use: `rest` of the `taken` steps.
-    /// If `rest` is 0, the rule set has exhausted its budget.
+    /// Records that the rule set at `index` was allowed to use `taken` steps and did not use `rest`
+    /// of them. If `rest` is 0, the rule set has exhausted its budget.
     pub(super) fn give_back(&mut self, index: usize, taken: u64, rest: u64) {
         self.left = self.left.saturating_sub(taken.saturating_sub(rest));
         let Some(usage) = self.budgets.0.get_mut(index) else {
@@ -132,7 +133,7 @@ mod tests {
     ) -> Vec<u64> {
         let mut budget = budgets.begin_object(sets, sets, at(second));
         let evaluate_rule_set = |index| {
-            let Some(taken) = budget.reserve_steps(index) else {
+            let Some(taken) = budget.steps_for(index) else {
                 return 0;
             };
             let rest = if greedy.contains(&index) {
@@ -158,7 +159,7 @@ mod tests {
         let taken = evaluate_object(&mut budgets, 3, 0, &[0, 1]);
         assert_eq!(
             taken,
-            [STEPS_PER_OBJECT - 2 * MIN_SHARE, MIN_SHARE, MIN_SHARE]
+            [STEPS_PER_OBJECT - 2 * MAX_SHARE, MAX_SHARE, MAX_SHARE]
         );
         let all: Vec<usize> = (0..500).collect();
         let taken = evaluate_object(&mut RuleSetBudgets::default(), 500, 0, &all);
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn a_rule_set_that_exhausts_its_budget_repeatedly_is_throttled() {
         let mut budgets = RuleSetBudgets::default();
-        let full = STEPS_PER_OBJECT - MIN_SHARE;
+        let full = STEPS_PER_OBJECT - MAX_SHARE;
         for _ in 0..MAX_EXHAUSTED {
             assert_eq!(evaluate_object(&mut budgets, 2, 0, &[0])[0], full);
         }
@@ -192,6 +193,28 @@ mod tests {
         assert_eq!(
             evaluate_object(&mut budgets, 2, 2 * RETRY_SECONDS, &[])[0],
             full
+        );
+    }
+
+    #[test]
+    fn a_throttled_rule_set_is_evaluated_again_if_the_clock_is_set_back() {
+        let mut budgets = RuleSetBudgets::default();
+        for _ in 0..MAX_EXHAUSTED {
+            evaluate_object(&mut budgets, 1, 3_600, &[0]);
+        }
+        assert_eq!(evaluate_object(&mut budgets, 1, 3_600, &[0]), [0]);
+        assert_eq!(
+            evaluate_object(&mut budgets, 1, 0, &[0]),
+            [STEPS_PER_OBJECT]
+        );
+        // The next evaluation is `RETRY_SECONDS` later.
+        assert_eq!(
+            evaluate_object(&mut budgets, 1, RETRY_SECONDS - 1, &[0]),
+            [0]
+        );
+        assert_eq!(
+            evaluate_object(&mut budgets, 1, RETRY_SECONDS, &[]),
+            [STEPS_PER_OBJECT]
         );
     }
 

@@ -94,7 +94,8 @@ fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() 
         ("startedAt", "object.word"),
         ("instance", "object.number"),
     ] {
-        // `dyn()` hides the type and value, because the compiler would refuse an invalid literal.
+        // `dyn()` hides the type and value from the compiler, which would refuse an invalid
+        // literal.
         let rule = format!(
             "{{operation: Moving, expression: object.moving, {field}: \"object.moving ? dyn({text}) : ''\"}}"
         );
@@ -241,20 +242,47 @@ fn elements_with_duplicate_keys_are_reported() {
         {"name": "", "phase": "Copying"}, {"name": [1], "phase": "Copying"},
     ]});
     let evaluation = evaluate_rule(PARTS, &object);
-    assert_eq!(evaluation.findings.len(), 1);
+    assert_eq!(items_of(&evaluation), [Some("a"), None]);
     assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"; 3]);
+}
+
+/// Returns the key of the element of each finding.
+fn items_of(evaluation: &Evaluation) -> Vec<Option<&str>> {
+    let findings = evaluation.findings.iter();
+    findings.map(|finding| finding.item.as_deref()).collect()
+}
+
+#[test]
+fn if_a_key_is_unknown_the_result_of_all_elements_that_were_not_evaluated_is_unknown() {
+    let working = |key: Value| json!({"name": key, "phase": "Copying"});
+    let idle = json!({"name": "idle", "phase": "Idle"});
+    let many: Vec<Value> = (0..=1_000)
+        .map(|key| working(format!("part-{key}").into()))
+        .collect();
+    for (parts, field, evaluated) in [
+        (vec![idle.clone(), working(json!([1]))], "itemKey", 1),
+        (vec![idle.clone(), working("".into())], "itemKey", 1),
+        (vec![working("x".repeat(254).into()), idle], "itemKey", 1),
+        (many, "forEach", 1_000),
+    ] {
+        let evaluation = evaluate_rule(PARTS, &json!({ "parts": parts }));
+        let unknown = evaluation.findings.iter().filter(|it| it.says.is_none());
+        let unknown: Vec<_> = unknown.map(|it| it.item.as_deref()).collect();
+        assert_eq!(unknown, [None]);
+        assert_eq!(
+            failed_fields(&evaluation),
+            [format!("rules[Copying].{field}")]
+        );
+        assert_eq!(evaluation.evaluated_elements.len(), 1);
+        assert_eq!(evaluation.evaluated_elements[0].keys.len(), evaluated);
+    }
 }
 
 #[test]
 fn without_a_key_expression_string_elements_are_their_own_key() {
     let rule = "{operation: Copying, forEach: object.names, expression: 'true'}";
     let evaluation = evaluate_rule(rule, &json!({"names": ["a", 7, {"b": 1}]}));
-    let items: Vec<_> = evaluation
-        .findings
-        .iter()
-        .map(|finding| finding.item.as_deref().unwrap_or_default())
-        .collect();
-    assert_eq!(items, ["a", "7"]);
+    assert_eq!(items_of(&evaluation), [Some("a"), Some("7"), None]);
     assert_eq!(failed_fields(&evaluation), ["rules[Copying].itemKey"]);
 }
 
@@ -286,6 +314,26 @@ fn labels_belong_to_the_rule_set_and_static_labels_win() {
     assert_eq!(labels.len(), 2);
     assert_eq!(&*says.labels[&"tier".into()], "fixed");
     assert_eq!(&*says.labels[&"zone".into()], "east");
+}
+
+#[test]
+fn a_label_that_reads_a_missing_field_is_left_out_without_a_failure() {
+    let labels = |zone: &str| {
+        let spec = format!(
+            "labelExpressions:\n- {{key: zone, expression: '{zone}'}}\n- {{key: tier, expression: object.tier}}\nrules:\n- {{operation: Moving, expression: 'true'}}"
+        );
+        let evaluation = evaluate_object(&book(&[("set", &spec)]), &json!({"tier": "web"}));
+        let says = evaluation.findings[0].says.as_ref();
+        let labels = &says.expect("the rule must detect the operation").labels;
+        let keys: Vec<String> = labels.iter().map(|(key, _)| key.to_string()).collect();
+        (keys, evaluation.failures.len())
+    };
+    let tier = || vec!["tier".to_owned()];
+    assert_eq!(labels("object.zone"), (tier(), 0));
+    assert_eq!(
+        labels("string(1 / size(object.tier.substring(3)))"),
+        (tier(), 1)
+    );
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub enum BaselinesError {
     #[error("format {0} is unknown, expected {FORMAT}")]
     Format(u32),
     /// The text or the number of baselines exceeds its limit.
-    #[error("larger than this server writes")]
+    #[error("the text or the number of baselines exceeds the limit of this server")]
     TooLarge,
     /// A sketch cannot be decoded.
     #[error("the durations of {operation} of rule set {rule_set} cannot be decoded")]

@@ -26,9 +26,10 @@ impl SharedBaselines {
         self.lock().usual(kind)
     }
 
-    /// Adds the runs of stored baselines. Then the caller must send
-    /// [`Message::BaselinesLoaded`](crate::track::Message::BaselinesLoaded), so that operations in
-    /// flight are compared with these runs even if their subjects do not change.
+    /// Adds the runs of stored baselines. Usually, the tracker compares an operation with earlier
+    /// runs only when its subject changes. So after this call, the caller must send
+    /// [`Message::BaselinesLoaded`](crate::track::Message::BaselinesLoaded). Then the tracker
+    /// compares all operations in flight with the added runs.
     pub fn merge(&self, stored: Baselines) {
         self.lock().merge(stored);
     }

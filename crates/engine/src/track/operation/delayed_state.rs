@@ -1,5 +1,6 @@
-//! Delays changes of an operation's state. If a rule yields a new state, clients see the new state
-//! only when the rule has yielded it for the time `stateAfter`, without a break.
+//! Delays changes of an operation's state. If a rule yields the state `Blocked` or `Failing`,
+//! clients see this state only when the rule has yielded it for the time `stateAfter`, without a
+//! break. Clients see `Progressing` at once.
 
 use super::{Detection, Operation};
 use crate::rules::CompiledRule;
@@ -81,8 +82,9 @@ impl Operation {
     /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
     /// `stateAfter`. The state `Progressing` needs no `stateAfter`.
     ///
-    /// While the watch is interrupted (`gap`), clients continue to see the old state. The rule may
-    /// have yielded another state during the interruption, so `stateAfter` may have started again.
+    /// While the watch is interrupted (`gap`), no state with a `stateAfter` becomes visible. The
+    /// rule may have yielded another state during the interruption, so `stateAfter` may have started
+    /// again.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();

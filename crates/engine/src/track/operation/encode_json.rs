@@ -3,6 +3,7 @@
 //! `InFlightOperation` itself would take twice the time, because its texts would have to be copied.
 //! The tests of the tracker compare the JSON of both types.
 
+use super::timing::ConditionMessage;
 use crate::rules::Labels;
 use crate::track::object_facts::{LabelSpan, TEXT_COUNT, TextField, TextSpan};
 use ifo_api::live::{self, Expected, Phase, StartTimeSource, State};
@@ -91,8 +92,15 @@ impl JsonRecorder {
 
 impl io::Write for &JsonRecorder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().json.extend_from_slice(bytes);
+        self.write_all(bytes)?;
         Ok(bytes.len())
+    }
+
+    // serde_json calls this method several times for each member. The default implementation would
+    // call `write` in a loop.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.borrow_mut().json.extend_from_slice(bytes);
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -276,12 +284,20 @@ impl Serialize for NodesJson<'_> {
 #[serde(rename_all = "camelCase")]
 pub struct ConditionJson<'a> {
     pub last_transition_time: TimeJson,
-    pub message: &'a str,
+    pub message: MessageJson<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     pub reason: &'a str,
     pub status: &'a str,
     pub r#type: &'a str,
+}
+
+/// The message of a condition.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum MessageJson<'a> {
+    Text(&'a str),
+    Timing(ConditionMessage<'a>),
 }
 
 /// Writes the whole object to `recorder`. The recorded texts in `metadata`, `spec` and `status`

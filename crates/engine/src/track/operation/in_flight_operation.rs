@@ -1,10 +1,10 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
 use super::encode_json::{
-    self, ConditionJson, JsonRecorder, MetadataJson, NodesJson, OwnerJson, RecordedLabels,
-    SpecJson, StatusJson, SubjectJson, TimeJson,
+    self, ConditionJson, JsonRecorder, MessageJson, MetadataJson, NodesJson, OwnerJson,
+    RecordedLabels, SpecJson, StatusJson, SubjectJson, TimeJson,
 };
-use super::timing::TimingCondition;
+use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
@@ -179,7 +179,7 @@ impl Operation {
         completed: Option<Timestamp>,
     ) -> Vec<ConditionJson<'a>> {
         let condition =
-            |type_: &'a str, status: &'a str, since, reason: &'a str, message: &'a str| {
+            |type_: &'a str, status: &'a str, since, reason: &'a str, message: MessageJson<'a>| {
                 ConditionJson {
                     last_transition_time: TimeJson(since),
                     message,
@@ -197,12 +197,12 @@ impl Operation {
             (Detected::Unknown, None) => ("Unknown", self.detected_since, "WatchGap"),
         };
         let over = completed.is_some();
-        let suspicions = [
+        let timing_conditions = [
             ("Overdue", &self.timing.overdue),
             ("Stalled", &self.timing.stalled),
         ];
         // A completed operation is neither overdue nor stalled.
-        let suspicions = suspicions.into_iter().filter(|_| !over);
+        let timing_conditions = timing_conditions.into_iter().filter(|_| !over);
         let mut all = Vec::with_capacity(5);
         all.extend([
             condition(
@@ -210,26 +210,26 @@ impl Operation {
                 if over { "False" } else { "True" },
                 completed.unwrap_or(self.start),
                 reason,
-                message,
+                MessageJson::Text(message),
             ),
-            condition("Detected", detected, since, why, ""),
+            condition("Detected", detected, since, why, MessageJson::Text("")),
             condition(
                 "Completed",
                 if over { "True" } else { "False" },
                 completed.unwrap_or(self.start),
                 if over { reason } else { "InFlight" },
-                if over { message } else { "" },
+                MessageJson::Text(if over { message } else { "" }),
             ),
         ]);
-        all.extend(suspicions.filter_map(|(kind, suspicion)| {
-            let own = suspicion.as_ref()?;
+        all.extend(timing_conditions.filter_map(|(kind, own)| {
+            let own = own.as_ref()?;
             let status = if own.is_raised { "True" } else { "False" };
             Some(condition(
                 kind,
                 status,
                 own.since(),
                 own.reason(),
-                &own.message,
+                MessageJson::Timing(ConditionMessage(own)),
             ))
         }));
         all

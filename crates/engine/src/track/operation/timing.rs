@@ -8,15 +8,17 @@
 
 mod compact_values;
 mod restore_timing;
+mod timing_condition;
 
 use crate::ClockReading;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
-use compact_values::{CompactExpected, ProgressRises, WholeSecond, shared_text};
+use compact_values::{CompactExpected, ProgressRises, WholeSecond, short};
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State};
 use jiff::{SignedDuration, Timestamp};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use timing_condition::ConditionBasis;
+pub use timing_condition::{ConditionMessage, TimingCondition};
 
 /// Clients see the usual duration of an operation if there were at least this many earlier runs.
 const ENOUGH_TO_SHOW: u64 = 5;
@@ -59,75 +61,6 @@ pub struct OperationTiming {
     estimated_completion: Option<WholeSecond>,
 }
 
-/// One of the conditions `Overdue` and `Stalled`.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TimingCondition {
-    /// True if the status of the condition is `True`.
-    pub(super) is_raised: bool,
-    reason: TimingReason,
-    /// Time since which `is_raised` has had this value.
-    since: WholeSecond,
-    pub(super) message: Arc<str>,
-}
-
-impl TimingCondition {
-    /// Returns the time since which `is_raised` has had this value.
-    pub(super) fn since(&self) -> Timestamp {
-        self.since.time()
-    }
-
-    pub(super) fn reason(&self) -> &'static str {
-        self.reason.name()
-    }
-
-    /// Returns true if the condition is raised. Returns None if the operation has no such
-    /// condition. A completed operation is neither overdue nor stalled.
-    pub(super) fn status(suspicion: Option<&Self>, in_flight: bool) -> Option<bool> {
-        let own = suspicion.filter(|_| in_flight)?;
-        Some(own.is_raised)
-    }
-}
-
-/// The reasons of the conditions `Overdue` and `Stalled`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TimingReason {
-    LongerThanExpected,
-    LongerThanUsual,
-    AsExpected,
-    AsUsual,
-    NoProgress,
-    Progress,
-    Complete,
-    NotJudged,
-}
-
-impl TimingReason {
-    const ALL: [Self; 8] = [
-        Self::LongerThanExpected,
-        Self::LongerThanUsual,
-        Self::AsExpected,
-        Self::AsUsual,
-        Self::NoProgress,
-        Self::Progress,
-        Self::Complete,
-        Self::NotJudged,
-    ];
-
-    /// Returns the reason as clients see it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::LongerThanExpected => "LongerThanExpected",
-            Self::LongerThanUsual => "LongerThanUsual",
-            Self::AsExpected => "AsExpected",
-            Self::AsUsual => "AsUsual",
-            Self::NoProgress => "ProgressNotRising",
-            Self::Progress => "ProgressRising",
-            Self::Complete => "ProgressComplete",
-            Self::NotJudged => "NotJudged",
-        }
-    }
-}
-
 /// The current values of an operation, from which its times are updated.
 #[derive(Clone, Copy, Debug)]
 pub struct TimingInput {
@@ -150,15 +83,6 @@ pub struct TimingInput {
     pub size: Option<f64>,
     /// The duration of earlier runs, for one unit of work.
     pub usual: Option<UsualDuration>,
-}
-
-/// The duration with which the counted time is compared, as text.
-struct LimitText {
-    is_from_rule: bool,
-    /// Text for the message of a raised condition.
-    exceeded: String,
-    /// Text for the message of a condition that is not raised.
-    kept: String,
 }
 
 impl OperationTiming {
@@ -247,13 +171,12 @@ impl OperationTiming {
             self.state_since = input.at.into();
         }
         self.update_progress(input);
-        let raised =
-            |suspicion: &Option<TimingCondition>| suspicion.as_ref().map(|it| it.is_raised);
-        let before = (raised(&self.overdue), raised(&self.stalled));
-        let is_raised = |suspicion: Option<bool>| suspicion.unwrap_or_default();
-        let after = self.judge(input);
+        let is_raised =
+            |condition: &Option<TimingCondition>| condition.as_ref().is_some_and(|it| it.is_raised);
+        let before = (is_raised(&self.overdue), is_raised(&self.stalled));
+        let (overdue, stalled) = self.judge(input);
         // A new condition with the status False is no change that clients must see at once.
-        is_raised(before.0) != is_raised(after.0) || is_raised(before.1) != is_raised(after.1)
+        before != (overdue.unwrap_or_default(), stalled.unwrap_or_default())
     }
 
     /// Updates the values that depend on the progress. A falling progress is no rise, but later
@@ -314,61 +237,39 @@ impl OperationTiming {
     /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
     pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);
-        let not_judged = || {
-            let state = self.state.name();
-            let text = match self.state {
-                State::Progressing => {
-                    "Time does not count while the watch of the subject is interrupted.".to_owned()
-                }
-                _ => format!("Time does not count while the operation is {state}."),
-            };
-            (TimingReason::NotJudged, text)
+        let not_counting = match self.state {
+            _ if self.counting_since.is_some() => None,
+            State::Progressing => Some(ConditionBasis::WatchInterrupted),
+            state => Some(ConditionBasis::State(state)),
         };
-        let counts = self.counting_since.is_some();
-        let overdue = overdue.zip(input.limit_text()).map(|(is_raised, limit)| {
-            let (reason, message) = match (is_raised, limit.is_from_rule) {
-                _ if !counts => not_judged(),
-                (true, true) => (TimingReason::LongerThanExpected, limit.exceeded),
-                (true, false) => (TimingReason::LongerThanUsual, limit.exceeded),
-                (false, true) => (TimingReason::AsExpected, limit.kept),
-                (false, false) => (TimingReason::AsUsual, limit.kept),
-            };
-            (is_raised, reason, message)
+        let overdue = overdue.and_then(|is_raised| {
+            let basis = not_counting.clone().or_else(|| input.overdue_basis())?;
+            Some((is_raised, basis))
         });
-        let stalled = stalled
-            .zip(self.stall_limit(input))
-            .map(|(is_raised, limit)| {
-                let progress = self.progress.unwrap_or_default();
-                let limit = text(limit);
-                let (reason, message) = match is_raised {
-                    _ if progress == 100 => {
-                        (TimingReason::Complete, "The progress is 100%.".to_owned())
-                    }
-                    _ if !counts => not_judged(),
-                    true => (
-                        TimingReason::NoProgress,
-                        format!("The progress has stayed at {progress}% for {limit} or longer."),
-                    ),
-                    false => (
-                        TimingReason::Progress,
-                        format!("The progress rose within the last {limit}."),
-                    ),
-                };
-                (is_raised, reason, message)
-            });
-        let since = |before: &Option<TimingCondition>, is_raised: bool| {
-            let before = before.as_ref().filter(|it| it.is_raised == is_raised);
-            before.map_or(input.at.into(), |it| it.since)
-        };
-        let suspicion =
-            |before: &Option<TimingCondition>, (is_raised, reason, message)| TimingCondition {
-                is_raised,
-                since: since(before, is_raised),
-                reason,
-                message: shared_text(message),
+        let stalled = stalled.and_then(|is_raised| {
+            let limit = self.stall_limit(input)?;
+            let basis = match self.progress.unwrap_or_default() {
+                100 => ConditionBasis::Complete,
+                percent => not_counting.unwrap_or(ConditionBasis::Progress {
+                    percent,
+                    stalled_after: short(limit.as_secs()),
+                }),
             };
-        self.overdue = overdue.map(|it| suspicion(&self.overdue, it));
-        self.stalled = stalled.map(|it| suspicion(&self.stalled, it));
+            Some((is_raised, basis))
+        });
+        let update = |condition: &mut Option<TimingCondition>, new: Option<(bool, _)>| {
+            let before = condition.take();
+            *condition = new.map(|(is_raised, basis)| {
+                let before = before.filter(|it| it.is_raised == is_raised);
+                TimingCondition {
+                    is_raised,
+                    since: before.map_or(input.at.into(), |it| it.since),
+                    basis,
+                }
+            });
+        };
+        update(&mut self.overdue, overdue);
+        update(&mut self.stalled, stalled);
         self.expected = input.shown_expectation().map(CompactExpected::new);
         self.estimated_completion = self.estimate(input).map(WholeSecond::from);
     }
@@ -413,27 +314,15 @@ impl TimingInput {
         })
     }
 
-    fn limit_text(&self) -> Option<LimitText> {
-        let duration = self.limit()?;
-        if let Some(expected) = self.expected {
-            let expected = text(expected);
-            return Some(LimitText {
-                is_from_rule: true,
-                exceeded: format!("Longer than the {expected} that the rule expects."),
-                kept: format!("The rule expects at most {expected}."),
-            });
+    /// Returns the basis of the condition `Overdue`. Returns None if there is no limit.
+    fn overdue_basis(&self) -> Option<ConditionBasis> {
+        if let Some(limit) = self.expected {
+            return Some(ConditionBasis::RuleLimit(limit));
         }
         let (p95, runs) = self.usual_p95()?;
-        let usual = format!("the usual {} of {runs} runs", text(p95));
-        let exceeded = if duration == p95 * 2 {
-            format!("Longer than twice {usual}.")
-        } else {
-            format!("At least {} longer than {usual}.", text(MIN_EXCESS))
-        };
-        Some(LimitText {
-            is_from_rule: false,
-            exceeded,
-            kept: format!("At most twice {usual} is normal."),
+        Some(ConditionBasis::EarlierRuns {
+            p95: short(p95.as_secs()),
+            runs: short(runs),
         })
     }
 

@@ -1,26 +1,39 @@
 //! Groups the results of one evaluation by operation and rule set, and applies them to the earlier
 //! detections of each operation.
 
-use crate::detect::Finding;
+use crate::detect::{EvaluatedElements, Finding};
 use crate::rules::RuleBook;
 use crate::track::operation::{Detection, Detections};
 use crate::track::supersession::OperationName;
 use ifo_api::Gvr;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// The results of one evaluation by operation and rule set.
+/// The operation of a rule, and the name of its rule set.
+type RuleKey = (Arc<str>, Arc<str>);
+
+/// The results of one evaluation, grouped by operation and rule set.
 #[derive(Default)]
 pub(super) struct DetectionsByRuleSet {
-    /// Detections by operation and rule set. A detection is None if the rule failed.
+    /// Detection of each rule, by operation and rule set. None if the rule failed.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// Operation and rule set of each rule whose `forEach` failed.
-    failed_lists: BTreeSet<(Arc<str>, Arc<str>)>,
+    /// Operation and rule set of each rule that was not evaluated on all elements of its `forEach`,
+    /// with the keys of the elements on which it was evaluated. Rules without `forEach` that failed
+    /// are included, too.
+    failed_lists: BTreeMap<RuleKey, HashSet<Arc<str>>>,
 }
 
 impl DetectionsByRuleSet {
-    pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
+    pub(super) fn new(
+        target: &Arc<Gvr>,
+        findings: Vec<Finding>,
+        evaluated_elements: Vec<EvaluatedElements>,
+    ) -> Self {
         let mut results = Self::default();
+        for elements in evaluated_elements {
+            let rule = (elements.operation, elements.rule_set.name.clone());
+            results.failed_lists.insert(rule, elements.keys);
+        }
         for finding in findings {
             let Finding {
                 rule_set,
@@ -31,7 +44,8 @@ impl DetectionsByRuleSet {
             if says.is_none() && item.is_none() {
                 results
                     .failed_lists
-                    .insert((operation.clone(), rule_set.name.clone()));
+                    .entry((operation.clone(), rule_set.name.clone()))
+                    .or_default();
             }
             let name = rule_set.name.clone();
             let detection = says.map(|says| {
@@ -53,8 +67,9 @@ impl DetectionsByRuleSet {
     /// Updates the `detections` of the operation `what`, and removes the results of this operation
     /// from `found`:
     ///
-    /// - If a rule of `book` has no result, its detection is removed.
-    /// - If a rule failed, its previous detection stays.
+    /// - If a rule set detects the operation, its new detection replaces its previous detection.
+    /// - If the rule failed, or was not evaluated on the element, the previous detection stays.
+    /// - If a rule set has no result for the operation, its previous detection is removed.
     /// - Detections of other targets stay, because their rules were not evaluated.
     pub(super) fn apply(
         &mut self,
@@ -63,12 +78,15 @@ impl DetectionsByRuleSet {
         detections: &mut Detections,
     ) {
         let results = self.found.remove(what).unwrap_or_default();
+        let is_unknown = |rule_set: &Arc<str>| {
+            let rule = (what.operation.clone(), rule_set.clone());
+            let evaluated = self.failed_lists.get(&rule);
+            evaluated.is_some_and(|keys| what.item.as_ref().is_none_or(|key| !keys.contains(key)))
+        };
         detections.retain(|rule_set, detection| {
             *detection.target != book.target
                 || results.contains_key(rule_set)
-                || self
-                    .failed_lists
-                    .contains(&(what.operation.clone(), rule_set.clone()))
+                || is_unknown(rule_set)
         });
         for (rule_set, detection) in results {
             if let Some(detection) = detection {

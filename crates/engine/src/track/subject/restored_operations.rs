@@ -14,9 +14,8 @@ use std::time::Duration;
 /// Precision of the times in `managedFields`.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// Returns the times from which `appearAfter` and `stateAfter` count for an object from the first
-/// list of a watch. `changed` is the time of the object's last change according to its
-/// `managedFields`.
+/// Returns the times at which `appearAfter` and `stateAfter` begin, for an object in the first list
+/// of a watch. `changed` is the time of the object's last change according to its `managedFields`.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);

@@ -1,6 +1,6 @@
 //! Tests of `continueWhile`, which keeps an operation in flight but does not start it.
 
-use super::rule_fields::world_with_rule_set;
+use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use serde_json::json;
 
@@ -21,7 +21,7 @@ impl TrackerFixture {
 
 #[test]
 fn an_operation_stays_active_while_continue_while_is_true() {
-    let mut fixture = world_with_rule_set(SCALING);
+    let mut fixture = fixture_with_rule_set(SCALING);
     fixture.apply_scale(true, 1);
     assert_eq!(fixture.only_operation().status.state, State::Progressing);
     fixture.apply_scale(false, 2);
@@ -42,7 +42,7 @@ fn an_operation_stays_active_while_continue_while_is_true() {
 
 #[test]
 fn continue_while_alone_starts_no_operation() {
-    let mut fixture = world_with_rule_set(SCALING);
+    let mut fixture = fixture_with_rule_set(SCALING);
     fixture.apply_scale(false, 2);
     assert!(fixture.shown().is_empty());
     fixture.apply_scale(true, 2);
@@ -56,7 +56,7 @@ fn continue_while_alone_starts_no_operation() {
 
 #[test]
 fn continue_while_cancels_the_debounce_period() {
-    let mut fixture = world_with_rule_set(SCALING);
+    let mut fixture = fixture_with_rule_set(SCALING);
     fixture.apply_scale(true, 1);
     // The counters are missing, so `continueWhile` is false and there is no outcome.
     fixture.apply_object(json!({"changed": false}));
@@ -67,7 +67,7 @@ fn continue_while_cancels_the_debounce_period() {
 
 #[test]
 fn continue_while_continues_an_operation_that_waits_for_appear_after() {
-    let mut fixture = world_with_rule_set(&format!("{SCALING}  appearAfter: 10s\n"));
+    let mut fixture = fixture_with_rule_set(&format!("{SCALING}  appearAfter: 10s\n"));
     fixture.apply_scale(true, 1);
     fixture.apply_scale(false, 2);
     assert!(fixture.shown().is_empty());
@@ -77,7 +77,7 @@ fn continue_while_continues_an_operation_that_waits_for_appear_after() {
 
 #[test]
 fn a_new_run_starts_if_the_instance_changes_while_only_continue_while_is_true() {
-    let mut fixture = world_with_rule_set(SCALING);
+    let mut fixture = fixture_with_rule_set(SCALING);
     fixture.apply_object(json!({"changed": true, "ready": 1, "wanted": 3, "run": "a"}));
     fixture.apply_object(json!({"changed": false, "ready": 1, "wanted": 3, "run": "b"}));
     assert_eq!(

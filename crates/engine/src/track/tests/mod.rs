@@ -45,7 +45,7 @@ struct TrackerFixture {
     generation: u64,
 }
 
-/// Creates a fixture with a rule set whose first list is complete and empty.
+/// Creates a fixture with one rule set. The first list of its feed is complete and empty.
 fn fixture() -> TrackerFixture {
     fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
@@ -56,7 +56,7 @@ fn fixture() -> TrackerFixture {
 }
 
 fn fixture_with(settings: TrackerSettings) -> TrackerFixture {
-    let mut fixture = world_without_rules(settings);
+    let mut fixture = fixture_without_rules(settings);
     fixture.set_rules(&[("vm-rules", &["Migrating", "Stopping"])]);
     fixture.send_event(FeedEvent::Reset);
     fixture.send_event(FeedEvent::Synced { missing: None });
@@ -64,7 +64,7 @@ fn fixture_with(settings: TrackerSettings) -> TrackerFixture {
 }
 
 /// Creates a fixture without rules.
-fn world_without_rules(settings: TrackerSettings) -> TrackerFixture {
+fn fixture_without_rules(settings: TrackerSettings) -> TrackerFixture {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
         version: "v1".into(),
@@ -163,8 +163,9 @@ impl TrackerFixture {
         }
     }
 
-    /// Applies a write to `objects`, and records the change that a watching client receives. A
-    /// write that does not change the object is ignored.
+    /// Applies a write of an operation to `objects`, and adds the change that a watching client
+    /// receives to `changes`. A write that changes nothing is ignored. A write of a record is only
+    /// applied to `records`.
     fn apply(&mut self, change: Write) {
         let seen = match change {
             Write::Put { key, json } => {
@@ -253,6 +254,7 @@ impl TrackerFixture {
         let evaluation = Evaluation {
             subject,
             findings,
+            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
@@ -269,7 +271,8 @@ impl TrackerFixture {
         self.evaluate(subject("vm"), what);
     }
 
-    /// Deletes a namespace. `again` is the creation time of a new namespace with the same name.
+    /// Deletes a namespace. `again` is the creation time of a new namespace with the same name, or
+    /// None if there is no such namespace.
     fn delete_namespace(&mut self, name: &str, again: Option<Timestamp>) {
         let name = name.into();
         self.send(Message::NamespaceDeleted { name, again });
@@ -389,7 +392,6 @@ fn operation_completes_after_the_debounce_and_is_then_deleted() {
     let mut fixture = fixture();
     fixture.evaluate_vm(&["Migrating"]);
     fixture.advance(Duration::from_secs(5));
-    let stopped = fixture.now.wall;
     fixture.evaluate_vm(&[]);
     fixture.advance(DEBOUNCE);
     assert!(fixture.shown().is_empty());
@@ -402,7 +404,6 @@ fn operation_completes_after_the_debounce_and_is_then_deleted() {
             "-Migrating Ended NotDetected"
         ]
     );
-    let _ = stopped;
 }
 
 #[test]
@@ -483,7 +484,8 @@ fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
         2,
         "clients must receive the deletion of each operation beyond the maximum"
     );
-    // The retention of each operation counts from its own end.
+    // The retention of `c` is over. `d` ended one second after `c`, so it is retained for one more
+    // second.
     fixture.advance(Duration::from_hours(24) - Duration::from_secs(1));
     assert_eq!(subjects(&fixture), ["d"]);
 }
@@ -679,6 +681,7 @@ fn the_result_of_replaced_rules_is_ignored() {
     let evaluation = Evaluation {
         subject: subject("vm"),
         findings: vec![finding],
+        evaluated_elements: Vec::new(),
         outcomes: Vec::new(),
         unselected: Vec::new(),
         failures: Vec::new(),
@@ -764,8 +767,8 @@ fn operations(what: u8) -> Vec<&'static str> {
 }
 
 proptest! {
-    /// After any order of events, the operations that were last detected are shown, and no other
-    /// operations. No timer is left.
+    /// After any order of events, the shown operations are exactly the operations that the last
+    /// evaluation of each existing object detected. No timer is left.
     #[test]
     fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
         let mut fixture = fixture();

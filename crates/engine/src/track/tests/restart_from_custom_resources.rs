@@ -33,8 +33,8 @@ pub(super) fn initial_state<'a>(
 }
 
 impl TrackerFixture {
-    /// Restarts the server. The new server starts `away` later, and has a custom resource for each
-    /// operation of this server.
+    /// Returns a fixture with a new tracker that starts `away` later. It restores each operation of
+    /// this fixture from a custom resource.
     fn restarted(&self, away: Duration) -> TrackerFixture {
         self.restarted_with(settings(None), away, self.shown())
     }
@@ -45,7 +45,7 @@ impl TrackerFixture {
         away: Duration,
         operations: Vec<InFlightOperation>,
     ) -> TrackerFixture {
-        let mut fixture = world_without_rules(settings);
+        let mut fixture = fixture_without_rules(settings);
         fixture.now.wall = self.now.wall + away;
         let mut state = initial_state(&fixture, operations.iter());
         for operation in operations {
@@ -55,8 +55,8 @@ impl TrackerFixture {
         fixture
     }
 
-    /// Reports that all rule books have been sent, except for the `undecided` and `unserved` rule
-    /// sets.
+    /// Reports that all rule books have been sent, except the rule books of the `undecided` and
+    /// `unserved` rule sets.
     pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         self.send(Message::AllRuleSetsRead(Arc::new(RuleSetsWithoutBook {
@@ -69,8 +69,8 @@ impl TrackerFixture {
         self.send_event(FeedEvent::Synced { missing: None });
     }
 
-    /// Sends the rules, and a first list with the VM on which the rules detect the operations
-    /// `what`.
+    /// Sends the rules and a first list with one VM. On this VM, the rules detect the operations
+    /// `what`. Then reports that all rule books have been sent.
     pub(super) fn complete_first_list(&mut self, what: &[&str]) {
         self.set_rules(&RULES);
         self.send_event(FeedEvent::Reset);
@@ -156,6 +156,7 @@ fn all_values_of_the_rules_are_restored() {
                 item: Some("disk".into()),
                 says: Some(says),
             }],
+            evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
             unselected: Vec::new(),
             failures: Vec::new(),
@@ -180,7 +181,7 @@ fn all_values_of_the_rules_are_restored() {
         StartTimeSource::Expression,
         "a start from `startedAt` must keep its source"
     );
-    // If another run started while no server was running, the restored run is replaced.
+    // If another run started during the restart, the restored run is replaced.
     let mut fixture = before.restarted(Duration::from_secs(5));
     fixture.take_changes();
     fixture.set_rules(&RULES);
@@ -243,7 +244,7 @@ fn a_restored_debounce_period_continues_for_the_rest_of_its_time() {
 #[test]
 fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subject() {
     let before = migrating();
-    // The debounce period counts from the time in `managedFields`.
+    // Time of the restart.
     let back = before.now.wall + Duration::from_secs(5);
     let changed = |at: Timestamp| {
         let mut fixture = before.restarted(Duration::from_secs(5));
@@ -261,6 +262,7 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
     let mut fixture = changed(before.now.wall);
     let object = fixture.only_operation();
     assert_eq!(object.status.state, State::Settling);
+    // The time in `managedFields` is rounded down to seconds, so one second is added.
     let since = before.now.wall + Duration::from_secs(1);
     assert_eq!(condition(&object, "Detected").0, "False");
     assert_eq!(object.status.last_detected.0, since);
@@ -275,7 +277,8 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
         assert!(fixture.shown().is_empty());
     }
     // If the time in `managedFields` is before the last detection, the debounce period counts from
-    // the last detection. If the time is in the future, it counts from now.
+    // the last detection, which was `early` = 15 seconds before the restart. If the time is in the
+    // future, the debounce period counts from the restart.
     let hours = Duration::from_hours(9);
     for (at, early) in [(back - hours, 15), (back + hours, 0)] {
         let mut fixture = changed(at);
@@ -587,8 +590,9 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
         (&second, &first)
     };
     let in_progress = &in_progress;
-    // Custom resources of the first run, `in_progress` or `completed`, and of the `later` run. Each
-    // element of the list is one order in which the server reads them.
+    // Each element is a list of custom resources in the order in which the tracker receives them.
+    // `in_progress` and `completed` are custom resources of the first run. `later` is a custom
+    // resource of the second run.
     let all: [&[&InFlightOperation]; 10] = [
         &[in_progress, later],
         &[later, in_progress],
@@ -731,7 +735,7 @@ fn an_earlier_run_that_stopped_being_detected_after_the_start_of_a_later_run_end
     before.evaluate_vm(&["Migrating"]);
     before.advance(Duration::from_secs(1));
     let other = {
-        // Another server detected a second run, which started 20 seconds after the start of the
+        // Another replica detected a second run, which started 20 seconds after the start of the
         // first run.
         let mut other = fixture_with(retain());
         other.advance(Duration::from_secs(20));
@@ -870,9 +874,9 @@ fn implausible_times_are_corrected() {
 }
 
 proptest! {
-    /// Any events can happen before and after the restart or takeover. In the end, only detected
-    /// operations are in flight. A restored operation keeps its UID if the first evaluation detects
-    /// it.
+    /// Any evaluations can happen before and after a restart or a takeover. In the end, exactly the
+    /// detected operations are in flight. A restored operation keeps its UID if the first
+    /// evaluation of its subject by the new tracker detects the operation.
     #[test]
     fn no_completion_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),

@@ -8,7 +8,7 @@ use ifo_cel::Doc;
 use serde_json::{Value, json};
 
 /// Creates a fixture with one rule set. `spec` is its YAML without component and target.
-pub(super) fn world_with_rule_set(spec: &str) -> TrackerFixture {
+pub(super) fn fixture_with_rule_set(spec: &str) -> TrackerFixture {
     let mut fixture = fixture();
     fixture.set_rule_set(spec);
     fixture.send_event(FeedEvent::Reset);
@@ -21,7 +21,7 @@ impl TrackerFixture {
         self.set_rule_sets(&[("rules", spec)]);
     }
 
-    /// Replaces the rule sets. `specs` contains name and YAML of each.
+    /// Replaces the rule sets. `specs` contains name and YAML of each new rule set.
     pub(super) fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
         let set = |(name, spec): &(&str, &str)| {
             let text = format!(
@@ -44,6 +44,11 @@ impl TrackerFixture {
 
     /// Evaluates the rules on `object`, which becomes the new state of the VM.
     pub(super) fn apply_object(&mut self, object: Value) {
+        self.apply_object_with_failures(object, 0);
+    }
+
+    /// Evaluates the rules like [`TrackerFixture::apply_object`]. `failures` expressions must fail.
+    fn apply_object_with_failures(&mut self, object: Value, failures: usize) {
         let mut object = object;
         object["metadata"]["name"] = "vm".into();
         object["metadata"]["namespace"] = "ns".into();
@@ -53,7 +58,7 @@ impl TrackerFixture {
             .expect("the object is valid JSON");
         let evaluation =
             detect::evaluate(&self.book, &doc, self.now.wall, &()).expect("the object has a name");
-        assert!(evaluation.failures.is_empty(), "{evaluation:?}");
+        assert_eq!(evaluation.failures.len(), failures, "{evaluation:?}");
         self.send_event(FeedEvent::Evaluated {
             evaluation: Box::new(evaluation),
             read: Instant::now(),
@@ -69,7 +74,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn each_change_of_message_reason_state_or_progress_is_a_visible_change() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, message: object.text, reason: object.why, state: object.how, progress: object.done}",
     );
     let object = |text: &str, why: &str, how: &str, done: u8| json!({"moving": true, "text": text, "why": why, "how": how, "done": done});
@@ -112,7 +117,7 @@ fn an_outcome_ends_the_operation_without_the_debounce() {
         ("Broken", "Failed", "Failed"),
         ("Dropped", "Superseded", "Superseded"),
     ] {
-        let mut fixture = world_with_rule_set(
+        let mut fixture = fixture_with_rule_set(
             "rules:\n- {operation: Moving, expression: object.phase == 'Moving', \
              outcome: \"{'Done': 'Succeeded', 'Broken': 'Failed', 'Dropped': 'Superseded'}[object.phase]\"}",
         );
@@ -155,7 +160,7 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
 
 #[test]
 fn an_outcome_during_the_debounce_period_completes_the_operation() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', outcome: \"object.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
     fixture.apply_phase("Moving");
@@ -172,7 +177,7 @@ fn an_outcome_during_the_debounce_period_completes_the_operation() {
 
 #[test]
 fn another_instance_starts_a_new_operation() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Migrating, expression: object.moving, instance: object.run}",
     );
     let run = |run: &str| json!({"moving": true, "run": run});
@@ -198,7 +203,8 @@ fn another_instance_starts_a_new_operation() {
         second.metadata.creation_timestamp.map(|t| t.0),
         Some(fixture.now.wall)
     );
-    // A new run also starts if the operation is detected again within the debounce period.
+    // A new run also starts if the operation is detected again within the debounce period, but with
+    // another `instance`.
     fixture.apply_object(json!({"moving": false}));
     fixture.advance(SECOND);
     fixture.apply_object(run("c"));
@@ -214,7 +220,7 @@ fn another_instance_starts_a_new_operation() {
 #[test]
 fn started_at_is_used_unless_it_is_in_the_future() {
     let start = |since: &str| {
-        let mut fixture = world_with_rule_set(
+        let mut fixture = fixture_with_rule_set(
             "rules:\n- {operation: Moving, expression: 'true', startedAt: object.since}",
         );
         fixture.apply_object(json!({ "since": since }));
@@ -239,7 +245,7 @@ fn started_at_is_used_unless_it_is_in_the_future() {
 
 #[test]
 fn another_run_with_the_same_started_at_gets_another_name() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.moving, startedAt: \"'2026-11-21T09:30:00Z'\", debounce: 10s}",
     );
     fixture.apply_object(json!({"moving": true}));
@@ -264,7 +270,7 @@ fn another_run_with_the_same_started_at_gets_another_name() {
 
 #[test]
 fn the_debounce_of_the_rule_applies() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Long, expression: object.on, debounce: 2m}\n- {operation: Usual, expression: object.on}\n- {operation: None, expression: object.on, debounce: 0s}",
     );
     fixture.apply_object(json!({"on": true}));
@@ -286,7 +292,7 @@ fn the_debounce_of_the_rule_applies() {
 
 #[test]
 fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
     );
     let began = fixture.now.wall;
@@ -315,7 +321,7 @@ fn an_operation_appears_after_uninterrupted_detection_for_appear_after() {
 
 #[test]
 fn an_operation_that_waits_for_appear_after_does_not_appear_while_the_watch_is_interrupted() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}",
     );
     fixture.apply_object(json!({"stuck": true}));
@@ -331,7 +337,7 @@ fn an_operation_that_waits_for_appear_after_does_not_appear_while_the_watch_is_i
 #[test]
 fn an_operation_that_waits_for_appear_after_is_dropped_with_its_subject_or_rule() {
     let rules = "rules:\n- {operation: Stuck, expression: object.stuck, appearAfter: 10s}";
-    let mut fixture = world_with_rule_set(rules);
+    let mut fixture = fixture_with_rule_set(rules);
     fixture.apply_object(json!({"stuck": true}));
     fixture.send_event(FeedEvent::Deleted {
         subject: subject("vm"),
@@ -352,7 +358,7 @@ const STOPPING: &str = "rules:\n\
 
 #[test]
 fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
-    let mut fixture = world_with_rule_set(STOPPING);
+    let mut fixture = fixture_with_rule_set(STOPPING);
     for phase in ["Migrating", "Stopping", "Migrating", "Stopped"] {
         fixture.apply_phase(phase);
         fixture.advance(SECOND / 2);
@@ -373,7 +379,7 @@ fn a_superseded_migration_does_not_restart_while_the_vm_stops() {
 
 #[test]
 fn a_superseded_operation_that_is_still_detected_starts_again_when_the_other_operation_completes() {
-    let mut fixture = world_with_rule_set(STOPPING);
+    let mut fixture = fixture_with_rule_set(STOPPING);
     fixture.apply_phase("Stopping");
     fixture.apply_phase("Migrating");
     fixture.advance(DEBOUNCE);
@@ -382,7 +388,7 @@ fn a_superseded_operation_that_is_still_detected_starts_again_when_the_other_ope
 
 #[test]
 fn operations_that_supersede_each_other_complete_without_debounce() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Pending, expression: object.phase == 'Pending', supersedes: [Running]}\n- {operation: Running, expression: object.phase == 'Running', supersedes: [Pending]}",
     );
     fixture.apply_phase("Pending");
@@ -396,16 +402,16 @@ fn operations_that_supersede_each_other_complete_without_debounce() {
 
 #[test]
 fn the_message_of_a_superseded_operation_names_the_other_operation() {
-    let mut settings_world = fixture_with(TrackerSettings {
+    let mut fixture_with_retention = fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
         records: 0,
         cluster_namespace: "ifo-system".into(),
     });
-    settings_world.set_rule_set(STOPPING);
-    settings_world.apply_phase("Migrating");
-    settings_world.apply_phase("Stopping");
-    let shown = settings_world.shown();
+    fixture_with_retention.set_rule_set(STOPPING);
+    fixture_with_retention.apply_phase("Migrating");
+    fixture_with_retention.apply_phase("Stopping");
+    let shown = fixture_with_retention.shown();
     let ended = shown
         .iter()
         .find(|object| object.spec.operation == "Migrating")
@@ -416,7 +422,7 @@ fn the_message_of_a_superseded_operation_names_the_other_operation() {
 
 #[test]
 fn each_element_has_its_own_operation() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\", progress: item.done, \
          outcome: \"item.phase == 'Done' ? 'Succeeded' : ''\"}",
     );
@@ -443,8 +449,45 @@ fn each_element_has_its_own_operation() {
 }
 
 #[test]
+fn an_element_that_cannot_be_evaluated_does_not_end_its_operation() {
+    let mut fixture = fixture_with_rule_set(
+        "rules:\n- {operation: Copying, forEach: object.parts, itemKey: item.name, expression: \"item.phase == 'Copying'\"}",
+    );
+    let part = |name: Value, phase: &str| json!({"name": name, "phase": phase});
+    let parts = |parts: &[Value]| json!({ "parts": parts });
+    let (a, b) = (part("a".into(), "Copying"), part("b".into(), "Copying"));
+    let b_ended = part("b".into(), "Done");
+    let items = |fixture: &TrackerFixture| -> Vec<String> {
+        let shown = fixture.shown().into_iter();
+        shown.filter_map(|it| it.spec.item).collect()
+    };
+    let too_many: Vec<Value> = std::iter::once(b_ended.clone())
+        .chain((0..1_000).map(|key| part(key.into(), "Done")))
+        .chain([a.clone()])
+        .collect();
+    let failing = |a: Value| vec![a, b_ended.clone()];
+    for list in [
+        failing(part(json!(["a"]), "Copying")),
+        failing(part("".into(), "Copying")),
+        failing(part("a".repeat(254).into(), "Copying")),
+        too_many,
+    ] {
+        fixture.apply_object(parts(&[a.clone(), b.clone()]));
+        assert_eq!(items(&fixture).len(), 2);
+        fixture.apply_object_with_failures(parts(&list), 1);
+        fixture.advance(DEBOUNCE);
+        // The rule was evaluated on `b`, and did not match.
+        assert_eq!(items(&fixture), ["a"]);
+        assert_eq!(fixture.only_operation().status.state, State::Progressing);
+    }
+    fixture.apply_object(parts(&[b_ended]));
+    fixture.advance(DEBOUNCE);
+    assert!(fixture.shown().is_empty());
+}
+
+#[test]
 fn operations_of_a_subject_whose_labels_no_longer_match_complete_after_the_debounce_period() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
     let labelled = |tier: &str| json!({"metadata": {"labels": {"tier": tier}}});
@@ -467,7 +510,7 @@ fn operations_of_a_subject_whose_labels_no_longer_match_complete_after_the_debou
 
 #[test]
 fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "labelSelector: {matchLabels: {tier: web}}\nrules:\n- {operation: Moving, expression: 'true'}",
     );
     fixture.apply_object(json!({"metadata": {"labels": {"tier": "web"}}}));

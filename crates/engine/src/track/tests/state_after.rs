@@ -1,7 +1,7 @@
 //! Tests of `stateAfter`: the time for which a rule must yield `Blocked` or `Failing` before the
 //! operation shows this state.
 
-use super::rule_fields::world_with_rule_set;
+use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn rule(fields: &str) -> String {
 }
 
 fn world_with_state_after_10s() -> TrackerFixture {
-    world_with_rule_set(&rule("stateAfter: 10s"))
+    fixture_with_rule_set(&rule("stateAfter: 10s"))
 }
 
 impl TrackerFixture {
@@ -173,7 +173,7 @@ fn progressing_and_states_without_state_after_are_shown_while_the_watch_is_inter
     fixture.send_event(FeedEvent::Lost);
     fixture.apply_state("Progressing");
     assert_eq!(fixture.state(), State::Progressing);
-    let mut fixture = world_with_rule_set(&rule("debounce: 30s"));
+    let mut fixture = fixture_with_rule_set(&rule("debounce: 30s"));
     fixture.send_event(FeedEvent::Lost);
     fixture.apply_state("Blocked");
     assert_eq!(fixture.state(), State::Blocked);
@@ -217,7 +217,7 @@ fn the_debounce_period_restarts_the_waiting_time_of_a_state() {
 
 #[test]
 fn an_operation_that_completes_while_a_state_waits_shows_its_final_state() {
-    let mut fixture = world_with_rule_set(&rule(
+    let mut fixture = fixture_with_rule_set(&rule(
         "stateAfter: 10s, outcome: \"object.how == 'Progressing' ? 'Failed' : ''\"",
     ));
     fixture.apply_state("Blocked");
@@ -252,21 +252,21 @@ fn a_new_run_restarts_the_waiting_time_of_a_state() {
 
 #[test]
 fn state_after_counts_while_the_operation_waits_for_appear_after() {
-    let mut fixture = world_with_rule_set(&rule("appearAfter: 4s, stateAfter: 10s"));
+    let mut fixture = fixture_with_rule_set(&rule("appearAfter: 4s, stateAfter: 10s"));
     fixture.apply_state("Blocked");
     fixture.advance(4 * SECOND);
     assert_eq!(fixture.state(), State::Progressing);
     fixture.advance(6 * SECOND);
     assert_eq!(fixture.state(), State::Blocked);
     // When the operation appears, the waiting time of its state is already over.
-    let mut fixture = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 4s"));
+    let mut fixture = fixture_with_rule_set(&rule("appearAfter: 10s, stateAfter: 4s"));
     fixture.apply_state("Progressing");
     fixture.advance(6 * SECOND);
     fixture.apply_state("Blocked");
     fixture.advance(4 * SECOND);
     assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
     // An interruption by another state restarts the waiting time.
-    let mut fixture = world_with_rule_set(&rule("appearAfter: 10s, stateAfter: 5s"));
+    let mut fixture = fixture_with_rule_set(&rule("appearAfter: 10s, stateAfter: 5s"));
     for state in ["Blocked", "Progressing", "Blocked"] {
         fixture.apply_state(state);
         fixture.advance(3 * SECOND);
@@ -279,7 +279,7 @@ fn state_after_counts_while_the_operation_waits_for_appear_after() {
 
 #[test]
 fn state_after_counts_while_the_operation_is_superseded() {
-    let mut fixture = world_with_rule_set(&format!(
+    let mut fixture = fixture_with_rule_set(&format!(
         "rules:\n- {{operation: Moving, {MOVING}, stateAfter: 10s}}\n\
          - {{operation: Stopping, expression: object.stopping, supersedes: [Moving], debounce: 0s}}"
     ));
@@ -362,7 +362,7 @@ fn a_removed_rule_leaves_no_timer() {
 
 #[test]
 fn a_shown_state_stays_when_state_after_is_added_to_its_rule() {
-    let mut fixture = world_with_rule_set(&rule("debounce: 30s"));
+    let mut fixture = fixture_with_rule_set(&rule("debounce: 30s"));
     fixture.apply_state("Blocked");
     fixture.set_rule_set(&rule("stateAfter: 10s"));
     fixture.send_event(FeedEvent::Reset);
@@ -373,7 +373,7 @@ fn a_shown_state_stays_when_state_after_is_added_to_its_rule() {
 
 /// Creates a fixture whose tracker has received rules, but no list of objects yet.
 fn world_before_first_list(fields: &str) -> TrackerFixture {
-    let mut fixture = world_without_rules(TrackerSettings {
+    let mut fixture = fixture_without_rules(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
         records: 0,

@@ -19,7 +19,7 @@ impl TrackerFixture {
         away: Duration,
         add: impl FnOnce(&mut InitialState, ClockReading),
     ) -> TrackerFixture {
-        let mut fixture = world_without_rules(settings);
+        let mut fixture = fixture_without_rules(settings);
         fixture.objects.clone_from(&self.objects);
         fixture.records.clone_from(&self.records);
         fixture.now.wall = self.now.wall + away;
@@ -227,7 +227,7 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
     let cases = [None, Some(later(&completed))];
     for created in cases {
         let take_over = |before: &TrackerFixture| {
-            let mut fixture = world_without_rules(retaining());
+            let mut fixture = fixture_without_rules(retaining());
             fixture.objects.clone_from(&before.objects);
             fixture.now.wall = before.now.wall + Duration::from_hours(2);
             let named = created.map(|created| ("ns".to_owned(), created));
@@ -259,7 +259,7 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
 #[test]
 fn all_objects_stay_if_the_namespaces_cannot_be_read() {
     for before in [world_with_completed(), migrating()] {
-        let mut fixture = world_without_rules(retaining());
+        let mut fixture = fixture_without_rules(retaining());
         fixture.objects.clone_from(&before.objects);
         fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
@@ -271,7 +271,7 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         // If the namespaces cannot be read, the custom resource of an operation in flight is
         // restored, because the first list shows whether its subject still exists. The custom
         // resource of a completed operation is not restored.
-        let mut fixture = world_without_rules(retaining());
+        let mut fixture = fixture_without_rules(retaining());
         fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
         assert!(state.add_custom_resource(before.only_operation(), fixture.now));
@@ -464,7 +464,7 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
         // Times in `managedFields` are rounded down to seconds. So an object that is unchanged for
         // 5 s counts as unchanged for 4 s, and the operation appears after the other 6 s.
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
-            let mut fixture = world_without_rules(settings(None));
+            let mut fixture = fixture_without_rules(settings(None));
             fixture.send(Message::Resume(Box::new(InitialState::new(
                 "ifo-system".into(),
                 None,
@@ -560,7 +560,7 @@ fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
         fixture
     };
     let now = world_with_operation_on("a").now;
-    let mut fixture = world_without_rules(settings(None));
+    let mut fixture = fixture_without_rules(settings(None));
     let mut state = initial_state(&fixture, [].iter());
     state.custom_resources = MAX_RESTORED - 1;
     assert!(state.add_custom_resource(world_with_operation_on("a").only_operation(), now));

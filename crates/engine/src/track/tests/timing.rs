@@ -1,7 +1,7 @@
 //! Tests the times of operations: the conditions `Overdue` and `Stalled`, the usual duration, the
 //! estimate of the end, and the records of completed operations.
 
-use super::rule_fields::world_with_rule_set;
+use super::rule_fields::fixture_with_rule_set;
 use super::*;
 use ifo_api::live::ExpectedSource;
 use ifo_api::record::OperationRecord;
@@ -26,7 +26,7 @@ fn moving(done: u8) -> Value {
 }
 
 /// Returns status and message of a condition, or None if the condition is absent.
-fn suspicion(object: &InFlightOperation, type_: &str) -> Option<(String, String)> {
+fn timing_condition(object: &InFlightOperation, type_: &str) -> Option<(String, String)> {
     let mut conditions = object.status.conditions.iter();
     let condition = conditions.find(|condition| condition.type_ == type_)?;
     Some((condition.status.clone(), condition.message.clone()))
@@ -35,7 +35,7 @@ fn suspicion(object: &InFlightOperation, type_: &str) -> Option<(String, String)
 impl TrackerFixture {
     /// Returns the status of a condition of the only operation, or None if the condition is absent.
     fn status_of(&self, type_: &str) -> Option<String> {
-        Some(suspicion(&self.only_operation(), type_)?.0)
+        Some(timing_condition(&self.only_operation(), type_)?.0)
     }
 
     /// Advances the clock second by second until the condition is `True`. Returns the number of
@@ -62,7 +62,7 @@ impl TrackerFixture {
 
 #[test]
 fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, expectedDuration: 30m}",
     );
     fixture.apply_object(moving(0));
@@ -84,7 +84,7 @@ fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
         1,
         "time alone must not cause changes"
     );
-    let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
+    let (_, message) = timing_condition(&fixture.only_operation(), "Overdue").unwrap();
     assert_eq!(message, "Longer than the 30m that the rule expects.");
 
     // An operation that is no longer detected is not overdue.
@@ -96,14 +96,14 @@ fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
 
 #[test]
 fn earlier_runs_decide_what_is_usual_and_the_rule_decides_what_is_overdue() {
-    let mut world = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', expectedDuration: 30m}",
     );
     for _ in 0..25 {
-        world.run_for(100 * SECOND);
+        fixture.run_for(100 * SECOND);
     }
-    world.apply_object(moving(1));
-    let status = world.only_operation().status;
+    fixture.apply_object(moving(1));
+    let status = fixture.only_operation().status;
     let expected = status.expected.unwrap();
     assert_eq!(
         (expected.runs, expected.source),
@@ -113,14 +113,14 @@ fn earlier_runs_decide_what_is_usual_and_the_rule_decides_what_is_overdue() {
         (98..=102).contains(&expected.typical_seconds),
         "{expected:?}"
     );
-    let (_, message) = suspicion(&world.only_operation(), "Overdue").unwrap();
+    let (_, message) = timing_condition(&fixture.only_operation(), "Overdue").unwrap();
     assert_eq!(message, "The rule expects at most 30m.");
-    assert_eq!(world.seconds_until("Overdue", 3600), Some(1800));
+    assert_eq!(fixture.seconds_until("Overdue", 3600), Some(1800));
 }
 
 #[test]
 fn the_expected_duration_can_be_computed_from_the_object() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', expectedDuration: \"duration(string(object.limit) + 's')\"}",
     );
     fixture.apply_object(json!({"phase": "Moving", "limit": 90}));
@@ -133,31 +133,31 @@ fn the_expected_duration_can_be_computed_from_the_object() {
 
 #[test]
 fn the_time_without_progress_can_be_computed_from_the_object() {
-    let mut world = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', progress: object.done, stalledAfter: \"duration(string(object.limit) + 's')\"}",
     );
     let with_limit =
         |done: u8, limit: u32| json!({"phase": "Moving", "done": done, "limit": limit});
-    world.apply_object(with_limit(1, 90));
-    assert_eq!(world.status_of("Overdue"), None);
-    world.advance(60 * SECOND);
+    fixture.apply_object(with_limit(1, 90));
+    assert_eq!(fixture.status_of("Overdue"), None);
+    fixture.advance(60 * SECOND);
     // The limit counts from the last rise of the progress.
-    world.apply_object(with_limit(2, 90));
-    assert_eq!(world.seconds_until("Stalled", 200), Some(90));
-    let (_, message) = suspicion(&world.only_operation(), "Stalled").unwrap();
+    fixture.apply_object(with_limit(2, 90));
+    assert_eq!(fixture.seconds_until("Stalled", 200), Some(90));
+    let (_, message) = timing_condition(&fixture.only_operation(), "Stalled").unwrap();
     assert_eq!(message, "The progress has stayed at 2% for 90s or longer.");
     // Another limit applies at once.
-    world.apply_object(with_limit(2, 120));
-    assert_eq!(world.status_of("Stalled").as_deref(), Some("False"));
-    assert_eq!(world.seconds_until("Stalled", 200), Some(30));
+    fixture.apply_object(with_limit(2, 120));
+    assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
+    assert_eq!(fixture.seconds_until("Stalled", 200), Some(30));
     // Zero means no limit.
-    world.apply_object(with_limit(2, 0));
-    assert_eq!(world.status_of("Stalled"), None);
+    fixture.apply_object(with_limit(2, 0));
+    assert_eq!(fixture.status_of("Stalled"), None);
 }
 
 #[test]
 fn only_time_in_the_state_progressing_counts() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, expectedDuration: 10m}",
     );
     let with_state = |how: &str| json!({"phase": "Moving", "how": how, "done": 0});
@@ -175,7 +175,7 @@ fn only_time_in_the_state_progressing_counts() {
         );
         fixture.advance(3600 * SECOND);
         assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
-        let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
+        let (_, message) = timing_condition(&fixture.only_operation(), "Overdue").unwrap();
         assert_eq!(
             message,
             format!("Time does not count while the operation is {how}.")
@@ -193,7 +193,7 @@ fn only_time_in_the_state_progressing_counts() {
 
 #[test]
 fn time_during_an_interruption_of_the_watch_does_not_count() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     fixture.apply_object(moving(40));
     fixture.advance(200 * SECOND);
     fixture.send_event(FeedEvent::Lost);
@@ -205,7 +205,7 @@ fn time_during_an_interruption_of_the_watch_does_not_count() {
 
 #[test]
 fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for done in 0..=40 {
         fixture.apply_object(moving(done));
         fixture.advance(20 * SECOND);
@@ -216,7 +216,7 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
     // A falling percentage is no progress. The last rise was 20 s ago, so 280 s of 5 min are left.
     fixture.apply_object(moving(39));
     assert_eq!(fixture.seconds_until("Stalled", 600), Some(280));
-    let (_, message) = suspicion(&fixture.only_operation(), "Stalled").unwrap();
+    let (_, message) = timing_condition(&fixture.only_operation(), "Stalled").unwrap();
     assert_eq!(message, "The progress has stayed at 39% for 5m or longer.");
     fixture.take_changes();
     fixture.advance(3600 * SECOND);
@@ -232,7 +232,7 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
 
 #[test]
 fn a_healthy_migration_of_ten_minutes_is_never_stalled() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for second in 0..600_u16 {
         let done = u8::try_from(second / 6).unwrap();
         fixture.apply_object(moving(done));
@@ -243,7 +243,7 @@ fn a_healthy_migration_of_ten_minutes_is_never_stalled() {
 
 #[test]
 fn an_operation_without_progress_or_without_a_basis_has_neither_condition() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     fixture.apply_object(json!({"phase": "Moving", "how": "Progressing"}));
     assert_eq!(fixture.status_of("Stalled"), None);
     assert_eq!(fixture.status_of("Overdue"), None);
@@ -253,7 +253,7 @@ fn an_operation_without_progress_or_without_a_basis_has_neither_condition() {
 
 #[test]
 fn the_end_is_estimated_from_the_recent_rate_of_the_progress() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for done in [0, 10, 20, 30] {
         fixture.apply_object(moving(done));
         fixture.advance(30 * SECOND);
@@ -308,7 +308,7 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
     for (name, distribution) in distributions {
         for seed in 1..=2 {
             let mut random = Random(seed);
-            let mut fixture = world_with_rule_set(RULE);
+            let mut fixture = fixture_with_rule_set(RULE);
             let mut overdue = 0;
             let mut durations = Vec::new();
             for run in 0..RUNS {
@@ -337,7 +337,7 @@ fn of_normal_runs_at_most_three_percent_are_overdue_and_every_run_that_hangs_is_
 
 #[test]
 fn an_operation_is_compared_with_twenty_earlier_runs() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for run in 0..20 {
         assert!(!fixture.run_for(125 * SECOND), "{run}");
         fixture.apply_object(moving(1));
@@ -370,18 +370,17 @@ fn an_operation_is_compared_with_twenty_earlier_runs() {
     assert!((122..=128).contains(&left), "{left}");
     let seconds = fixture.seconds_until("Overdue", 400).unwrap();
     assert!((245..=255).contains(&seconds), "{seconds}");
-    let (_, message) = suspicion(&fixture.only_operation(), "Overdue").unwrap();
+    let (_, message) = timing_condition(&fixture.only_operation(), "Overdue").unwrap();
     assert!(
         message.starts_with("Longer than twice the usual 2m"),
         "{message}"
     );
     assert!(message.ends_with("of 20 runs."), "{message}");
-    fixture.apply_object(json!({"phase": "Idle"}));
 }
 
 #[test]
 fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for _ in 0..19 {
         fixture.run_for(60 * SECOND);
     }
@@ -407,7 +406,7 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
 
 #[test]
 fn durations_are_compared_for_each_unit_of_work() {
-    let mut fixture = world_with_rule_set(
+    let mut fixture = fixture_with_rule_set(
         "rules:\n- {operation: Moving, expression: object.phase == 'Moving', size: object.gib}",
     );
     let disk = |gib: u64| json!({"phase": "Moving", "gib": gib});
@@ -436,25 +435,29 @@ fn durations_are_compared_for_each_unit_of_work() {
 
 #[test]
 fn a_changed_rule_starts_a_new_baseline() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for _ in 0..25 {
         fixture.run_for(60 * SECOND);
     }
-    fixture.set_rule_set(&RULE.replace("object.phase == 'Moving'", "object.phase != 'Idle'"));
+    // A changed message of the rule does not start a new baseline.
+    let with_message = RULE.replace("state:", "message: \"'other'\", state:");
+    fixture.set_rule_set(&with_message);
+    fixture.send_event(FeedEvent::Synced { missing: None });
+    fixture.apply_object(moving(1));
+    let expected = fixture.only_operation().status.expected;
+    assert_eq!(expected.and_then(|it| it.runs), Some(25));
+    fixture.apply_object(json!({"phase": "Idle"}));
+    fixture.advance(DEBOUNCE);
+    fixture
+        .set_rule_set(&with_message.replace("object.phase == 'Moving'", "object.phase != 'Idle'"));
     fixture.send_event(FeedEvent::Synced { missing: None });
     fixture.apply_object(moving(1));
     assert_eq!(fixture.only_operation().status.expected, None);
-    // A changed message of the rule does not start a new baseline.
-    fixture.apply_object(json!({"phase": "Idle"}));
-    fixture.advance(DEBOUNCE);
-    fixture.set_rule_set(&RULE.replace("state:", "message: \"'other'\", state:"));
-    fixture.send_event(FeedEvent::Synced { missing: None });
-    fixture.run_for(60 * SECOND);
 }
 
 #[test]
 fn baselines_survive_their_encoding_within_the_size_limit() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for seconds in 1..=40 {
         fixture.run_for(Duration::from_secs(seconds * 10));
     }
@@ -506,7 +509,7 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
 
 #[test]
 fn the_runs_of_the_last_ninety_days_weigh_more() {
-    let mut fixture = world_with_rule_set(RULE);
+    let mut fixture = fixture_with_rule_set(RULE);
     for _ in 0..100 {
         fixture.run_for(600 * SECOND);
     }
@@ -526,7 +529,7 @@ fn the_runs_of_the_last_ninety_days_weigh_more() {
 #[test]
 fn times_continue_after_a_takeover() {
     let rule = "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, progress: object.done, expectedDuration: 10m, stalledAfter: 5m}";
-    let mut before = world_with_rule_set(rule);
+    let mut before = fixture_with_rule_set(rule);
     before.apply_object(moving(10));
     before.advance(120 * SECOND);
     before.apply_object(moving(20));
@@ -549,7 +552,7 @@ fn times_continue_after_a_takeover() {
 
 #[test]
 fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_baselines_late() {
-    let mut before = world_with_rule_set(RULE);
+    let mut before = fixture_with_rule_set(RULE);
     for _ in 0..20 {
         before.run_for(100 * SECOND);
     }
@@ -574,36 +577,36 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
 
 #[test]
 fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
-    let mut before = world_with_rule_set(RULE);
+    let mut before = fixture_with_rule_set(RULE);
     for _ in 0..20 {
         before.run_for(100 * SECOND);
     }
     before.apply_object(moving(1));
     before.advance(50 * SECOND);
     let encoded = before.tracker.shared.baselines.encode();
-    let typical = |world: &TrackerFixture| {
-        let expected = world.only_operation().status.expected;
+    let typical = |fixture: &TrackerFixture| {
+        let expected = fixture.only_operation().status.expected;
         expected.map(|it| it.typical_seconds)
     };
     let shown = typical(&before);
     assert!(shown.is_some());
     for is_changed in [true, false] {
-        let mut world = before.taken_over(10 * SECOND);
-        world.set_rule_set(RULE);
-        world.send_event(FeedEvent::Reset);
+        let mut fixture = before.taken_over(10 * SECOND);
+        fixture.set_rule_set(RULE);
+        fixture.send_event(FeedEvent::Reset);
         // A visible change before the baselines are read removes the usual duration.
-        world.apply_object(moving(if is_changed { 2 } else { 1 }));
-        world.send_event(FeedEvent::Synced { missing: None });
-        assert_eq!(typical(&world).is_none(), is_changed);
-        world.take_changes();
+        fixture.apply_object(moving(if is_changed { 2 } else { 1 }));
+        fixture.send_event(FeedEvent::Synced { missing: None });
+        assert_eq!(typical(&fixture).is_none(), is_changed);
+        fixture.take_changes();
         let stored = Baselines::decode(&encoded).unwrap();
-        world.tracker.shared.baselines.merge(stored);
-        world.send(Message::BaselinesLoaded);
-        world.advance(SECOND);
-        assert_eq!(typical(&world), shown);
-        assert!(world.status_of("Overdue").is_some());
+        fixture.tracker.shared.baselines.merge(stored);
+        fixture.send(Message::BaselinesLoaded);
+        fixture.advance(SECOND);
+        assert_eq!(typical(&fixture), shown);
+        assert!(fixture.status_of("Overdue").is_some());
         // If the operation already shows its usual duration, clients receive no change.
-        assert_eq!(world.take_changes().len(), usize::from(is_changed));
+        assert_eq!(fixture.take_changes().len(), usize::from(is_changed));
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[tokio::test]
-async fn a_resumed_watch_reports_the_complete_state() {
+async fn a_watch_lists_again_after_an_error() {
     let watches = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&watches);
     let service = tower::service_fn(move |request: Request<Body>| {

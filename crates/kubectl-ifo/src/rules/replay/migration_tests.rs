@@ -87,7 +87,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
         }
     }
     let last_applied = last_applied(&events);
-    let mut with_machine = 0;
+    let mut lines_with_all_subjects = 0;
     for (index, event) in events.iter().enumerate() {
         replay.advance_to(scale.at(event.t));
         if !targets.contains_key(&event.resource) {
@@ -111,10 +111,10 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
         let pieces = pieces(&in_flight);
         assert!(pieces.len() <= 1, "at {}: {pieces:?}", event.t);
         let machine = pieces.iter().find(|it| it.contains("VirtualMachine/mig"));
-        with_machine += machine.map_or(0, |it| usize::from(it.len() == 3));
+        lines_with_all_subjects += machine.map_or(0, |it| usize::from(it.len() == 3));
     }
     assert!(
-        with_machine > 0,
+        lines_with_all_subjects > 0,
         "the three subjects were never in one line"
     );
     while replay.expire_next() {}

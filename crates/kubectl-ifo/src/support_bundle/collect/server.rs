@@ -4,19 +4,22 @@ use super::{BundleCollection, PREVIOUS_LOG};
 use crate::operation_source::escape;
 use crate::support_bundle::SERVER_NAME;
 use crate::support_bundle::index::PartResult;
-use crate::support_bundle::limits::{LOG_BYTES, LOG_SECONDS, METRICS_BYTES, PODS};
+use crate::support_bundle::limits::{
+    LOG_ANSWER_BYTES, LOG_BYTES, LOG_LINES, LOG_SECONDS, METRICS_BYTES, PODS,
+};
 use crate::support_bundle::redact::ObjectPolicy;
 use crate::support_bundle::send_requests::FetchFailure;
 use serde_json::Value;
 
-/// The label of the server's Pods and of its other objects.
+/// The label of the server's Pods and other objects, encoded for a URL.
 const SERVER_LABEL: &str = "app.kubernetes.io%2Fname%3Difo-apiserver";
 
 /// The port of the server in a Pod that has no port with the name `https`.
 const DEFAULT_PORT: u64 = 8443;
 
 impl BundleCollection {
-    /// Reads the objects of the server. Returns the name of the server's ServiceAccount.
+    /// Reads the objects of the server. Returns the name of the ServiceAccount in the server's
+    /// Deployment.
     pub(super) async fn server_objects(&mut self, metrics: Option<&str>) -> Option<String> {
         let namespace = escape(&self.server_namespace);
         let labelled = |path: &str| format!("{path}?labelSelector={SERVER_LABEL}");
@@ -50,7 +53,7 @@ impl BundleCollection {
         self.logs(&pods).await;
         match metrics {
             Some(metrics) => self.add_metrics("metrics", metrics),
-            None => self.metrics_of(&pods).await,
+            None => self.read_metrics_of_pods(&pods).await,
         }
         account
     }
@@ -91,10 +94,10 @@ impl BundleCollection {
         }
     }
 
-    /// Reads metrics through the proxy of the kube-apiserver. The proxy does not pass on the
-    /// credentials of the user. So the request succeeds only if the server allows every client to
-    /// read metrics.
-    async fn metrics_of(&mut self, pods: &[Value]) {
+    /// Reads metrics through the proxy of the kube-apiserver: from each Pod, or from the Service if
+    /// no Pod answers. The proxy does not pass on the credentials of the user. So the request
+    /// succeeds only if the server allows every client to read metrics.
+    async fn read_metrics_of_pods(&mut self, pods: &[Value]) {
         let namespace = format!("/api/v1/namespaces/{}", escape(&self.server_namespace));
         let mut has_metrics = false;
         for (name, pod) in names_of(pods).zip(pods) {
@@ -110,21 +113,27 @@ impl BundleCollection {
         }
     }
 
+    /// Reads the newest lines of the log of one container. Without `tailLines`, the kubelet would
+    /// cut a long log at its end, because `limitBytes` counts from the first line of the answer.
     async fn log(&mut self, pod: &str, what: &str, more: &str) {
         let namespace = escape(&self.server_namespace);
         let uri = format!(
             "/api/v1/namespaces/{namespace}/pods/{}/log?container={SERVER_NAME}&timestamps=true\
-             &sinceSeconds={LOG_SECONDS}&limitBytes={LOG_BYTES}{more}",
+             &sinceSeconds={LOG_SECONDS}&tailLines={LOG_LINES}&limitBytes={LOG_ANSWER_BYTES}{more}",
             escape(pod)
         );
         let pod = self.redactor.name(pod);
         let title = format!("{what} of {pod}");
-        // The kube-apiserver limits the log to `LOG_BYTES`. The larger limit here protects the
-        // plugin from a server that ignores `limitBytes`.
-        match self.client.get(&uri, 2 * LOG_BYTES).await {
+        // The kubelet limits the answer to `LOG_ANSWER_BYTES`. The larger limit here protects the
+        // plugin if the kubelet ignores `limitBytes`.
+        match self.client.get(&uri, 2 * LOG_ANSWER_BYTES).await {
             Ok(bytes) => {
-                let is_truncated = bytes.len() >= LOG_BYTES;
-                let text = self.redactor.log(&String::from_utf8_lossy(&bytes));
+                let log = String::from_utf8_lossy(&bytes);
+                let newest = newest_lines(&log, LOG_BYTES);
+                let is_truncated = newest.len() < log.len()
+                    || bytes.len() >= LOG_ANSWER_BYTES
+                    || log.lines().count() >= LOG_LINES;
+                let text = self.redactor.log(newest);
                 let file = format!("logs/{pod}.{}", what.replace(' ', "."));
                 self.add(&title, &file, text.into_bytes(), is_truncated);
             }
@@ -162,6 +171,18 @@ impl BundleCollection {
 fn names_of(pods: &[Value]) -> impl Iterator<Item = &str> {
     let names = pods.iter().map(|it| it["metadata"]["name"].as_str());
     names.map(Option::unwrap_or_default).take(PODS)
+}
+
+/// Returns the last lines of a log that together have at most `limit` bytes.
+fn newest_lines(log: &str, limit: usize) -> &str {
+    let Some(cut) = log.len().checked_sub(limit).filter(|cut| *cut > 0) else {
+        return log;
+    };
+    // The line before the cut ends at the cut, or is left out as a whole.
+    match log.as_bytes()[cut - 1..].iter().position(|it| *it == b'\n') {
+        Some(end) => &log[cut + end..],
+        None => "",
+    }
 }
 
 /// Returns the port at which the server in a Pod answers.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
 
 /// Labels of metrics. Their values are kept, because the values are words of an API or numbers.
-const KEPT_LABELS: [&str; 14] = [
+const KEPT_METRIC_LABELS: [&str; 14] = [
     "code",
     "component",
     "group",
@@ -205,13 +205,13 @@ impl Redactor {
             let (key, after) = rest.split_once("=\"")?;
             let end = end_of_value(after)?;
             let value = &after[..end];
-            let is_kept = KEPT_LABELS.contains(&key) && is_token(value);
+            let is_kept = KEPT_METRIC_LABELS.contains(&key) && is_token(value);
             let value = if is_kept {
                 value.to_owned()
             } else {
                 self.name(value)
             };
-            let is_known = KEPT_LABELS.contains(&key) || key == "ruleset";
+            let is_known = KEPT_METRIC_LABELS.contains(&key) || key == "ruleset";
             let key = if is_known {
                 key.to_owned()
             } else {

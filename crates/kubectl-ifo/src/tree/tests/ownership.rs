@@ -1,4 +1,5 @@
-//! Tests of the parents below which objects are shown in a tree.
+//! Tests which parent an object has in a tree. A parent is an owner of the object, or the root of
+//! the correlation group of the object (the labels that `group` sets).
 
 use super::*;
 
@@ -30,10 +31,11 @@ kubevirt
     Plan/p  Executing  0s
 ",
     );
-    // A cluster-scoped root takes precedence over a root in a namespace.
+    // If a correlation group has a cluster-scoped root and a root in a namespace, the
+    // cluster-scoped root is the parent.
     let version = on("", "Version", "v", "Upgrading").group("g", "root");
     same(
-        &drawn(vec![root("b"), node, version], PIPED),
+        &drawn(vec![root("b"), node.clone(), version.clone()], PIPED),
         "\
 kubevirt
   (cluster)
@@ -41,6 +43,21 @@ kubevirt
     └── Node/n  Draining   0s
   b
     Plan/p      Executing  0s
+",
+    );
+    // With two cluster-scoped roots, the member has no parent, even if only one namespaced root
+    // exists.
+    let second = on("", "Version", "w", "Upgrading").group("g", "root");
+    same(
+        &drawn(vec![root("b"), node, version, second], PIPED),
+        "\
+kubevirt
+  (cluster)
+    Node/n     Draining   0s
+    Version/v  Upgrading  0s
+    Version/w  Upgrading  0s
+  b
+    Plan/p     Executing  0s
 ",
     );
 }

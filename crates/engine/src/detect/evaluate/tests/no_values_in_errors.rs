@@ -46,8 +46,11 @@ const FAILURES: [(&str, &str); 22] = [
     ("forEach: object.text", "found 'string'"),
     ("forEach: object.many", "at most 1000"),
     ("forEach: object.list", "253 bytes"),
-    ("forEach: object.twice", "key of element 1 twice"),
-    ("label: object.map[object.text]", "no such key"),
+    (
+        "forEach: object.twice",
+        "element 1 has the key of an earlier",
+    ),
+    ("label: object.list[object.text]", "index type"),
 ];
 
 /// Returns a rule set in which only the expression in `field` fails. `field` contains the name of

@@ -3,18 +3,11 @@
 
 use ifo_api::live::{Expected, ExpectedSource};
 use jiff::Timestamp;
-use std::cell::RefCell;
-use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Number of rises of the progress from which its rate is computed.
 const RATE_SAMPLES: usize = 4;
-
-/// Number of texts that [`shared_text`] remembers. It is larger than the number of texts that occur
-/// at the same time: each rule has a few, and a stalled operation has one for each percentage.
-const REMEMBERED_TEXTS: usize = 256;
 
 /// This number plus the seconds of any [`Timestamp`] is above 0.
 const OFFSET: i64 = 1_000_000_000_000;
@@ -40,6 +33,11 @@ impl WholeSecond {
     }
 }
 
+/// Converts a number. A number that is too large becomes the largest possible number.
+pub fn short(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// The values of [`Expected`]. Numbers above 4 billion become 4 billion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactExpected {
@@ -53,7 +51,7 @@ pub struct CompactExpected {
 
 impl CompactExpected {
     pub fn new(expected: Expected) -> Self {
-        let short = |number: u64| u32::try_from(number).unwrap_or(u32::MAX - 1);
+        let short = |number: u64| short(number).min(u32::MAX - 1);
         Self {
             typical_seconds: short(expected.typical_seconds),
             p95_seconds: expected.p95_seconds.map_or(u32::MAX, short),
@@ -109,25 +107,6 @@ impl ProgressRises {
         };
         rise(0).zip(rise(last))
     }
-}
-
-thread_local! {
-    /// Texts that [`shared_text`] has returned, at positions that depend on their hashes.
-    static TEXTS: RefCell<(RandomState, Vec<Option<Arc<str>>>)> =
-        RefCell::new((RandomState::new(), vec![None; REMEMBERED_TEXTS]));
-}
-
-/// Returns the text. Operations with the same text share its memory. Without this, each operation
-/// would have its own copy of a text such as "The rule expects at most 30m."
-pub fn shared_text(text: String) -> Arc<str> {
-    TEXTS.with_borrow_mut(|(hasher, texts)| {
-        let position = hasher.hash_one(&text) % REMEMBERED_TEXTS as u64;
-        let known = &mut texts[usize::try_from(position).unwrap_or_default()];
-        match known {
-            Some(known) if **known == *text => known.clone(),
-            _ => known.insert(text.into()).clone(),
-        }
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Restores the times of an operation after a restart or a change of the leader.
 
-use super::compact_values::{CompactExpected, ProgressRises, WholeSecond, shared_text};
-use super::{OperationTiming, TimingCondition, TimingReason};
+use super::compact_values::{CompactExpected, ProgressRises, WholeSecond};
+use super::timing_condition::{ConditionBasis, RestoredText};
+use super::{OperationTiming, TimingCondition};
 use ifo_api::live::{StartTimeSource, State, Status};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -33,15 +34,17 @@ impl OperationTiming {
             && Duration::try_from(state_since.duration_since(start)).unwrap_or_default() <= SECOND;
         let counted = since(start);
         let is_start_known = status.start_time_source != StartTimeSource::ManagedFields;
-        let suspicion = |kind: &str| {
+        let restored = |kind: &str| {
             let mut conditions = status.conditions.iter();
             let condition = conditions.find(|condition| condition.type_ == kind)?;
-            let mut reasons = TimingReason::ALL.into_iter();
+            let text = RestoredText {
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+            };
             Some(TimingCondition {
                 is_raised: condition.status == "True",
                 since: condition.last_transition_time.0.into(),
-                reason: reasons.find(|reason| reason.name() == condition.reason)?,
-                message: shared_text(condition.message.clone()),
+                basis: ConditionBasis::Restored(Box::new(text)),
             })
         };
         Self {
@@ -56,8 +59,8 @@ impl OperationTiming {
             is_comparable: always_progressing && is_start_known,
             // `update` sets the deadline when the subject is evaluated for the first time.
             deadline: None,
-            overdue: suspicion("Overdue"),
-            stalled: suspicion("Stalled"),
+            overdue: restored("Overdue"),
+            stalled: restored("Stalled"),
             expected: status.expected.map(CompactExpected::new),
             estimated_completion: time(&status.estimated_completion).map(WholeSecond::from),
         }
