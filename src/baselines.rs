@@ -32,8 +32,9 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 /// Time between two attempts to read the ConfigMap at the beginning of a term.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
-/// Time limit of one request, and of the last write including its repetition. The leader releases
-/// the Lease only after the last write, so a slow last write delays the next leader.
+/// Time limit of one request. Also the time limit of the last write of a term, which is tried twice
+/// if another client has changed the ConfigMap. The leader releases the Lease only after the last
+/// write, so a slow last write delays the next leader.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
@@ -50,8 +51,8 @@ pub struct BaselineStore {
     /// The resourceVersion that the next write replaces. If it is `None`, the next write first
     /// reads the ConfigMap.
     resource_version: Option<String>,
-    /// The text that the next check writes if no run was learned since. It is set if a write has
-    /// failed, or if the stored text could not be decoded.
+    /// The text that the next check writes if the baselines do not change until then. It is set
+    /// after a failed write, and if the stored text could not be decoded.
     unwritten: Option<String>,
     /// The text of the error that was logged last.
     logged: String,

@@ -126,8 +126,9 @@ pub mod simulated {
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     /// The boot clock's time at [`BEGIN`]. A paused steady clock can show a time before [`BEGIN`],
-    /// because [`BEGIN`] is read from the clock of the host. A boot time cannot be negative, so
-    /// this value is longer than any test takes.
+    /// because [`BEGIN`] is read from the clock of the host. It can lag behind by at most the time
+    /// that the tests have taken so far. A boot time cannot be negative, so this value is longer
+    /// than any test takes.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {

@@ -240,7 +240,7 @@ mod tests {
             let write = Write::Put { key, json };
             let head = follower
                 .commit(vec![write], VersionAssignment::Mint)
-                .expect("an index without a leader issues any version");
+                .expect("without a reservation, the index issues any version");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());

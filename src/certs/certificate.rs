@@ -5,7 +5,7 @@
 //!
 //! - `rcgen` encodes the name of the CA again, and loses attributes that occur twice. The name must
 //!   have the same bytes as in the certificate of the CA, because clients compare the bytes.
-//! - `rcgen` panics if the name has an attribute such as 2.999.1.
+//! - `rcgen` panics if the type of an attribute in the name is an OID such as 2.999.1.
 //! - With the crate `ring`, `rcgen` reads only keys in PKCS #8.
 
 use super::CertsError;
@@ -114,7 +114,7 @@ impl CertificateFields<'_> {
     }
 }
 
-/// Returns a name that consists of a common name, as DER.
+/// Returns a distinguished name with the common name `name` as its only attribute, as DER.
 pub(super) fn common_name(name: &str) -> Vec<u8> {
     let attribute = element(
         tag::SEQUENCE,

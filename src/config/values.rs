@@ -117,7 +117,7 @@ pub(super) fn persistence(
     }
 }
 
-/// Reads the settings that do not depend on the mode.
+/// Reads the settings that the server and the demo have in common.
 pub(super) fn common_settings(
     flags: CommonFlags,
     env: &impl Fn(&str) -> Option<String>,

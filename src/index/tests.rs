@@ -1,5 +1,5 @@
-//! Tests the index: lists beside a writer, the limits of the ring buffer, the versions, and the
-//! replacement of the whole state.
+//! Tests of the index: list requests while a writer writes, the limits of the ring buffer, the
+//! versions, and the replacement of the whole state.
 
 use super::reader::undo;
 use super::*;
@@ -135,7 +135,10 @@ fn replaced_weight(writer: &mut Writer, reader: &IndexReader) -> usize {
         .commit(vec![put("w", "w", 2)], VersionAssignment::Mint)
         .unwrap();
     let replaced = reader.ring_bytes();
-    assert!(added - empty < 100, "an object in the map must not count");
+    assert!(
+        added - empty < 100,
+        "the bytes of the ring must not include the current object"
+    );
     replaced - added
 }
 
@@ -195,7 +198,7 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
         reader
             .list(&ListScope::All, ReadVersion::Exact(first))
             .is_ok(),
-        "the newest changes must stay at any age"
+        "the ring must keep `MIN_CHANGES` changes even if they are old"
     );
     let newest = (0..Bounds::MIN_CHANGES).map(|n| {
         let number = u64::try_from(n).unwrap() + 3;

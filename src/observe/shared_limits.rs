@@ -7,8 +7,8 @@
 //!   feed needs the only permit for large objects. The permit is released when the rules have been
 //!   evaluated on the object. Other feeds wait in order.
 //!
-//! One permit is enough even for the largest object. A feed with this permit needs no further
-//! permit to finish its object, so a deadlock is impossible.
+//! A feed needs only this one permit, however large its object is. If a feed needed several permits,
+//! two feeds could each hold some of them and wait for the others for ever.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};

@@ -54,7 +54,7 @@ pub enum ReplicaRole {
     Vacant {
         /// The last known leader. None if no leader is known.
         last: Option<Leader>,
-        /// The last resourceVersion that the leader `last` issued. None if that leader did not
+        /// The last resourceVersion that the last known leader issued. None if this leader did not
         /// release the Lease.
         final_version: Option<Rv>,
     },
@@ -127,9 +127,10 @@ impl Leadership {
     /// No other leader issues a resourceVersion from [`Leadership::start`] up to the returned one,
     /// even if this process is paused after the call.
     ///
-    /// The index takes each resourceVersion from the clock. If the clock is behind the last issued
-    /// resourceVersion, the index adds 1 to the last issued one instead. If the result is above the
-    /// returned resourceVersion, the leader waits until a renewal of the Lease has reserved more.
+    /// The index takes each new resourceVersion from the clock. If the clock is behind the last
+    /// issued resourceVersion, the index adds 1 to the last issued one instead. A new
+    /// resourceVersion can be above the value that this function returns. Then the leader waits
+    /// until a renewal of the Lease has reserved more.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
         // Without an election, `until` is never reached, so the clock is not read.

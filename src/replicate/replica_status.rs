@@ -66,8 +66,9 @@ const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 /// clients. This replica knows the time of its own first unanswered request. The leader reports
 /// when the kube-apiserver last answered the leader:
 ///
-/// - The answer to the leader came more than `UNREADY_WITHOUT_ANSWER` after the unanswered request.
-///   Then only this replica is affected, and it becomes unready.
+/// - The kube-apiserver has answered the leader, and this was more than `UNREADY_WITHOUT_ANSWER`
+///   after this replica's first unanswered request. Then only this replica is affected, and it
+///   becomes unready.
 /// - Otherwise, the kube-apiserver may be unreachable for all replicas, and this replica stays
 ///   ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
@@ -108,9 +109,9 @@ struct SharedReplicaStatus {
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
     coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
-    /// The leadership term (the time for which one leader holds the Lease) whose changes this
-    /// replica sends to followers. It is the last term in which this replica led. The streams of
-    /// changes to the followers end when the token is cancelled.
+    /// The last leadership term in which this replica led. A leadership term is the time for which
+    /// one leader holds the Lease. This replica sends the changes of this term to followers. The
+    /// streams of changes to the followers end when the token is cancelled.
     ///
     /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
     /// shutting down.
@@ -252,9 +253,9 @@ impl ReplicaStatus {
     ///
     /// - This replica leads: it is ready.
     /// - No replica has ever led: it is ready after the search for a server of release 0.1.0.
-    /// - A replica has led before: it is ready if its index was filled. A restarted container has
-    ///   an empty index. If it were ready, it would serve an empty list, although another replica
-    ///   may have the operations.
+    /// - Any replica has led before: this replica is ready if its index was filled. A restarted
+    ///   container has an empty index. If it were ready, it would serve an empty list, although
+    ///   another replica may have the operations.
     pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(_) => true,
@@ -370,8 +371,8 @@ impl LeaderQueries {
     }
 
     /// Sends the first state query of a connection, and returns the answer. The answer contains two
-    /// resourceVersions of the leader: the oldest one, at which a copy of the whole state can
-    /// start, and the newest one, which this replica must reach to be in sync.
+    /// resourceVersions of the leader. A copy of the whole state can start at the oldest one. This
+    /// replica is in sync when its index has reached the newest one.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -394,10 +395,10 @@ impl LeaderQueries {
     pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) -> LinkError {
         let mut waiting = Vec::new();
         let mut unanswered = 0;
-        // The time of the next query without reads.
+        // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // The first answer that this replica's index has not reached yet: the time of the query,
-        // and the leader's resourceVersion in the answer.
+        // The first answer with a resourceVersion that this replica's index has not reached yet:
+        // the time of the query, and this resourceVersion.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {

@@ -26,10 +26,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 /// target list all objects again, and each changed status is written to the cluster.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// When a feed reports that it is up to date, the controller sends a new [`Report`] after this
-/// delay. So this report also contains what other feeds report during the delay. After other
-/// changes, the controller sends the report at once, because lists of operations may be incomplete
-/// from now on.
+/// When a feed becomes up to date, the controller sends a new [`Report`] after this delay. So the
+/// report also contains the other feeds that become up to date during the delay. After any other
+/// change, a list of operations can be incomplete, and the receivers of the report must know this.
+/// So the controller then sends the report at once.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
 /// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),
@@ -77,8 +77,9 @@ pub struct Inputs {
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// The rule sets whose target has no rule book. `None` until every feed of the rule sets that
-    /// were read at the start has reported that it is up to date, or why it is not.
+    /// The rule sets whose target has no rule book. `None` at the start. The first value is sent
+    /// when every feed of the rule sets at the start has sent its first report: that the feed is up
+    /// to date, or why it is not.
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
@@ -117,9 +118,9 @@ enum StartPhase {
 }
 
 impl Controller {
-    /// Creates a controller. After each `requeue`, it looks up the targets again that are not
-    /// served, whose last look-up failed, or whose feeds fail. If `allow_secrets` is true, rule
-    /// sets may watch secrets.
+    /// Creates a controller. At the interval `requeue`, the controller looks up a target again if
+    /// the target is not served, if its last look-up failed, or if its feeds fail. If
+    /// `allow_secrets` is true, rule sets may watch secrets.
     pub fn new(resolve: Arc<dyn Resolve>, requeue: Duration, allow_secrets: bool) -> Self {
         Self {
             registry: Registry::new(allow_secrets, requeue),
@@ -274,7 +275,7 @@ impl Controller {
         }
     }
 
-    /// Handles the end of a write. `None` means that the write has failed.
+    /// Handles the end of a write. `write` is `None` if the write has failed.
     fn handle_write(&mut self, write: Option<(StatusWrite, Option<String>)>) {
         if let Some((write, version)) = write {
             self.registry.written(write, version);

@@ -93,12 +93,12 @@ pub struct ServerParameters {
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// Reports the rule sets that may miss operations. Clients get warnings about these rule sets.
+    /// Reports the rule sets that may miss operations, for the warnings to clients.
     pub completeness: Arc<dyn Completeness>,
     /// The role of this replica (leader or follower), and the age of the data in its index.
     pub replica_status: ReplicaStatus,
-    /// Returns the rule sets that may miss operations. The leader sends these rule sets to its
-    /// followers.
+    /// Returns the same rule sets as `completeness`, in the form in which the leader sends them to
+    /// its followers.
     pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
     /// The readiness of this replica.
     pub health: Arc<Health>,
@@ -107,8 +107,7 @@ pub struct ServerParameters {
     /// The content of `/version`.
     pub version: VersionInfo,
     /// Resources that another router serves, but that discovery must list. Only the demo has such
-    /// resources: its clients use no kube-apiserver, which would list them. None in a server behind
-    /// a kube-apiserver.
+    /// resources, such as VirtualMachines. On a cluster, the kube-apiserver serves and lists them.
     pub direct: Option<&'static [AdvertisedResource]>,
     /// When this token is cancelled, all watches end, except the watches of other replicas (see
     /// `peer_requests`). [`listen::serve`] gets the same token.
@@ -131,8 +130,8 @@ pub struct Limits {
     /// Number of watches of one user. Members of `system:masters` have no such limit.
     pub watches_per_user: usize,
     /// Number of open connections. A quarter is reserved for newcomers: connections whose user is
-    /// not known yet. An eighth is reserved for the front proxy. The rest is for users. One user
-    /// may have half of the rest from one address.
+    /// not known yet. An eighth is reserved for the front proxy. The rest is for users. The
+    /// connections of one user from one address may be at most half of the rest.
     pub connections: usize,
 }
 
@@ -151,8 +150,8 @@ impl Default for Limits {
             requests: 100,
             // Each watch may have 50 KB that its client has not read: 25 MB in total.
             watches: 500,
-            // A dashboard or a controller with many informers opens fewer watches. Three users
-            // together cannot use all watches.
+            // Even a dashboard or a controller with many informers opens fewer than 125 watches.
+            // Three users together cannot use all watches.
             watches_per_user: 125,
             // A kube-apiserver needs only a few connections, because each connection carries up to
             // a thousand streams. Each connection may hold 200 KB of a request that has not been
@@ -167,9 +166,9 @@ impl Default for Limits {
 /// apply to them. Requests through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that are being sent to requests without a slot. For example, a
-/// refused request has no slot. Further answers of this kind have no body. An error answer has at
-/// most 5 KB, or 20 KB if JSON escapes every character.
+/// Largest number of error answers that are being sent to requests that do not count in
+/// [`Limits::requests`], such as refused requests. Further answers of this kind have no body. An
+/// error answer has at most 5 KB, or 20 KB if JSON escapes every character.
 const MAX_REFUSALS: usize = 300;
 
 /// Largest number of answers that are being sent on public paths (paths without authentication) and

@@ -745,8 +745,8 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
         let ready = cluster.ready_rule_set(&rules).await;
-        // KubeVirt's time limit is 150 s for each 10^9 bytes of memory, rounded up. For 1 GiB,
-        // which is more than 10^9 bytes, the limit is 300 s.
+        // KubeVirt's time limit is 150 s for each begun 10^9 bytes of memory. For 1 GiB, which is
+        // more than 10^9 bytes, the limit is 300 s.
         let migrating = |name: &str, start: Timestamp| {
             json!({
                 "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": name},

@@ -244,7 +244,8 @@ impl<'a> Cluster<'a> {
         let log = self.control_plane.state.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         let is_error = |line: &&str| {
-            (line.contains("ERROR") || line.contains("WARN")) && !line.contains(": gap source=")
+            (line.contains("ERROR") || line.contains("WARN"))
+                && !line.contains("the watch is interrupted")
         };
         log.lines().filter(is_error).map(str::to_owned).collect()
     }

@@ -119,7 +119,7 @@ fn failing(prefix: &str) -> Vec<Value> {
         ("outcome", "object.spec.text"),
         ("forEach", "object.spec.text"),
         ("forEach", "object.spec.list"),
-        ("label", "object.spec.map[object.spec.text]"),
+        ("label", "string(timestamp(object.spec.text))"),
     ];
     let all = fields.iter().enumerate();
     all.map(|(at, (field, source))| {

@@ -31,8 +31,8 @@ pub enum Step {
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
-    /// Wait until one of the statuses that the server has written for this resource's rule set
-    /// contains this text.
+    /// Wait until the ifo server has written a status with this text for the rule set of this
+    /// resource.
     WaitForStatus(&'static str),
     /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
     WaitForStage(usize),

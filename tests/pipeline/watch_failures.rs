@@ -58,9 +58,9 @@ fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
         let mut steps = watch_with_one_object("codes");
         // Each code is the answer to two requests. In the first answer, the ERROR event comes
-        // before the initial events. In the second answer, the event comes after them. If the
-        // initial events end with a code other than 410, the server lists the objects. So after the
-        // last code, the script answers such a request with a valid list.
+        // before the initial events. In the second answer, the event comes after them. If an ERROR
+        // event with a code other than 410 comes before the end of the initial events, the ifo
+        // server lists the objects. After the last code, the script answers this list request.
         if let Some(code) = CODES.get(request.nth / 2) {
             let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);

@@ -5,9 +5,9 @@
 //! - `ifo.kubevirt.io/expect`: the operations that the rules must detect, separated by commas. For
 //!   a rule with `forEach`, the form is `Operation/itemKey`. If no operation is expected, the value
 //!   is empty.
-//! - `ifo.kubevirt.io/expect-continued`: the operations that `continueWhile` must continue, but
-//!   that no rule detects, separated by commas. Such an operation does not start on this object. If
-//!   there are no such operations, the annotation is absent.
+//! - `ifo.kubevirt.io/expect-continued`: the operations whose `continueWhile` must be true although
+//!   their `expression` is not, separated by commas. Such an operation continues on this object,
+//!   but does not start. If there are no such operations, the annotation is absent.
 //! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Fields that
 //!   are not in the YAML are not compared. Null means that the rule yields no value for the field.
 //! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of each operation that is not
@@ -23,7 +23,7 @@ pub struct Fixture {
     /// The file and the position of the fixture in this file, such as
     /// `kubevirt/virtualmachines.yaml[3]`.
     pub place: String,
-    /// The comment in front of the object. It names the place from which the object was copied.
+    /// The comment in front of the object. It names the source of the object, such as a recording.
     pub comment: String,
     /// The object, without the annotations of the expected results.
     pub object: Value,
@@ -118,7 +118,7 @@ pub fn files() -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for component in std::fs::read_dir(folder()).expect("the folder exists") {
         let component = component.expect("the folder is readable").path();
-        for file in std::fs::read_dir(&component).expect("each component has a folder") {
+        for file in std::fs::read_dir(&component).expect("the folder contains only folders") {
             let file = file.expect("the folder is readable").path();
             let name = file
                 .strip_prefix(folder())

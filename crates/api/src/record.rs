@@ -38,7 +38,7 @@ pub struct OperationRecord {
 #[schemars(rename = "OperationRecordStatus")]
 #[serde(rename_all = "camelCase")]
 pub struct RecordStatus {
-    /// The result: `Succeeded`, `Failed`, `Superseded`, or `Ended` if no more is known.
+    /// The result: `Succeeded`, `Failed`, `Superseded`, or `Ended` if the result is not known.
     pub outcome: State,
     /// CamelCase reason for the result.
     pub reason: String,
@@ -56,7 +56,7 @@ pub struct RecordStatus {
     pub started: Time,
     /// Source of the start time.
     pub start_time_source: StartTimeSource,
-    /// Time since which the operation has no longer been detected.
+    /// End of the operation.
     pub completed: Time,
     /// Duration in seconds, from the start to the last detection.
     #[schemars(extend("format" = "int64"))]

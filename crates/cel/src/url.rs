@@ -162,8 +162,8 @@ fn escaped_byte(bytes: &[u8]) -> Option<u8> {
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
 }
 
-/// Decodes the `%` escapes. The result can be invalid UTF-8. In a host or a zone, Go does not allow
-/// some characters. Such a character is an error, whether it is escaped or not.
+/// Decodes the `%` escapes. The result can be invalid UTF-8. As in Go, some escapes are errors in a
+/// host or a zone, and some characters are errors in a host or a zone if they are not escaped.
 fn unescape(text: &str, part: UrlPart) -> Result<Vec<u8>, Reason<'_>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -521,7 +521,8 @@ impl Url {
         })
     }
 
-    /// Returns the number of bytes of the whole URL. This number limits the work of each method.
+    /// Returns the number of bytes of the whole URL. The work of each method is at most proportional
+    /// to this number.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }

@@ -9,8 +9,9 @@
 //!                                JSON of one object, the time   the time
 //! ```
 //!
-//! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` is the result for one
-//! object, or an event of the watch of the resource. A `Write` is a change of an operation.
+//! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` contains the result of
+//! the rules for one object, or reports that the watch of the resource is interrupted or complete. A
+//! `Write` is a change of an operation.
 //!
 //! [`replay`] runs all of these modules in virtual time. Each module depends only on earlier ones
 //! in this order: `rules`, `detect`, `track`, `replay`.

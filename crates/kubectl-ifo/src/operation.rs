@@ -4,9 +4,9 @@
 //! In a cluster, an operation is an object of the kind `InFlightOperation`. Such objects have two
 //! sources:
 //!
-//! - `ifo-apiserver` computes the objects and serves them from memory.
-//! - The objects are custom resources. `ifo-apiserver` writes custom resources in persistence mode.
-//!   The older Go operator, which this project replaces, also writes custom resources.
+//! - the memory of `ifo-apiserver`, which serves them as an aggregated API
+//! - custom resources, which `ifo-apiserver` writes in persistence mode. The older Go operator,
+//!   which this project replaces, also wrote custom resources
 //!
 //! This module decodes the JSON of objects from both sources, and of the records of completed
 //! operations (`OperationRecord`). If a field is missing, a default value is used, so that an
@@ -104,8 +104,8 @@ pub(super) struct ListedOperation {
     /// Duration in seconds. None for an operation in flight, or if the object does not contain the
     /// duration.
     pub(super) duration_seconds: Option<u64>,
-    /// True for a row that shows a member of a piece of work below the line of this piece
-    /// (`--expand`).
+    /// With `--expand`, the output has a line for each piece of work, and below it a line for each
+    /// of its operations. True for the lines of the second kind.
     pub(super) is_member_row: bool,
     /// Conditions of the operation.
     pub(super) conditions: Vec<ConditionView>,

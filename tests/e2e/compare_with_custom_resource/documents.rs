@@ -1,6 +1,6 @@
-//! Compares how two API documents describe the live resource and the custom resource. The documents
-//! are aggregated discovery and OpenAPI. They describe the whole cluster, so only the parts about
-//! the two resources are compared.
+//! Compares the descriptions of the live resource and of the custom resource in aggregated discovery
+//! and in OpenAPI. These documents describe the whole cluster, so only the parts about the two
+//! resources are compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -118,8 +118,8 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces the text of every field `description` by the same text, if the text is not empty. The
-/// texts may differ, so only the existence of a text is compared.
+/// Replaces every text in a field `description` by one fixed text, unless it is empty. The texts may
+/// differ, so only the existence of a text is compared.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -49,7 +49,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
         reason: "the server chooses the name of an operation, so the text describes its origin",
         requests: &["…as=Table…"],
         at: &["…columnDefinitions[0].description"],
-        live: "a hash of its identity and start",
+        live: "a hash of the operation's identity and start",
         custom: "Is required when creating resources",
     },
     IntendedDifference {

@@ -10,9 +10,9 @@ use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// Name of the VirtualMachine with the last operation of the test. The selectors of all watches
-/// match this operation. So if a watch has received this operation, the watch has received all
-/// earlier events.
+/// Name of the VirtualMachine with the last operation of the test. The name of an operation begins
+/// with the name of its VirtualMachine. The selectors of all watches match the last operation. So if
+/// a watch has received this operation, the watch has received all earlier events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";

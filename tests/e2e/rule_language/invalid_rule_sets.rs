@@ -14,7 +14,7 @@ fn kubectl_apply_reports_schema_violations_of_rule_sets() {
             (
                 "item-key-without-for-each",
                 "spec.rules[0].itemKey",
-                "itemKey is of the elements of forEach, which is missing",
+                "itemKey needs forEach, which is missing",
             ),
             (
                 "debounce-not-a-duration",

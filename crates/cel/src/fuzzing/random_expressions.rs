@@ -90,9 +90,9 @@ impl Expression {
         Self(parts)
     }
 
-    /// Returns the expressions that one change makes from this expression. A change replaces the
-    /// expression or a sub-expression by one of its parts or by a short literal, or drops an
-    /// argument. Some of the returned expressions are not valid.
+    /// Returns smaller expressions, each of which differs from this expression in one place: an
+    /// expression or sub-expression is replaced by one of its parts or by a short literal, or an
+    /// argument is left out. Some of the returned expressions are not valid.
     pub fn smaller(&self) -> Vec<Expression> {
         let mut all: Vec<_> = self.children().cloned().collect();
         let own = self.to_string();
@@ -314,8 +314,8 @@ impl Generator {
         }
     }
 
-    /// Returns a name, a field or a literal. In a list or map literal, an element that is not a
-    /// literal has at most `depth` levels.
+    /// Returns a name, a field or a literal. A list or map literal can contain calls with at most
+    /// `depth` levels.
     fn leaf(&mut self, ty: &Ty, depth: usize) -> Expression {
         if self.random.one_in(3) {
             let fitting: Vec<_> = (self.names.iter())
@@ -334,8 +334,8 @@ impl Generator {
         self.literal(ty, depth)
     }
 
-    /// Returns a literal, or the call of a conversion with a literal. In a list or map, an element
-    /// that is not a literal has at most `depth` levels.
+    /// Returns a literal, or the call of a conversion with a literal. A list or map can contain calls
+    /// with at most `depth` levels.
     fn literal(&mut self, ty: &Ty, depth: usize) -> Expression {
         let (function, list) = match ty {
             Ty::Int => ("", operands::INTS),
@@ -386,8 +386,9 @@ impl Generator {
         })
     }
 
-    /// Returns an element of a list literal. Most elements are literals, because all elements of a
-    /// list literal must have the same type in Kubernetes.
+    /// Returns an element of a list literal. Most elements are literals, because other expressions
+    /// sometimes have another type than the requested one, and all elements of a list literal must
+    /// have the same type in Kubernetes.
     fn element(&mut self, ty: &Ty, depth: usize) -> Expression {
         if depth > 0 && self.random.one_in(6) {
             self.expression(ty, depth - 1)
@@ -769,8 +770,9 @@ impl Generator {
         }
     }
 
-    /// Returns a comprehension, which has two variables if `two` is true, and else one variable.
-    /// `bodies` are the types and depths of the arguments after the names of the variables.
+    /// Returns a comprehension, which has two variables if `two` is true, and else one variable. Its
+    /// first arguments are the names of the variables. `bodies` contains the type and the depth of
+    /// each further argument.
     fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
         let outer = self.names.len();
         let mut names = Vec::new();

@@ -18,9 +18,9 @@ const INDENT: usize = 2;
 /// The indentation of an object without a parent.
 const TOP: &str = "    ";
 
-/// Largest number of levels whose bars are drawn before an object. For an object on a deeper level,
-/// [`DEEPER_MARK`] replaces the bars of the outermost levels. Each level takes as many terminal
-/// columns as [`TOP`].
+/// Left of an object, each of its outer levels has a column with or without a vertical bar. This is
+/// the largest number of these columns. For an object on a deeper level, [`DEEPER_MARK`] replaces
+/// the columns of the outermost levels. Each level takes as many terminal columns as [`TOP`].
 const MAX_LEVELS: usize = 32;
 /// Number of levels whose bars are drawn even on a narrow terminal.
 const MIN_LEVELS: usize = 2;

@@ -160,8 +160,9 @@ spec:
         let json = output.json();
         let operations = &json["operations"];
         assert_eq!(values_at(operations, "/operation"), ["Moving", "Moving"]);
-        // At the end of the recording at 20 s, the delays `stateAfter` and `appearAfter` of object
-        // `a` have not elapsed. In hindsight, only the debounce period of object `b` elapses.
+        // Object `a` changes its state again at 11 s. At the end of the recording at 20 s, the
+        // `stateAfter` of this last state and the `appearAfter` of the other operation have not
+        // elapsed. In hindsight, only the debounce period of object `b` elapses.
         assert_eq!(
             timeline(&operations[0]),
             ["0.0 Progressing", "10.0 Blocked"]

@@ -1,7 +1,7 @@
 //! Encodes an operation as the JSON of an `InFlightOperation`, and records the positions of its
 //! texts in the JSON. The types in this module borrow their texts. Serializing the type
 //! `InFlightOperation` itself would take twice the time, because its texts would have to be copied.
-//! The tests of the tracker compare the JSON of both types.
+//! The tests of the tracker compare the JSON from this module with that of `InFlightOperation`.
 
 use super::timing::ConditionMessage;
 use crate::rules::Labels;
@@ -143,9 +143,9 @@ impl Serialize for RecordedLabels<'_> {
     }
 }
 
-/// A time in the form of Kubernetes, such as `2026-01-02T03:04:05Z`. The type
-/// [`Time`] yields the same text, but needs ten times as long to write it, and the JSON of an
-/// operation contains about ten times.
+/// A time in the form of Kubernetes, such as `2026-01-02T03:04:05Z`. The type [`Time`] yields the
+/// same text, but takes ten times as long. This matters, because the JSON of an operation contains
+/// about ten timestamps.
 #[derive(Clone, Copy)]
 pub struct TimeJson(pub Timestamp);
 

@@ -119,9 +119,9 @@ fn names_of_retained_operations_stay_reserved_when_an_older_operation_expires() 
     assert_eq!(fixture.phases(), "CC");
     fixture.advance(HOUR * 12);
     assert_eq!(fixture.phases(), "C");
-    // The name of a run depends on its start. The second run had the same start as the first run,
-    // so the tracker set the start of the second run one second later. The tracker still remembers
-    // this later start. Otherwise the third run would get the same name as the second run.
+    // The name of a run depends on its start. The second run was detected with the same start as the
+    // first run, so the tracker set the start of the second run to `since + SECOND`. The third run is
+    // detected with this start. The tracker still remembers it, so the third run gets another name.
     fixture.evaluate_migration_since("vm", since + SECOND);
     assert_eq!(fixture.phases(), "CA");
     fixture.advance(HOUR * 12);
