@@ -367,7 +367,7 @@ impl Metrics {
         self.server.oldest.clear();
         self.read_durations(&sample);
         for operation in sample.operations {
-            self.count_suspicions(&operation);
+            self.count_overdue_and_stalled(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);
             if let Some(age) = operation.age {
                 let oldest = self.server.oldest.get_or_create(&labels);

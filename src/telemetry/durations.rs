@@ -51,7 +51,7 @@ impl Metrics {
     }
 
     /// Sets the gauges of baselines and records to the values of `sample`. Clears the gauges of
-    /// overdue and stalled operations, which [`Self::count_suspicions`] then fills.
+    /// overdue and stalled operations, which [`Self::count_overdue_and_stalled`] then fills.
     pub(super) fn read_durations(&self, sample: &IndexSample) {
         let durations = &self.durations;
         durations.overdue.clear();
@@ -74,7 +74,7 @@ impl Metrics {
 
     /// Adds the operation to the gauges of overdue and stalled operations, if it is overdue or
     /// stalled.
-    pub(super) fn count_suspicions(&self, operation: &OperationSample) {
+    pub(super) fn count_overdue_and_stalled(&self, operation: &OperationSample) {
         let labels = || self.operation_labels(&operation.component, &operation.operation);
         if operation.overdue {
             self.durations.overdue.get_or_create(&labels()).inc();

@@ -240,7 +240,7 @@ pub struct Status {
     pub subject_generation: Option<i64>,
     /// `Progressing`, `Detected` and `Completed`. Their observedGeneration is the generation of the
     /// subject. `Overdue` is present if the usual duration is known, and `Stalled` if the rule
-    /// gives `stalledAfter` and the progress is known. Both are suspicions: their message has the
+    /// gives `stalledAfter` and the progress is known. The message of both has the
     /// reason.
     #[serde(default)]
     pub conditions: Vec<Condition>,

@@ -147,9 +147,9 @@ impl RuleSets {
     }
 }
 
-/// Decides like [`RuleSets::check_detection`], but for a user who may not read rule sets.
-/// `ifo-apiserver` still states whether its list is complete. But with any filter except the
-/// namespace, it is unknown whether a rule set can detect such operations.
+/// Makes the same decision as [`RuleSets::check_detection`], for a user who may not read rule sets.
+/// The list from `ifo-apiserver` still states whether it is complete. With a filter other than the
+/// namespace, this function cannot know whether a rule set detects the selected operations.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,

@@ -123,7 +123,7 @@ impl OperationWait {
             };
             if last_check.is_none_or(|at| at.elapsed() >= interval) {
                 // While an operation is active, the goals `idle` and `completed` are certainly not
-                // reached, even if rule sets do not work. So the wait goes on.
+                // reached, even if rule sets do not work. So the command continues to wait.
                 if let Some(end) = self.check_rule_sets(source).await?
                     && !busy
                 {

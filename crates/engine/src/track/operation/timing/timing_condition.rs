@@ -18,8 +18,8 @@ pub struct TimingCondition {
     pub basis: ConditionBasis,
 }
 
-/// The values from which the reason and the message of a condition are made. The message itself is
-/// not stored, because every operation in flight has up to two of these conditions.
+/// The values from which the reason and the message of a condition are made. They need less memory
+/// than the message, and the tracker has them for every operation in flight.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConditionBasis {
     /// `Overdue`: the duration that the rule expects.
@@ -32,9 +32,10 @@ pub enum ConditionBasis {
     Progress { percent: u8, stalled_after: u32 },
     /// `Stalled`: the progress is 100 %.
     Complete,
-    /// Time does not count, because the operation has this state.
+    /// The condition is not decided, because the operation has this state. Only time in the state
+    /// `Progressing` counts for both conditions.
     State(State),
-    /// Time does not count, because the watch of the subject is interrupted.
+    /// The condition is not decided, because the watch of the subject is interrupted.
     WatchInterrupted,
     /// The condition was restored after a restart or a change of the leader. The operation has not
     /// been updated since then.
@@ -91,7 +92,8 @@ impl fmt::Display for TimingCondition {
                 let p95 = Duration::from_secs(u64::from(*p95));
                 match is_raised {
                     false => f.write_str("At most twice ")?,
-                    // The limit is twice the usual duration, but at least `MIN_EXCESS` more.
+                    // The limit is twice the usual duration, or the usual duration plus
+                    // `MIN_EXCESS`, whichever is longer.
                     true if p95 >= MIN_EXCESS => f.write_str("Longer than twice ")?,
                     true => write!(f, "At least {} longer than ", text(MIN_EXCESS))?,
                 }
