@@ -17,7 +17,7 @@ const BOUNDS: Bounds = Bounds {
 };
 /// The measured numbers of operations, with their names.
 const SIZES: [(&str, u64); 3] = [("1k", 1_000), ("10k", 10_000), ("100k", 100_000)];
-/// Number of operations in one namespace. It is the same for all sizes.
+/// Number of operations in one namespace, for all [`SIZES`].
 const OPERATIONS_PER_NAMESPACE: u64 = 100;
 
 /// Returns the JSON of an operation, which has about 1.6 KB.
@@ -76,9 +76,9 @@ fn list(c: &mut Criterion) {
     group.finish();
 }
 
-/// Measures a list at the oldest version in the ring buffer. The index must undo all newer changes
-/// for this list. A client requests such a list if it reads the first page of a list, and reads the
-/// next page only after many changes.
+/// Measures a list at the oldest resourceVersion in the ring buffer. For this list, the index must
+/// undo all newer changes. A client requests such a list if many changes happen after it has read
+/// the first page of a list, and before it reads the next page.
 fn list_exact(c: &mut Criterion) {
     let mut group = c.benchmark_group("list of the oldest version in the ring");
     for (name, size) in SIZES {

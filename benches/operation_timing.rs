@@ -1,11 +1,12 @@
-//! Measures what the times of operations cost: the memory of an operation in flight, and the
-//! processor time of a change, with and without each field of a rule that `docs/rules.md` describes
-//! under "Time" and "Pieces of work". The goals are in `docs/performance.md`.
+//! Measures the cost of the optional fields for times, work and nodes, such as `stalledAfter`.
+//! `docs/rules.md` describes these fields under "Time", "Pieces of work" and "Nodes". A variant is
+//! a rule with some of these fields. For each variant, the benchmark measures the memory of an
+//! operation in flight, and the processor time of a change. The goals are in `docs/performance.md`.
 //!
-//! For each variant of the rule, this program starts itself several times, because memory that an
-//! earlier variant has freed would not be counted. It prints the smallest figure of all runs. The
-//! measured steps begin with the JSON of an object, and end when the index has the changed
-//! operation.
+//! This program measures each variant in a new process. In the same process, a variant would use
+//! memory that an earlier variant has freed, and this memory would not be counted. For each
+//! variant, the program starts several processes, and prints their smallest figures. The measured
+//! steps begin with the JSON of an object, and end when the index has the changed operation.
 
 use anyhow::{Context as _, bail, ensure};
 use ifo::index::{self, Bounds, IndexReader, VersionAssignment, Writer};
@@ -24,8 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Number of operations in flight.
 const OPERATIONS: usize = 10_000;
-/// Number of operations that are not counted, because they also cause allocations that happen only
-/// once.
+/// Number of operations that are created before the memory is measured. They also cause allocations
+/// that happen only once in a process.
 const UNCOUNTED: usize = 100;
 /// Number of operations that change in a pass.
 const CHANGES: usize = 1_000;
@@ -197,7 +198,8 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
     if variant.has_earlier_runs {
         pipeline.complete_runs();
     }
-    // All operations have progress that has risen twice, so their end can be estimated.
+    // The progress of each object rises twice. So if the rule has `progress`, the tracker can
+    // estimate the end of the operation.
     let mut before = 0;
     for number in 0..OPERATIONS + UNCOUNTED {
         if number == UNCOUNTED {
@@ -212,8 +214,8 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
 
     let mut figures = [u64::MAX; 2];
     for pass in 0..PASSES {
-        // The objects of the second round have only another generation of a field that no rule
-        // reads.
+        // The first iteration changes `progress`, which changes the operations. The second
+        // iteration changes only `heartbeat`, which no rule reads.
         for (heartbeat, best) in figures.iter_mut().enumerate() {
             let progress = 4 + pass;
             let objects = (0..CHANGES).map(|number| object(number, progress, heartbeat));
@@ -309,7 +311,7 @@ impl Pipeline {
         assert!(self.reader.is_empty(), "all operations must have ended");
     }
 
-    /// Lets time pass.
+    /// Lets time pass, lets the timers of the tracker expire, and commits the changes.
     fn wait(&mut self, time: Duration) {
         self.now.wall += time;
         self.now.steady += time;
@@ -317,7 +319,7 @@ impl Pipeline {
         self.commit();
     }
 
-    /// Processes the JSON of an object, a hundredth of a second after the previous object.
+    /// Processes the JSON of an object, and then lets 10 ms pass.
     fn process(&mut self, json: &str) {
         let evaluated = self.detector.applied(json.as_bytes(), self.now);
         let evaluated = evaluated.expect("the object has a name");

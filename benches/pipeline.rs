@@ -87,7 +87,7 @@ impl Measurement for ProcessorTime {
     }
 }
 
-/// Compiles a rule set to a rule book (all compiled rule sets of one target).
+/// Compiles a rule set to a rule book: all compiled rule sets of one resource.
 fn rule_book(yaml: &str, kind: &str) -> Arc<RuleBook> {
     let set: OperationRuleSet = serde_saphyr::from_str(yaml).expect("the rule set is valid");
     let name = set.metadata.name.as_deref().unwrap_or_default();
@@ -160,7 +160,7 @@ const MACHINE_RULES: [(&str, &str); 6] = [
     ),
 ];
 
-/// Returns eight rules for a `KubeVirt`. Most of them check several of its conditions.
+/// Returns eight rules for a `KubeVirt`. Most rules check several conditions of the object.
 fn kubevirt_rules() -> Vec<(&'static str, &'static str)> {
     macro_rules! is {
         ($kind:literal) => {
@@ -437,8 +437,8 @@ fn list(c: &mut Criterion<ProcessorTime>) {
         ("Table, gzip", TABLE, "gzip"),
     ] {
         let list = async || read_to_end(serving::get(&router, LIVE, accept, encoding).await).await;
-        // The throughput is computed from the bytes that are sent. With gzip, these are the
-        // compressed bytes.
+        // Criterion computes the throughput from the number of bytes that are sent. With gzip,
+        // these are the compressed bytes.
         let size = runtime.block_on(list());
         group.throughput(Throughput::Bytes(size as u64));
         group.bench_function(name, |b| b.iter(|| runtime.block_on(list())));

@@ -12,7 +12,7 @@
 //! - Each object has only its identity and the fields that these rule sets read. One object also
 //!   has the time of a write, because a replay computes the date of the recording's start from this
 //!   time.
-//! - If an event changes none of these fields, it is dropped, because it cannot change the result
+//! - It lacks the events that change none of these fields. Such an event cannot change the result
 //!   of a rule.
 
 use anyhow::Context as _;
@@ -49,9 +49,9 @@ fn repository_path(path: &str) -> PathBuf {
 struct Catalogue {
     /// The fields that the rule sets of a resource read, by resource.
     projections: HashMap<Gvr, Projection>,
-    /// The text of all rule sets. If a rule checks whether an annotation exists, the projection
-    /// contains all annotations. So this text decides: an annotation is kept only if its name is in
-    /// this text.
+    /// The YAML of all rule sets. The program keeps an annotation only if its name is in this text.
+    /// The projection is not sufficient: if a rule checks whether an annotation exists, the
+    /// projection contains all annotations.
     text: String,
 }
 
@@ -94,7 +94,7 @@ fn catalogue() -> anyhow::Result<Catalogue> {
     })
 }
 
-/// Returns the resources of the kustomization in a folder.
+/// Returns the field `resources` of the kustomization in a folder.
 fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     #[derive(serde::Deserialize)]
     struct Kustomization {
@@ -105,7 +105,7 @@ fn kustomization(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(kustomization.resources)
 }
 
-/// Returns the compact recording.
+/// Returns the compact form of the recording `text`.
 fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     let mut reduced = String::new();
     let mut last: HashMap<String, Value> = HashMap::new();
@@ -135,8 +135,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
         }
         if let Some(metadata) = object["metadata"].as_object_mut() {
             // A replay computes the date of the recording's start from the write that was delivered
-            // fastest. Only the time of this write is kept. All other times in `managedFields` are
-            // dropped, so a replay does not take the start of an operation from them.
+            // fastest (see `latest_write`). So the compact recording has only the time of this
+            // write. A replay could take the start of an operation from the other times in
+            // `managedFields`.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);

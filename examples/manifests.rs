@@ -34,7 +34,7 @@ const NOTE: &str =
 ///
 /// # Errors
 ///
-/// The YAML encoder fails, or a file of the catalogue cannot be read or is incomplete.
+/// The YAML encoder fails, or a source file cannot be read or is incomplete.
 pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let crd = serde_saphyr::to_string(&schema::operation_rule_sets())?;
     let mut manifests = vec![(
@@ -66,7 +66,8 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     Ok(manifests)
 }
 
-/// Returns the rule sets in one folder of the catalogue. A folder without a kustomization has none.
+/// Returns the rule sets in one folder below `rules`. If the folder has no kustomization, the list
+/// is empty.
 fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
     let kustomization = folder.join("kustomization.yaml");
     if !kustomization.is_file() {
@@ -87,8 +88,8 @@ fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
             continue;
         }
         let text = read(&path)?;
-        // The first document of the file is the rule set. There may be a second document, which is
-        // a generated role.
+        // The first document of the file is the rule set. The second document, if there is one, is
+        // the generated role.
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
         shipped.push(Shipped {
             folder: file_name(folder),

@@ -1,7 +1,7 @@
-//! The server of a neighbouring release, for a test in `tests/replicas`. The Cargo feature
-//! `neighbour-release` adds the field `status.neighbourField` to the operations of this server.
-//! Otherwise this server is the normal server. The test runs this program together with the normal
-//! server, to check that replicas of two releases can run at the same time.
+//! A server that stands for the next release, for the test `tests/replicas/adjacent_releases.rs`.
+//! The Cargo feature `neighbour-release` adds the field `status.neighbourField` to operations.
+//! Apart from this field, the program is the normal server. The test runs both servers at the same
+//! time, to check that replicas of two releases work together.
 
 #[path = "../src/main.rs"]
 mod server;

@@ -1,5 +1,5 @@
 //! Runs the server: creates its components from the configuration, connects them, and stops them at
-//! the end. Only this module connects all modules of the server.
+//! the end.
 //!
 //! Long-lived tasks are in a [`JoinSet`]. If such a task ends before the shutdown, the process
 //! exits. If the process continued, the data that the task maintains would become stale, and no
@@ -57,8 +57,11 @@ const RING_BOUNDS: Bounds = Bounds {
 const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 
 /// Runs the server until a signal stops it. A signal also stops the server while it starts. Returns
-/// an error if the start fails or a task ends too early, or if a second signal interrupts the delay
-/// after SIGTERM.
+/// an error in these cases:
+///
+/// - The start fails.
+/// - A task ends before the shutdown.
+/// - A second signal interrupts the delay after SIGTERM (`UNREADY_PERIOD`).
 pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
     match config.mode {
         Mode::Serve(serve) => cluster::run(config.common, serve, signals).await,
@@ -88,14 +91,16 @@ struct App {
     limits: Limits,
     connections: Arc<Connections>,
     operations: IndexReader,
-    /// The thread on which this replica detects operations while it leads, and copies the leader's
-    /// index while it follows.
+    /// The thread that fills the index (the operations in memory). While this replica leads, the
+    /// thread detects operations. While it follows another replica, the thread copies the index of
+    /// the leader.
     pipeline: PipelineThread,
     /// The writer of the index, and the sender of state queries to the leader. With a state query,
-    /// a follower learns the leader's newest resourceVersion. `None` after [`App::begin`] has
-    /// passed both to the task that leads or follows.
+    /// a follower learns the leader's newest resourceVersion. `None` after [`App::lead`] or
+    /// `App::elect` has started the task that leads or follows.
     replica: Option<(Writer, LeaderQueries)>,
-    /// The role of this replica: leader, follower of another replica, or not known yet.
+    /// The role of this replica. It leads, it follows the leader, no replica leads, or the role is
+    /// not known yet.
     role: watch::Sender<ReplicaRole>,
     replica_status: ReplicaStatus,
     /// Cancelled when this replica must give up the leadership. A server without an election
@@ -103,7 +108,7 @@ struct App {
     retire: CancellationToken,
     /// Sends the newest report. The report says which rule sets work.
     report: watch::Sender<Arc<Report>>,
-    /// The durations of earlier runs. Empty while this replica does not lead.
+    /// The durations of earlier runs of operations. Empty while this replica does not lead.
     baselines: SharedBaselines,
     cluster_namespace: Arc<str>,
 }
@@ -112,9 +117,9 @@ impl App {
     /// Creates the components. The index is empty.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::of_version(&common.version));
-        // A new index has version 0, which no leader issues. A follower resumes a watch of its
-        // leader only from a version above 0. So a follower with an empty index first lists the
-        // leader's operations.
+        // A new index has the resourceVersion 0, which no leader issues. A follower resumes a watch
+        // of its leader only from a resourceVersion above 0. So a follower with an empty index
+        // first lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let role = watch::Sender::new(ReplicaRole::Unknown);
         let (replica_status, leader_queries) =
@@ -204,11 +209,11 @@ impl App {
         self.last.spawn_on(run, self.pipeline.handle());
     }
 
-    /// Returns the parameters of the HTTP server, which does not include the listener.
+    /// Returns the parameters of the HTTP server. The caller creates the listener.
     ///
-    /// The server serves operations and their records, and also the resource `more`. `direct` is
-    /// `None` in a cluster. In the demo, `direct` contains the resources that discovery lists, but
-    /// that another router serves.
+    /// The HTTP server serves operations, the records of completed operations, and the resource
+    /// `more`. In a cluster, `direct` is `None`. In the demo, `direct` contains the resources of
+    /// the demo's objects. Discovery lists these resources, but another router serves them.
     fn server(
         &self,
         access: Access,
@@ -295,9 +300,9 @@ impl App {
         }
     }
 
-    /// Returns true if a Service may route clients to this replica. The result is false if no
-    /// readiness probe has succeeded and the index has not been complete yet. Then this replica has
-    /// not served any operations, so a shutdown interrupts no client.
+    /// Returns true if a Service may route clients to this replica: a readiness probe has
+    /// succeeded, or the index has been complete. Before that, this replica serves no operations,
+    /// so a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
         self.behind_service && (self.health.was_ready() || self.health.synced())
     }

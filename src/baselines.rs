@@ -1,12 +1,14 @@
 //! Stores the usual durations of operations (baselines) in a ConfigMap, so that they survive a
-//! restart and a change of the leader.
+//! restart and a change of the leader. The leader learns the baselines from completed runs. A run
+//! is one occurrence of an operation, from its start to its end.
 //!
 //! The leader reads the ConfigMap when its leadership term begins. During the term, the leader
 //! checks every five minutes if the baselines have changed. If they have changed, or if the last
 //! write has failed, the leader writes the ConfigMap. The last check is at the orderly end of the
 //! term. After a crash, the durations since the last write are lost.
 //!
-//! The manifests create the ConfigMap without data. So the server needs no right to create one.
+//! The manifests create the ConfigMap without data. So the server needs no permission to create
+//! ConfigMaps.
 
 use crate::telemetry::Metrics;
 use ifo_engine::track::{Baselines, BaselinesError, Message, SharedBaselines};
@@ -25,16 +27,18 @@ pub const CONFIG_MAP: &str = "ifo-apiserver-baselines";
 /// Key of the baselines in the data of the ConfigMap.
 const DATA_KEY: &str = "baselines.json";
 
-/// Interval at which the leader checks whether it must write the ConfigMap. A write has up to 512
-/// KiB, so the interval limits the load of the kube-apiserver.
+/// Interval at which the leader checks if it must write the ConfigMap. A write has up to 512 KiB.
+/// The interval limits the load of the kube-apiserver to one write in five minutes.
 const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// Time between two attempts to read the ConfigMap at the beginning of a term.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
-/// Time limit of one request. Also the time limit of the last write of a term, which is tried twice
-/// if another client has changed the ConfigMap. The leader releases the Lease only after the last
-/// write, so a slow last write delays the next leader.
+/// Time limit of one request. If the kube-apiserver does not answer in this time, the read or write
+/// fails.
+///
+/// The last write of a term has the same time limit, for all its requests together. The leader
+/// releases the Lease only after the last write, so a slow last write delays the next leader.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Field manager of the writes.
@@ -44,17 +48,20 @@ const FIELD_MANAGER: &str = "ifo-apiserver-baselines";
 pub struct BaselineStore {
     api: Api<ConfigMap>,
     baselines: SharedBaselines,
-    /// The queue of the tracker. The reference is weak, because the tracker ends only when no
-    /// sender is left.
+    /// The queue of the tracker, which is the task that finds operations in flight. The reference
+    /// is weak, because the tracker ends only when no sender is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// The resourceVersion that the next write replaces. If it is `None`, the next write first
-    /// reads the ConfigMap.
+    /// The resourceVersion of the ConfigMap after the last read or write. `None` before the first
+    /// read and after a failed write. If it is `None`, the next write first reads the ConfigMap.
     resource_version: Option<String>,
-    /// The text that the next check writes if the baselines do not change until then. It is set
-    /// after a failed write, and if the stored text could not be decoded.
+    /// Baselines as text, which the next check must write. If the baselines have changed at the
+    /// next check, it writes the new baselines instead. Set in two cases:
+    ///
+    /// - A write has failed.
+    /// - The text in the ConfigMap could not be decoded.
     unwritten: Option<String>,
-    /// The text of the error that was logged last.
+    /// The text of the error that was logged last. Empty if no error was logged.
     logged: String,
 }
 
@@ -102,8 +109,8 @@ impl BaselineStore {
         }
     }
 
-    /// Reads the ConfigMap. Then writes the ConfigMap, if necessary, at each interval and when
-    /// `ending` is cancelled.
+    /// Reads the ConfigMap. Then checks every five minutes if the ConfigMap must be written. When
+    /// `ending` is cancelled, checks for the last time and returns.
     pub async fn run(mut self, ending: CancellationToken) {
         // The store writes only after it has read the ConfigMap. An earlier write would replace the
         // runs that earlier leaders have learned.
@@ -141,8 +148,8 @@ impl BaselineStore {
         }
     }
 
-    /// Adds the stored runs to the baselines. A text that cannot be decoded is replaced by the next
-    /// write.
+    /// Adds the stored runs to the baselines. If the stored text cannot be decoded, the next write
+    /// replaces the text. If the ConfigMap does not exist, logs a warning and returns `Ok`.
     async fn load(&mut self) -> Result<(), StoreError> {
         let stored = match self.get().await {
             Err(StoreError::Missing) => {
@@ -184,7 +191,7 @@ impl BaselineStore {
     }
 
     /// Writes the ConfigMap. If another client has changed the ConfigMap since the last read or
-    /// write, returns [`StoreError::Changed`] without a change. The next call then replaces the
+    /// write, returns [`StoreError::Changed`] and writes nothing. The next call then replaces the
     /// text that the other client has written.
     async fn write(&mut self, text: &str) -> Result<(), StoreError> {
         if self.resource_version.is_none() {
@@ -205,8 +212,8 @@ impl BaselineStore {
     }
 
     /// Writes the ConfigMap at the end of the term. If another client has changed the ConfigMap,
-    /// the write is repeated once, because no regular write follows. This replica still leads, so
-    /// the repetition cannot replace the text of another leader.
+    /// repeats the write once, because no regular write follows. This replica still leads, so the
+    /// repetition cannot replace the text of another leader.
     async fn write_last(&mut self, text: &str) -> Result<(), StoreError> {
         let write = async {
             match self.write(text).await {

@@ -1,11 +1,15 @@
-//! Reads the clocks of the host: the time of day, the steady (monotonic) clock and the boot clock.
-//! The server reads the time of day only in this module, so that tests can replace the time of day.
-//! There is one exception: the verification of client certificates reads the time of day with
-//! rustls.
+//! Reads three clocks of the host:
 //!
-//! The steady clock is tokio's clock. Code with timers reads the steady clock with
-//! `tokio::time::Instant`, and other code reads it with [`steady`]. If a test pauses tokio's clock,
-//! both ways of reading return the paused time.
+//! - The time of day ([`now`]).
+//! - The steady (monotonic) clock ([`steady`]), which is tokio's clock.
+//! - The boot clock ([`boot`]), which also runs while the host is suspended.
+//!
+//! The server reads the time of day only in this module, so that tests can replace the time of day.
+//! There are two exceptions: the verification of client certificates reads it with rustls, and
+//! `tracing-subscriber` reads it for the log lines.
+//!
+//! Code with timers reads the steady clock with `tokio::time::Instant`, and other code reads it
+//! with [`steady`]. If a test pauses tokio's clock, both return the paused time.
 
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
@@ -51,7 +55,7 @@ impl BootTime {
     /// The latest time that the type can hold.
     pub const MAX: Self = Self(Duration::MAX);
 
-    /// Returns the time from `earlier` to `self`, or zero if `earlier` is the later one.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is after `self`.
     pub fn since(self, earlier: BootTime) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -66,7 +70,7 @@ impl std::ops::Add<Duration> for BootTime {
 }
 
 /// Returns the time since the host started. Unlike the steady clock, the boot clock also runs while
-/// the host is suspended and while a virtual machine is paused.
+/// the host is suspended, and while the host is a paused virtual machine.
 pub fn boot() -> BootTime {
     #[cfg(test)]
     return simulated::boot();
@@ -125,10 +129,11 @@ pub mod simulated {
     /// The time on the steady clock at which the simulated boot clock shows [`UPTIME`].
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-    /// The boot clock's time at [`BEGIN`]. A paused steady clock can show a time before [`BEGIN`],
-    /// because [`BEGIN`] is read from the clock of the host. It can lag behind by at most the time
-    /// that the tests have taken so far. A boot time cannot be negative, so this value is longer
-    /// than any test takes.
+    /// The boot clock's time at [`BEGIN`].
+    ///
+    /// [`BEGIN`] is read from the clock of the host. A paused steady clock can be before [`BEGIN`]
+    /// by at most the time that the tests have run so far. This value is longer than any test run,
+    /// because a boot time cannot be negative.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
@@ -164,7 +169,7 @@ pub mod simulated {
         }
     }
 
-    /// Restores the previous offsets when it is dropped, also if a test panics.
+    /// The previous offsets. Dropping this value restores them, also if a test panics.
     struct Restore(Skew);
 
     impl Drop for Restore {

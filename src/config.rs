@@ -42,40 +42,48 @@ pub enum Mode {
 /// The settings that do not depend on the mode.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// The debounce period: the time for which an operation must not be detected before it
-    /// completes.
+    /// The default debounce period. If no rule has detected an operation for this time, the
+    /// operation completes. A rule can set another debounce period.
     pub debounce: Duration,
-    /// Maximum time for which a new leader waits for the first lists of all targets. If it has no
-    /// copy of the operations, it refuses requests for operations during this time. When the time
-    /// is over, it answers with the operations that it has detected so far.
+    /// Maximum time for which a new leader waits until it has listed all targets. A target is a
+    /// resource that the server watches because a rule set names it.
+    ///
+    /// If the leader has not copied the operations of an earlier leader, it refuses requests for
+    /// operations with 429 while it waits. After this time, the leader serves the operations that
+    /// it has detected so far.
     pub sync_timeout: Duration,
     /// Time limit of one request to the kube-apiserver. Watches have no time limit.
     pub api_timeout: Duration,
-    /// Interval at which rules that read the current time are evaluated again.
+    /// Interval at which the server evaluates objects again whose rules read the current time.
+    /// [`PersistSettings::resync`](crate::persist::PersistSettings::resync) describes the use in
+    /// persistence mode.
     pub resync: Duration,
-    /// Interval of retries if a target cannot be looked up or watched. A target is a resource that
-    /// the server watches because a rule set names it.
+    /// Interval at which the server retries to look up or to watch a target after a failure.
+    /// [`PersistSettings::requeue`](crate::persist::PersistSettings::requeue) describes the use in
+    /// persistence mode.
     pub requeue: Duration,
     /// True if completed operations are retained.
     pub retain: bool,
-    /// Time for which completed operations are retained.
+    /// Time for which completed operations are retained. After this time, the server removes them.
     pub retain_for: Duration,
-    /// Maximum number of retained completed operations. If there are more, only the newest ones are
-    /// retained.
+    /// Maximum number of retained completed operations. If there are more, the server removes the
+    /// operations that ended first.
     pub retain_max: usize,
-    /// Maximum number of records of completed operations. 0 means that the server keeps no records.
+    /// Maximum number of records. A record is a short summary of a completed operation. If there
+    /// are more, the server removes the records of the operations that ended first. 0 means that
+    /// the server keeps no records.
     pub history_max: usize,
     /// Limits of concurrent requests, watches and connections.
     pub limits: Limits,
-    /// Namespace in which operations on cluster-scoped objects are shown.
+    /// Namespace in which the server shows operations on cluster-scoped objects.
     pub cluster_operations_namespace: String,
     /// True if rule sets may watch core Secrets.
     pub allow_secrets: bool,
     /// Log format.
     pub log_format: LogFormat,
-    /// Log filter from the environment variable `RUST_LOG`.
+    /// Log filter from the environment variable `RUST_LOG`. `None` if the variable is not set.
     pub log_filter: Option<String>,
-    /// Log verbosity, which is used if there is no log filter.
+    /// Log verbosity from the flag `-v`. It has no effect if there is a log filter.
     pub verbosity: u8,
     /// The version that `/version` and the metrics show.
     pub version: String,
@@ -84,7 +92,8 @@ pub struct Common {
 /// The settings of a server that runs for a cluster.
 #[derive(Clone, Debug)]
 pub struct Serve {
-    /// Path to a kubeconfig.
+    /// Path to a kubeconfig. `None` means the file in the variable `KUBECONFIG`, or
+    /// `~/.kube/config`. Without such a file, the server uses the `ServiceAccount` of its Pod.
     pub kubeconfig: Option<PathBuf>,
     /// Address to listen on. `None` means all addresses of the host.
     pub bind_address: Option<IpAddr>,
@@ -99,9 +108,10 @@ pub struct Serve {
     pub namespace: String,
     /// Name of the server's Service.
     pub service_name: String,
-    /// File to which the server writes its port.
+    /// File to which the server writes its port. `None` means that it writes no file.
     pub port_file: Option<PathBuf>,
-    /// IP address of the Pod.
+    /// IP address of the Pod from the environment variable `POD_IP`. It is part of the default of
+    /// [`ElectionConfig::advertise_address`].
     pub pod_ip: Option<IpAddr>,
     /// Settings of the leader election. `None` for a server without other replicas.
     pub election: Option<Box<ElectionConfig>>,
@@ -117,10 +127,12 @@ pub struct ElectionConfig {
     /// Address (`HOST:PORT`) at which the other replicas reach this replica. `None` means the
     /// address of the Pod and the port of this server.
     pub advertise_address: Option<String>,
-    /// File with the token with which this replica authenticates to the other replicas.
+    /// File with the token with which this replica authenticates to the other replicas. `None`
+    /// means that the replica uses the client certificate in the kubeconfig instead.
     pub peer_token_file: Option<PathBuf>,
-    /// UID of the Pod. If the container restarts, the UID shows that the Lease belongs to the same
-    /// Pod, so the new process can take over the Lease at once.
+    /// UID of the Pod from the environment variable `POD_UID`. If the container restarts, the new
+    /// process finds this UID in the Lease. So it knows that its own Pod holds the Lease, and can
+    /// take over the Lease at once.
     pub pod_uid: Option<String>,
 }
 
@@ -176,17 +188,16 @@ impl Config {
             if !error.use_stderr() {
                 error.exit(); // The user has requested the help text.
             }
-            // clap's text has several paragraphs: the error, and hints. Only the error is printed,
-            // in one line. The other errors of this module have the same form.
+            // clap's text has several paragraphs: the error, and hints. This code prints only the
+            // error, in one line. `main` prints a `ConfigError` in the same form.
             let text = error.to_string();
             let what = text.split("\n\n").next().unwrap_or_default();
             let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
             eprintln!("ifo-apiserver: {}", line.trim_start_matches("error: "));
             std::process::exit(2);
         });
-        // `std::env::var` returns an error if a value is not UTF-8, and the value would count as
-        // missing. So this function replaces the invalid bytes. Then the value is checked like any
-        // other value.
+        // If a value is not UTF-8, this closure replaces the invalid bytes. So the checks below see
+        // the value. `std::env::var` would return an error, and the value would count as missing.
         let env = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         Self::from(cli, env)
     }
@@ -195,8 +206,8 @@ impl Config {
     pub fn from(cli: Cli, env: impl Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
         Ok(match cli.command {
             Some(CliCommand::Demo(demo)) => Self {
-                // In the demo, the default debounce period is 5 s instead of 30 s, because a person
-                // watches the demo and should not wait for the end of an operation.
+                // In the demo, the default debounce period is 5 s instead of 30 s. So a person who
+                // watches the demo does not wait long for the end of an operation.
                 common: common_settings(demo.common, &env, "5s")?,
                 mode: Mode::Demo(Demo {
                     objects: demo.objects,

@@ -1,6 +1,7 @@
 //! The list of fuzz targets. A fuzz target is a function that tests code with input from outside,
 //! such as a request of a client or an expression of a rule. The function receives this input as
 //! bytes, and panics if the tested code violates a guarantee.
+//!
 //! The binaries in `fuzz/` run the targets with random input. A test in this file runs each target
 //! with its corpus, which is the folder of stored inputs.
 

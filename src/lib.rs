@@ -31,6 +31,8 @@
 //!   watch of one target, in all namespaces or in one.
 //! - A rule book (`RuleBook`) contains all compiled rule sets of one target. Each new rule book of
 //!   a target has a higher generation.
+//! - The tasks in [`detection`] pass the objects of the feeds to `ifo_engine::detect`, which
+//!   evaluates the rules.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
 //! - The index contains the operations in memory. A [`Reader`](index::IndexReader) lists
 //!   operations, and a [`Cursor`](index::Cursor) delivers changes to a watch.
@@ -44,8 +46,7 @@
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
 //! The modules from [`rules`] to [`serve`] are declared in the order in which data passes through
-//! them. The modules after [`serve`] are used by several of them, except for [`app`], which connects
-//! all modules. The modules exchange messages and types of [`ifo_api`].
+//! them. The other modules follow. [`app`] creates the parts of the server and connects them.
 
 pub mod rules;
 

@@ -66,7 +66,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     // `shutdown_background` does not wait for blocked threads, such as a thread that looks up a
-    // host name. If the runtime was dropped instead, the process would wait for these threads.
+    // host name. Dropping the runtime would wait for these threads.
     runtime.shutdown_background();
     code
 }

@@ -81,7 +81,8 @@ pub struct OperationSample {
     pub operation: Arc<str>,
     /// The state of the operation.
     pub state: State,
-    /// Seconds since the operation began. `None` if the operation is completed and retained.
+    /// Seconds since the operation started. `None` if the operation is completed. Completed
+    /// operations stay in the index for a limited time.
     pub age: Option<f64>,
     /// True if the condition `Overdue` is `True`.
     pub overdue: bool,
@@ -117,22 +118,23 @@ pub struct IndexSample {
     pub ring_bytes: usize,
     /// Age of the oldest change in the ring.
     pub ring_age: Duration,
-    /// Time since the index was last known to have all operations.
+    /// Time since this replica was last known to have all operations of the leader. Zero on the
+    /// leader.
     pub lag: Duration,
     /// Number of rule sets by state. Empty on a follower.
     pub rule_sets: BTreeMap<&'static str, i64>,
     /// Number of records of completed operations.
     pub records: usize,
-    /// Rule set, operation and usual duration for each baseline that covers all namespaces. Empty
-    /// on a follower.
+    /// The baselines that cover all namespaces. A baseline is the usual duration of an operation.
+    /// Each item has the rule set, the operation and the usual duration. Empty on a follower.
     pub baselines: Vec<(Arc<str>, Arc<str>, UsualDuration)>,
 }
 
 type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
 
 metrics! {
-    /// The metrics of operations, feeds, rule sets, the index, certificates, the election and
-    /// requests.
+    /// The metrics of operations, feeds (the watches of the resources that rule sets name), rule
+    /// sets, the index, certificates, the election and requests.
     struct ServerMetrics {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
         operations: GaugeFamily = "ifo_operations", "Operations by state";
@@ -238,7 +240,8 @@ impl Metrics {
         }
     }
 
-    /// Sets the function that returns the current [`IndexSample`]. It is called at each scrape.
+    /// Sets the function that returns the current [`IndexSample`]. [`Self::render`] calls this
+    /// function at each scrape.
     pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
         // There is only one index, so a second call is a mistake of the caller. A second call has
         // no effect.
@@ -269,8 +272,8 @@ impl Metrics {
         ]
     }
 
-    /// Returns the counter of the watch events and list items of `target`. The feed keeps the
-    /// counter, because looking up the counter costs more than incrementing it.
+    /// Returns the counter of the watch events and list items of `target`, such as `v1/pods`. The
+    /// feed keeps the counter, because looking up the counter costs more than incrementing it.
     pub fn feed_events(&self, target: &str) -> Counter {
         let labels = vec![self.bounded_label("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()
@@ -285,8 +288,8 @@ impl Metrics {
             .inc();
     }
 
-    /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`. A
-    /// stopped feed has no series.
+    /// Sets the state of the feed of `target`: `listing`, `watching`, `lost` or `stopped`. For
+    /// `stopped`, removes the series of the feed.
     pub fn feed_state(&self, target: &str, state: &'static str) {
         let (label, target) = self.bounded_label("target", target);
         let mut states = self
@@ -304,8 +307,8 @@ impl Metrics {
         }
     }
 
-    /// Records the time between the receipt of an event and the publication of the resulting
-    /// resourceVersion.
+    /// Records the time between the receipt of an event about a subject and the publication of the
+    /// resulting resourceVersion.
     pub fn event_visible(&self, after: Duration) {
         self.server.visible.observe(after.as_secs_f64());
     }
@@ -318,9 +321,9 @@ impl Metrics {
             .unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 
-    /// Sets the gauge `ifo_front_proxy_trust_shared`. It is 1 if the server's configuration trusts
-    /// some CA both for clients and for the front proxy, and does not restrict the names of the
-    /// front proxy. Then each client with a certificate of this CA can claim any user and group.
+    /// Sets the gauge `ifo_front_proxy_trust_shared`. The gauge is 1 if the server's configuration
+    /// trusts a CA both for clients and for the front proxy, and allows any name in a front proxy
+    /// certificate. Then each client with a certificate of this CA can claim any user and group.
     pub fn front_proxy_trust_shared(&self, shared: bool) {
         self.server.trust_shared.set(shared.into());
     }

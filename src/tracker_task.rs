@@ -1,5 +1,6 @@
-//! The task that owns the tracker, the state machine that turns detections into operations. The
-//! task runs while this replica leads.
+//! The task that owns the tracker. The tracker is a state machine: it starts, changes and completes
+//! operations, according to the rules that match the watched objects (subjects). The task runs
+//! while this replica leads.
 //!
 //! The task receives messages about the subjects from all feeds (the watches of the resources that
 //! rule sets name), and messages about rule sets and namespaces. It gives each message to the
@@ -21,13 +22,13 @@ use tokio::sync::mpsc;
 /// do not read from their connections. So no message is dropped, and memory stays bounded.
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// The largest number of messages that are processed and committed together. The effect of the
-/// first message of a batch becomes visible only after the last message is processed. So this
-/// constant limits the delay of the first message.
+/// The largest number of messages in a batch. The task commits the changes of a batch together, so
+/// clients see the change of the first message only after the last message. This limit keeps that
+/// delay short. Further messages wait for the next batch.
 const MAX_BATCH: usize = 256;
 
-/// Processes messages until all senders are dropped or the leadership is lost. The index then keeps
-/// its content.
+/// Processes messages until all senders are dropped or the leadership is lost. The index keeps its
+/// content when this function returns.
 ///
 /// The future can be dropped at any time, because a batch of changes is committed completely or not
 /// at all.
@@ -80,20 +81,20 @@ pub async fn run(
             }
         }
         for done in flushed {
-            // An error means that the sender of the `Flush` message no longer waits.
+            // `send` returns an error if the sender of the `Flush` message no longer waits.
             let _ = done.send(());
         }
     }
 }
 
-/// Commits changes, as soon as this leader has reserved enough resourceVersions in the Lease.
-/// Returns false if this replica loses the leadership before that. Otherwise returns true, even if
-/// the index rejects the changes.
+/// Waits until this leader has reserved enough resourceVersions in the Lease, and then commits the
+/// changes. Returns false if this replica loses the leadership before the commit. Otherwise returns
+/// true. If the index rejects the changes, logs an error and also returns true.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> bool {
     loop {
-        // If the process is paused here, another replica can become leader. This replica may then
-        // still commit changes. That is safe, because the new leader does not issue the
-        // resourceVersions that this replica has reserved.
+        // If the process is paused after this call, another replica can become leader, and this
+        // replica still commits the changes. This is safe, because the new leader does not issue
+        // the resourceVersions that this replica has reserved.
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {

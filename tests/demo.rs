@@ -2,7 +2,7 @@
 //! tests start the real binary. They check its answers, its output, and its reaction to invalid
 //! input.
 
-// Some tests contain a table of cases, and the type of such a table is long.
+// Some tests contain a table of test cases. The type of this table is long.
 #![allow(clippy::unused_self, clippy::type_complexity)]
 
 mod binaries;

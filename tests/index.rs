@@ -1,6 +1,6 @@
-//! Tests of the index, which keeps the operations and their latest changes in memory. One test
-//! lists and watches while another thread writes at full speed. A property test compares the index
-//! with a simple model after random sequences of writes.
+//! Tests of the index, which keeps the operations in memory. A ring buffer in the index keeps the
+//! latest changes for watches. One test lists and watches while another thread writes at full
+//! speed. A property test compares the index with a simple model after random sequences of writes.
 
 use futures::FutureExt;
 use ifo::index::{
@@ -52,7 +52,7 @@ fn key(number: u64) -> Key {
     Key::new(NAMESPACES[namespace], format!("vm-{}", number / 5 % 20))
 }
 
-/// Commits batches of writes as fast as possible until `done` is set. Returns the writes of each
+/// Commits batches of writes as fast as possible until `done` is true. Returns the writes of each
 /// batch, and the version of the index after the batch.
 fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
@@ -86,8 +86,8 @@ fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
     log
 }
 
-/// What the test has read in one round: a list at the version `rv`, and the first changes of a
-/// watch from this version.
+/// The result of one round of reading: a list at the version `rv`, and the first changes of a watch
+/// from this version. `scope` is the part of the index that both read, such as one namespace.
 struct ReaderResult {
     scope: ListScope,
     rv: Rv,
@@ -134,8 +134,8 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
                 listed,
                 watched,
             }),
-            // The ring buffer no longer has the next change of this watch. This happens if the
-            // operating system runs the writer, but not this thread, for some time.
+            // The ring buffer has already dropped the next change of this watch. This happens if
+            // the operating system runs the writer, but not this thread, for some time.
             Err(_) => overtaken += 1,
         }
         assert!(
@@ -177,7 +177,8 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     }
 }
 
-/// Watches a scope from version `rv`. Returns the first changes, at least `want` of them.
+/// Watches a scope from version `rv`. Returns the first changes, at least `want` of them. If the
+/// ring buffer has already dropped the next change, returns an error.
 async fn watch(
     reader: &IndexReader,
     rv: Rv,
@@ -207,8 +208,8 @@ struct Model {
     past: Vec<Past>,
 }
 
-/// A write to the index, and the version and the state of the index after this write. The first
-/// element of a model has no write.
+/// A write to the index, and the version and the state of the index after this write. In the first
+/// element of [`Model::past`], `step` is None and the state is empty.
 struct Past {
     rv: Rv,
     step: Option<Step>,
@@ -227,9 +228,14 @@ impl Model {
         &self.past[after - 1].state
     }
 
-    /// Returns the writes for which the index must publish a change. The deletion of an absent
-    /// object never publishes a change. A put that leaves its object the same publishes a change
-    /// only if `mirror` is true. Then the index is a follower's copy of the leader's index.
+    /// Returns the writes for which the index must publish a change. `mirror` is true if the index
+    /// is a follower's copy of the leader's index.
+    ///
+    /// | write | publishes a change |
+    /// | --- | --- |
+    /// | deletion of an absent object | never |
+    /// | put with the content that the object already has | only if `mirror` is true |
+    /// | any other write | always |
     fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
@@ -298,8 +304,8 @@ impl Model {
         }
     }
 
-    /// Compares the changes that `cursor` returns with the changes of the model. The comparison
-    /// starts with the first change in `self.past[from..]` that belongs to `scope`.
+    /// Compares the changes that `cursor` returns with the changes in `self.past[from..]` that
+    /// belong to `scope`.
     fn check_changes(&self, from: usize, scope: &ListScope, cursor: Cursor) {
         let ours = |past: &&Past| scope.contains(&past.step.as_ref().unwrap().0);
         let mut expected = self.past[from..].iter().filter(ours);
@@ -322,7 +328,7 @@ impl Model {
     }
 }
 
-/// Returns all changes that a cursor returns without waiting.
+/// Returns all changes that a cursor returns before it would wait for further changes.
 fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     let mut all = Vec::new();
     while let Some(changes) = cursor.next().now_or_never() {
@@ -344,8 +350,8 @@ proptest! {
         batches in batches(),
         bytes in prop_oneof![Just(usize::MAX), 0..5_000_usize],
         mirror in any::<bool>(),
-        // If true, the test trims the ring buffer after each batch as if the batch were as old as
-        // `Bounds::MIN_AGE`. The limit `bytes` applies only to changes of at least this age.
+        // If `old` is true, the test trims the ring buffer after each batch as if the batch were as
+        // old as `Bounds::MIN_AGE`. The limit `bytes` applies only to changes of at least this age.
         old in any::<bool>(),
     ) {
         let bounds = Bounds { bytes, age: Duration::from_mins(10) };

@@ -1,5 +1,7 @@
 //! Tests of the manifests in `deploy/`, `apiservice/` and `rules/`. Generated files must be up to
 //! date. Hand-written files must be complete, and must grant only the necessary rights.
+//!
+//! A target is the resource that the server watches for a rule set.
 
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -29,8 +31,8 @@ fn manifests(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.ends_with("deploy/helm") || path.ends_with("deploy/olm") {
-            // These files are left out. The files of Helm are templates, which are not valid YAML.
-            // The files of OLM need no kustomization, because OLM reads all files of its folder.
+            // The files in these two folders are left out. The files of Helm are templates, which
+            // are not valid YAML. OLM reads all files of its folder, so it needs no kustomization.
         } else if path.is_dir() {
             found.extend(manifests(&path));
         } else if path
@@ -73,8 +75,8 @@ fn rule_sets() -> Vec<(PathBuf, OperationRuleSet)> {
     all
 }
 
-/// Returns the files that the kustomization in `folder` installs. If the kustomization lists other
-/// folders, the files of these folders are included.
+/// Returns the files that the kustomization in `folder` installs, including the files of other
+/// folders that the kustomization lists.
 fn installed(folder: &Path) -> BTreeSet<PathBuf> {
     let kustomization = &documents(&folder.join("kustomization.yaml"))[0];
     let mut files = BTreeSet::new();
@@ -136,8 +138,9 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
-/// If the source of a generated template is removed, the template must be deleted by hand. This
-/// test fails if a template without a source exists.
+/// `make manifests` generates templates of the Helm chart, but does not delete them. If a
+/// contributor removes the source of a template, the contributor must also delete the template.
+/// Otherwise, this test fails.
 #[test]
 fn the_chart_contains_only_generated_and_listed_files() {
     let written = [
@@ -182,8 +185,8 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
             }
         }
         for path in manifests(&folder) {
-            // If a rule set is not installed by default, a user applies only the file of this rule
-            // set. So this file must also contain the role that lets the server read the target.
+            // If no kustomization lists the file of a rule set, users apply this file alone. So it
+            // must also contain the role that lets the server read the target.
             let alone = || {
                 let documents = documents(&path);
                 path.with_file_name("kustomization.yaml").is_file()
@@ -196,9 +199,13 @@ fn every_manifest_is_in_a_kustomization_or_has_its_own_role() {
     }
 }
 
-/// `deploy` must not contain the CRD of rule sets, because `kubectl delete -k deploy` would then
-/// delete all rule sets. `deploy` must not contain the APIService either. With the APIService,
-/// `kubectl apply -k deploy` would register the server before it can serve requests.
+/// The kustomizations `deploy` and `deploy/persistence` install the server. They must not install
+/// these objects, which are in other folders:
+///
+/// - the CRDs: `kubectl delete -k deploy` would delete all rule sets.
+/// - the APIService: `kubectl apply -k deploy` would register the server before it can serve
+///   requests.
+/// - the roles that let the server read targets: users choose these roles.
 #[test]
 fn crds_registration_and_target_roles_are_separate_from_the_server() {
     let repository = repository();
@@ -231,11 +238,10 @@ fn crds_registration_and_target_roles_are_separate_from_the_server() {
     }
 }
 
-/// If the server is deleted, its APIService must be deleted, too. For this purpose,
+/// When a user deletes the server, Kubernetes must also delete the APIService. For this purpose,
 /// `src/app/cluster/api_service_owner.rs` makes the ClusterRole `ifo-apiserver-registration` the
-/// owner of the APIService. When this ClusterRole is deleted, Kubernetes also deletes the
-/// APIService. The ClusterRole must name both objects, because the server changes the APIService
-/// and reads the UID of the ClusterRole.
+/// owner of the APIService. The server must have the rights to change the APIService, and to read
+/// the UID of the ClusterRole. So the rules of the ClusterRole must name both objects.
 #[test]
 fn the_registration_is_owned_by_an_object_deleted_with_the_server() {
     let role = deployed("ClusterRole", "ifo-apiserver-registration");
@@ -334,7 +340,8 @@ fn granted(role: &ClusterRole) -> BTreeSet<(String, String)> {
 }
 
 /// A rule pack is a folder with rule sets, and with the role that lets the server read their
-/// targets. A target is the resource that the server watches for a rule set.
+/// targets. If the kustomization of the folder does not list the file of a rule set, this file also
+/// contains the role for this rule set.
 #[test]
 fn each_rule_pack_grants_the_right_to_read_exactly_its_targets() {
     let rules = repository().join("rules");
@@ -457,8 +464,8 @@ fn no_user_role_grants_the_replication_path() {
             }
             for rule in object["rules"].as_array().into_iter().flatten() {
                 let paths = &rule["nonResourceURLs"];
-                // Prometheus needs the right to read `/metrics`. Apart from the server's own role,
-                // no ClusterRole may contain another path.
+                // Only the server's own role may grant the path `/peer`, to which replicas send
+                // requests. The other ClusterRoles may grant only `/metrics`, for Prometheus.
                 let is_allowed = paths.is_null() || *paths == json!(["/metrics"]);
                 assert!(is_allowed, "{}: {paths}", path.display());
             }
@@ -523,7 +530,7 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     let spread = &pod["topologySpreadConstraints"][0];
     assert_eq!(spread["topologyKey"], "kubernetes.io/hostname");
     assert_eq!(spread["maxSkew"], 1);
-    // If a cluster has only one node, both replicas must be able to run on it.
+    // In a cluster with only one node, both replicas must be able to run on this node.
     assert_eq!(spread["whenUnsatisfiable"], "ScheduleAnyway");
     for selector in [&budget["selector"], &spread["labelSelector"]] {
         assert_eq!(selector, &spec["selector"]);
@@ -542,9 +549,10 @@ fn one_of_two_replicas_survives_updates_drains_and_a_lost_node() {
     );
 }
 
-/// A patch of a component must not replace a list of the Deployment, because the list contains
-/// items that replicas need, such as the volume of the token. In a JSON patch, `add` with the path
-/// of a list replaces the whole list. If the path ends with `/-`, `add` appends an item.
+/// The lists of the Deployment contain items that replicas need, such as the volume of the token.
+/// So the patch of a component in `deploy/components` must not replace a list. In a JSON patch,
+/// `add` with the path of a list replaces the whole list. If the path ends with `/-`, `add` appends
+/// an item (RFC 6902).
 #[test]
 fn components_with_certificates_keep_the_lists_of_the_deployment() {
     for component in ["cert-manager", "openshift-service-ca"] {

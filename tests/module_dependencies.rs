@@ -1,5 +1,8 @@
-//! Checks two rules of `docs/architecture.md` about dependencies: those of `src/observe`, and those
-//! between the modules of the engine. Also checks that no two types have the same name.
+//! Checks rules for the source code:
+//!
+//! - `src/observe` depends neither on rule sets nor on the engine (`docs/architecture.md`).
+//! - The modules of the engine depend on each other in one direction (`docs/architecture.md`).
+//! - No two types have the same name.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,8 +22,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Searches the Rust files below a folder of the repository for these Rust paths. Returns the
-/// matching lines, each after the name of its file.
+/// Searches the Rust files below a folder of the repository for these Rust paths, such as
+/// `crate::rules`. Returns the matching lines in the form `FILE: LINE`.
 fn lines_with(folder: &str, paths: &[&str]) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -44,8 +47,8 @@ fn observe_depends_on_neither_rules_nor_engine() {
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);
-    // The module `detection` uses these paths, so the search must find them there. Without this
-    // check, an error of the search would not be noticed.
+    // The module `detection` uses these paths, so the search must find them there. This check
+    // fails if the search itself is wrong.
     for path in ["crate::rules", "ifo_engine"] {
         assert!(!lines_with("src/detection", &[path]).is_empty(), "{path}");
     }
@@ -104,7 +107,7 @@ fn type_names(items: &[Item]) -> Vec<String> {
     names
 }
 
-/// If a contributor searches for the name of a type, there must be one definition only. The name
+/// A contributor who searches for the name of a type must find only one definition. The name
 /// `Error` is an exception: several modules may have a type with this name.
 #[test]
 fn type_names_are_unique_in_the_workspace() {

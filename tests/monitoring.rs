@@ -2,10 +2,12 @@
 //! and its dashboard. promtool checks the alerts. A real Prometheus runs the queries of the alerts
 //! and of the dashboard.
 //!
-//! The script `tests/debian-package` downloads Prometheus. If the environment variable
-//! `IFO_PROMETHEUS` is set, the folder that it names must contain `prometheus` and `promtool`, and
-//! nothing is downloaded. Without Prometheus, the tests that need it are skipped with a message.
-//! With `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, they fail instead.
+//! The script `tests/debian-package` downloads Prometheus. To use an installed Prometheus instead,
+//! set the environment variable `IFO_PROMETHEUS` to a folder with `prometheus` and `promtool`.
+//!
+//! If there is no Debian package of Prometheus for this machine, the tests that need Prometheus are
+//! skipped with a message. With `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, these tests
+//! fail instead.
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
@@ -101,7 +103,7 @@ fn alerts_and_dashboard_use_documented_metrics_only() {
             "docs/metrics.md lacks {unknown:?} of the query {query}"
         );
         // Other programs have metrics with the same names: a kube-apiserver has `apiserver_…`, and
-        // many programs have `process_…`. So queries of these metrics must select the job of
+        // many programs have `process_…`. So queries of these metrics must select the scrape job
         // `ifo-apiserver`.
         for shared in used.iter().filter(|name| !name.starts_with("ifo_")) {
             let own = format!(r#"{shared}{{job="ifo-apiserver""#);

@@ -31,7 +31,7 @@ mod slow_watch;
 #[path = "pipeline/watch_failures.rs"]
 mod watch_failures;
 
-/// Returns the peak resident memory of a process in bytes, or 0 if the system does not report it.
+/// Returns the peak resident memory of a process in bytes. Returns 0 if `/proc` does not report it.
 fn peak_memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,5 +1,5 @@
-//! Checks the language of docs, comments and messages. Sentences in the docs must not be too long,
-//! and some unclear words must not be used.
+//! Checks the language of docs, rule sets, comments and messages. Sentences in the docs must not be
+//! too long, and no text may contain the words in [`UNCLEAR`].
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the paths and texts of the documentation. The catalogue is left out, because it is
+/// Returns the paths and texts of the documentation. The catalogue is not included, because it is
 /// generated from the rule sets.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut pages = files(&root().join("docs"), "md");
@@ -57,7 +57,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages.into_iter().map(read).collect()
 }
 
-/// Splits a page into its paragraphs, list items and table cells. Code blocks are left out.
+/// Splits a page into its paragraphs, list items and table cells. Skips code blocks.
 fn paragraphs(page: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut is_code = false;
@@ -157,8 +157,8 @@ fn prose(line: &str) -> String {
     messages.join(" ")
 }
 
-/// Returns true for files that contain only tests. The string literals in such files are not
-/// checked, because they are data and not messages.
+/// Returns true for files that contain only tests. The string literals in such files are data and
+/// not messages, so the tests of this file do not check them.
 fn is_test(path: &Path) -> bool {
     path.iter().filter_map(|part| part.to_str()).any(|part| {
         part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")

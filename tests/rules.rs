@@ -1,9 +1,10 @@
-//! Tests of the shipped rule sets. A fixture is an object as its controller writes it, together
+//! Tests of the rule sets in the folder `rules/`. A rule set detects operations, such as a
+//! migration, on the objects of one resource. A fixture is an object as its controller writes it,
 //! with the operations that the rules must detect on the object. The most important checks are:
 //!
 //! - The rules detect exactly the expected operations on each fixture.
-//! - If an expression of a rule is changed, the test of at least one fixture fails.
-//! - No evaluation of a rule fails because fields are missing in an object.
+//! - If the mutation test changes an expression of a rule, at least one fixture fails.
+//! - No evaluation of a rule fails because a field is missing or zero.
 
 #[path = "rules/catalogue.rs"]
 mod catalogue;

@@ -1,6 +1,8 @@
-//! Checks the dependencies between the crates of this workspace. They must be those in the table of
-//! `docs/architecture.md`. The server must not link libraries that only the plugin needs. The
-//! plugin must not link libraries that only the server needs.
+//! Checks the dependencies of the crates in this workspace:
+//!
+//! - The dependencies between the crates are those in the table of `docs/architecture.md`.
+//! - The server (package `ifo`) links no library that only the kubectl plugin or the tests need.
+//! - The plugin (package `kubectl-ifo`) links no library that only the server needs.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,8 +43,8 @@ impl Workspace {
             .collect()
     }
 
-    /// Returns the members of the workspace, each with the members that it depends on. Dependencies
-    /// that only tests or build scripts need are left out.
+    /// Returns the names of the workspace's members, each with the names of the members that it
+    /// depends on. Leaves out dependencies that only tests or build scripts need.
     fn members(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let names = self.names();
         let ids = Self::list(&self.0, "workspace_members").iter();
@@ -99,12 +101,13 @@ fn host() -> String {
     host.expect("rustc must print its platform").to_owned()
 }
 
-/// Returns the texts in a table cell that are in backquotes.
+/// Returns the texts between backquotes in a table cell.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Returns the packages in the table of docs/architecture.md, each with its dependencies.
+/// Returns the packages in the table of `docs/architecture.md`. The first column of the table names
+/// the package, and the last column names its dependencies.
 fn documented(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
     let rows = text
         .lines()

@@ -96,8 +96,9 @@ impl Api {
         for_each(count, |n| self.set(n, status, 0)).await
     }
 
-    /// Sets `printableStatus` of one subject to `status`. Also sets an annotation to `round`, so
-    /// that the update is a change even if the status stays the same.
+    /// Sets `printableStatus` of the subject `vm-N` to `status`. `subject` is the number `N`. Also
+    /// sets an annotation to `round`, so that the update is a change even if the status stays the
+    /// same.
     pub async fn set(&self, subject: usize, status: &str, round: usize) -> anyhow::Result<()> {
         let body = json!({"metadata": {"annotations": {"bench": round.to_string()}},
             "status": {"printableStatus": status}});
@@ -168,7 +169,8 @@ impl Api {
         Ok(body.to_vec())
     }
 
-    /// Starts a watch of the changes from now on, and passes each line to `on_line`.
+    /// Starts a watch of the changes from now on. Passes each event, which is one line of JSON, to
+    /// `on_line`. Returns the task that reads the watch.
     pub async fn watch(
         &self,
         path: &str,

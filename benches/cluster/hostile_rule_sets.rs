@@ -1,5 +1,5 @@
-//! Measures how hostile rule sets delay the operations of another rule set for the same resource. A
-//! hostile rule set has an expression with a very high cost.
+//! Measures how much hostile rule sets delay the operations of another rule set for the same
+//! resource. A hostile rule set has an expression with a very high cost.
 
 use crate::api_client::RULE_SETS;
 use crate::server::MeasuredServer;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// Number of hostile rule sets.
 const HOSTILE: usize = 100;
-/// Number of rounds. A round measures one load without the hostile rule sets, and then one load
-/// with them.
+/// Number of rounds. Each round measures the latency of operations without the hostile rule sets,
+/// and then with them. For both cases, the smallest 99th percentile of all rounds counts.
 const ROUNDS: usize = 2;
 
-/// Returns short expressions that compile and have a high cost.
+/// Returns expressions that compile, and whose evaluation has a high cost.
 fn hostile_expressions() -> Vec<String> {
     let ten = "[0,1,2,3,4,5,6,7,8,9]";
     let nested = (0..12).fold("false".to_owned(), |inner, depth| {

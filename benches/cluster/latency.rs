@@ -69,9 +69,9 @@ impl Latencies {
         }
     }
 
-    /// Records the first event of an operation after the update of its subject. Ignores
-    /// completions: an operation completes only after its debounce period, and this period is not
-    /// latency.
+    /// Records the first event of an operation after the update of its subject. If the update ends
+    /// the operation, the first event has the state `Settling`. Ignores the later events with the
+    /// phase `Completed`, because a rule can delay them by a debounce period.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
@@ -147,9 +147,9 @@ pub fn percentile(durations: impl Iterator<Item = Duration>, percent: usize) -> 
         .unwrap_or_default()
 }
 
-/// Returns the number of the subject in a line of a watch. The first name in the line that begins
-/// with `vm-N` is the name of the subject or of the operation. The name of an operation begins with
-/// the name of its subject.
+/// Returns the number of the subject in a line of a watch. The line contains the name of a subject,
+/// such as `vm-17`, or the name of its operation, such as `vm-17-migrating-3f9c2a1b`. Both names
+/// give 17. Returns None if no name in the line begins with `vm-`.
 fn subject_number(line: &[u8]) -> Option<usize> {
     const BEFORE: &[u8] = b"\"name\":\"vm-";
     let at = memchr::memmem::find(line, BEFORE)? + BEFORE.len();

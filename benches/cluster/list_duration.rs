@@ -90,7 +90,8 @@ async fn create_copies(api: &Api, operations: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Reads a list. Returns the time until its last byte, and its length in bytes.
+/// Reads a list. Returns the time until the last byte has arrived, and the length of the list in
+/// bytes.
 async fn time_list(api: &Api, path: &str, accept: &str) -> anyhow::Result<(Duration, usize)> {
     let request = Request::get(path)
         .header("accept", accept)

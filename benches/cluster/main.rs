@@ -97,13 +97,14 @@ struct Bench {
     watchers: usize,
 }
 
-/// A load is a series of updates of the subjects. Its kind decides what each update changes.
+/// The kind of a load. A load is a series of updates of the subjects, and its kind decides which
+/// field each update changes.
 #[derive(Clone, Copy)]
 enum Load {
     /// Each update changes only a field that no rule reads.
     Heartbeat,
-    /// Each update changes the subject's status from `Running` to `Migrating` or back. So its
-    /// operation starts, is no longer detected, or is detected again.
+    /// Each update changes the subject's status from `Running` to `Migrating`, or back. The change
+    /// to `Migrating` starts an operation, and the change to `Running` ends it.
     StatusChange,
 }
 
@@ -206,7 +207,8 @@ impl Bench {
     /// Runs a load while one watch receives the subjects and another watch receives the operations.
     /// Returns the latencies of both.
     async fn load_with_watches(&self, load: Load) -> anyhow::Result<Arc<Latencies>> {
-        // Wait until the operations of the previous load have ended. Their debounce period is 5 s.
+        // Wait until the operations of the previous load have ended. If a rule has no `debounce`,
+        // its operations end 5 s after their last detection.
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;
         let latencies = Arc::new(Latencies::default());
@@ -244,14 +246,14 @@ impl Bench {
         while let Some(done) = running.join_next().await {
             done??;
         }
-        #[allow(clippy::cast_precision_loss)] // There are some thousands.
+        #[allow(clippy::cast_precision_loss)] // A load has some thousands of updates.
         let rate = total as f64 / start.elapsed().as_secs_f64();
         println!("{total} updates, {rate:.0} a second");
         Ok(total)
     }
 
     /// Measures the memory of operations in flight. At the end, every subject has an operation in
-    /// flight.
+    /// flight. The parts `list` and `watchers` then use these operations.
     async fn measure_operations(&self, server: &MeasuredServer) -> anyhow::Result<()> {
         self.api.set_all(self.subjects, "Running").await?;
         tokio::time::sleep(2 * SETTLE).await;

@@ -19,7 +19,7 @@ const READS: usize = 1_000;
 /// Interval between two reads of the Lease while a benchmark waits for a leader.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Largest number of followers.
+/// Largest measured number of followers.
 const MAX_FOLLOWERS: usize = 2;
 
 /// Measures the processor time and the memory of the leader and of each follower, with zero, one
@@ -122,9 +122,9 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = wait_for_holder(api, |_| true).await?;
-        // This waiting time has a fixed part, in which the followers copy the operations of the new
-        // leader. Because of the random part, the time of the kill is random between two renewals
-        // of the Lease.
+        // In the fixed part of this waiting time, the followers copy the operations of the new
+        // leader. The leader renews its Lease at fixed intervals. The random part moves the kill to
+        // a random time between two renewals.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
@@ -161,8 +161,8 @@ async fn wait_for_leader(api: &Api, pod: &str) -> anyhow::Result<()> {
     wait_for_holder(api, |holder| holder == pod).await.map(drop)
 }
 
-/// Waits until the Lease is held by a Pod, and `is_wanted` returns true for the UID of this Pod.
-/// Returns the UID.
+/// Waits until a Pod holds the Lease and `is_wanted` returns true for the UID of this Pod. Returns
+/// the UID.
 async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     loop {
         // Before the first election, the Lease does not exist.

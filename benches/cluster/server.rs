@@ -169,9 +169,11 @@ impl MeasuredServer {
         processor_of(self.child.id())
     }
 
-    /// Returns the processor time since `before`.
+    /// Returns the processor time that the process has used since an earlier call of
+    /// [`Self::processor_time`] returned `before`.
     pub fn processor_time_since(&self, before: Duration) -> anyhow::Result<Duration> {
-        // Threads that have ended are no longer counted, so the difference can be negative.
+        // Threads that have ended are no longer counted, so the difference can be negative. Then
+        // the result is zero.
         Ok(self.processor_time()?.saturating_sub(before))
     }
 

@@ -1,7 +1,12 @@
 //! Counts the processor instructions of six paths of data through the server, and compares the
-//! counts with recorded figures. A count that is more than 5 % higher than its figure is a
-//! performance regression. The number of instructions depends less on the load of the machine than
-//! time does.
+//! counts with recorded figures. The comparison fails if a count differs from its figure by more
+//! than 5 %:
+//!
+//! - A higher count is a performance regression.
+//! - A lower count is an improvement. If its figure was not recorded, it would hide the next
+//!   regression.
+//!
+//! A measured time depends on the load of the machine. The number of instructions does not.
 //!
 //! ```text
 //! make instructions             compare the counts with the recorded figures
@@ -128,9 +133,9 @@ fn record() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts this program with `arguments` under callgrind. Returns the number of instructions for one
-/// item. The program prints the number of items. Callgrind writes the counts of the functions into
-/// the file `profile`.
+/// Starts this program with `arguments` under callgrind. The started program prints the number of
+/// items that it has processed. Returns the number of instructions for one item. Callgrind writes
+/// the counts of the functions into the file `profile`.
 fn count(arguments: &[&str], profile: &Path) -> anyhow::Result<u64> {
     let name = arguments.join(" ");
     if let Some(folder) = profile.parent() {
@@ -151,7 +156,7 @@ fn count(arguments: &[&str], profile: &Path) -> anyhow::Result<u64> {
         "{name}: {}\n{report}",
         output.status
     );
-    // An example of the line is `==123== Collected : 456`.
+    // Callgrind prints the number of instructions in a line such as `==123== Collected : 456`.
     let collected: u64 = report
         .lines()
         .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())

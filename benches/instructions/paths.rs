@@ -2,8 +2,8 @@
 //! input, processes it in [`counted_section`], checks the result, and returns the number of items.
 //!
 //! The inputs are the same in every run. The tracker turns the results of rules into operations. It
-//! gets fixed times in the year 2016. So the operations in a Table have an age of several years,
-//! and the text of this age changes only once a year.
+//! gets fixed times in the year 2016. So a Table shows the age of an operation in years, such as
+//! `10y`. This text changes only once a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -80,10 +80,10 @@ const OBJECTS: usize = 1_000;
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
 const OPERATIONS_PER_NAMESPACE: usize = 100;
-/// Number of counted lists. The result is their average. An earlier list, which is not counted, has
-/// already filled the caches.
+/// Number of counted lists. The result is their average. Before them, the benchmark reads one list
+/// that is not counted and fills the caches.
 const LISTS: usize = 3;
-/// Duration of one [`Stage`]. It is longer than the debounce period.
+/// Duration of one [`Stage`]. In this time, all objects enter the stage, one after the other.
 const STAGE: Duration = Duration::from_mins(1);
 
 /// The limits of the index's ring buffer of changes. The size is that of the server. The age is
@@ -334,8 +334,8 @@ impl Pipeline {
         }
     }
 
-    /// Returns the messages that the tracker receives while all objects go through `stages`, with
-    /// their times.
+    /// Returns the messages that the tracker receives while all objects go through `stages`, each
+    /// with its time.
     fn messages(&mut self, stages: &[Stage]) -> Vec<(Message, ClockReading)> {
         let mut messages = Vec::new();
         let mut time = Duration::ZERO;
@@ -351,9 +351,9 @@ impl Pipeline {
         messages
     }
 
-    /// Processes the messages as the server's tracker task does. Then processes all deadlines of
-    /// the tracker, such as the end of a debounce period. Adds the changes of each commit to
-    /// `commits`.
+    /// Processes the messages as the server's tracker task does. Then lets the remaining timers of
+    /// the tracker expire, such as the time at which an operation becomes overdue. Adds the changes
+    /// of each commit to `commits`.
     fn track(&mut self, messages: Vec<(Message, ClockReading)>, commits: &mut Vec<Vec<Write>>) {
         let tracker = &mut self.tracker;
         for (message, now) in messages {
@@ -397,8 +397,8 @@ fn commit_changes(writer: &mut Writer, changes: Vec<Write>) {
     committed.expect("operations are well-formed");
 }
 
-/// Compiles the shipped rule set for `VirtualMachine` objects to a rule book (all compiled rule
-/// sets of one target).
+/// Compiles the shipped rule set for `VirtualMachine` objects to a rule book: all compiled rule
+/// sets of one resource.
 fn virtual_machines() -> Arc<RuleBook> {
     let set: OperationRuleSet =
         serde_saphyr::from_str(RULE_SET).expect("the shipped rule set is valid");

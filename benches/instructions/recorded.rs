@@ -53,7 +53,7 @@ impl RecordedFigures {
         Ok(Self { platform, figures })
     }
 
-    /// Returns the figure of the path `name`.
+    /// Returns the figure of the path `name`. None if the file has no figure for this path.
     pub fn figure(&self, name: &str) -> Option<u64> {
         self.figures.get(name).copied()
     }

@@ -1,6 +1,6 @@
-//! Counts the instructions of each shipped rule. A rule is evaluated on the test objects of its
-//! rule set. The counts are printed, and not compared with recorded figures. To compare two
-//! versions of the code, run this program in both versions.
+//! Counts the instructions of each shipped rule. The program evaluates a rule on the test objects
+//! of its rule set, and prints the count. There are no recorded figures for these counts. To
+//! compare two versions of the code, run this program in both versions.
 
 use crate::paths::counted_section;
 use anyhow::{Context as _, bail};

@@ -45,10 +45,11 @@ const NAMESPACE: &str = "ifo-system";
 const FOLDERS: [(&str, &str); 8] = [
     ("base", ""),
     ("crd", ".Values.crds.enabled"),
-    // The chart creates this CRD even if persistence mode is off. Suppose that the chart contained
-    // this CRD only in persistence mode, and that a user turns persistence mode off. Then the CRD
-    // would leave the Helm release, but stay in the cluster (`crds.keep`). A rollback with Helm 3
-    // would fail, because the CRD already exists.
+    // In persistence mode, the server writes operations as custom resources of this CRD. The chart
+    // creates this CRD even if persistence mode is off. Suppose that the chart contained this CRD
+    // only in persistence mode, and that a user turns persistence mode off. Then the CRD would
+    // leave the Helm release, but stay in the cluster (`crds.keep`). A rollback with Helm 3 would
+    // fail, because the CRD already exists.
     ("crd-persistence", ".Values.crds.enabled"),
     ("targets-default", ".Values.targetsDefault.enabled"),
     ("components/persistence", ".Values.persistence.enabled"),
@@ -76,7 +77,8 @@ const FILE_CONDITIONS: [(&str, &str); 1] = [(
     "eq .Values.priorityClassName \"ifo-apiserver\"",
 )];
 
-/// An annotation that an object has only if a condition is true.
+/// An annotation of all objects of one kind. If the condition is false, Helm leaves the annotation
+/// out.
 struct ConditionalAnnotation {
     kind: &'static str,
     condition: &'static str,
@@ -259,7 +261,8 @@ fn sources(
     Ok(found)
 }
 
-/// Turns the text of a file into a template that is rendered if the condition is true.
+/// Turns the text of the file `source` into a template. Helm renders the template only if
+/// `condition` is true. If `condition` is empty, Helm always renders the template.
 fn template(source: &str, text: &str, condition: &str, added: &Added) -> anyhow::Result<String> {
     let mut documents = Vec::new();
     for document in text.trim_end().split("\n---\n") {

@@ -18,9 +18,12 @@ const NAMESPACE: &str = "ifo-system";
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// The objects that are files of the bundle: path, kind and name. Of the other objects in
-/// `deploy/base` and `deploy/rbac`, OLM creates most itself. OLM cannot install the admission
-/// policies. The CA Secret is not necessary, because OLM issues the serving certificate.
+/// The path, kind and name of each object that is a file of the bundle. The bundle does not contain
+/// these objects in `deploy/base` and `deploy/rbac`:
+///
+/// - objects that OLM itself creates
+/// - the admission policies, because OLM cannot install them
+/// - the CA Secret, because OLM issues the serving certificate
 const FILES: [(&str, &str, &str); 7] = [
     (
         "deploy/rbac/server.yaml",

@@ -49,8 +49,8 @@ const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
 
-/// Time limit for reading the CAs with which clients are authenticated. If the CAs cannot be read
-/// within this time, the start fails.
+/// Time limit for reading the CAs with which the server authenticates clients. If the CAs cannot be
+/// read within this time, the start fails.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
@@ -265,8 +265,8 @@ impl LeaderSetup {
 }
 
 /// Returns a future that sends the operations of earlier leaders to the tracker, which turns
-/// detections into operations. The future then sends the known namespaces to the channel
-/// `namespaces`.
+/// detections into operations. The future then sends the namespaces that exist at this time to the
+/// channel `namespaces`.
 fn restore_operations(
     term: &LeaderTerm,
     common: &Common,
@@ -274,9 +274,8 @@ fn restore_operations(
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // The index still has these entries when the tracker receives them. In this term, only the
-    // tracker changes the index, and the tracker changes nothing before it has received the
-    // entries.
+    // The entries are still up to date when the tracker receives them. In this term, only the
+    // tracker changes the index, and it changes nothing before it has received the entries.
     let listed = term
         .operations
         .list(&ListScope::Everything, ReadVersion::Latest);
@@ -291,9 +290,9 @@ fn restore_operations(
     let tracker = term.tracker.clone();
     async move {
         let (state, known) = restore::initial_state(client, sources).await;
-        // If the term is ending, both receivers are closed, and the messages are not necessary any
-        // more. The receiver of the namespaces is also closed if the server keeps neither completed
-        // operations nor their records.
+        // A send fails if the receiver is closed. If the term is ending, both receivers are closed,
+        // and the messages are not necessary any more. If the server keeps neither completed
+        // operations nor their records, no task receives the namespaces.
         let _ = tracker.send(Message::Resume(Box::new(state))).await;
         let _ = namespaces.send(known);
     }
@@ -329,8 +328,8 @@ fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write the port to {}", file.display()))
 }
 
-/// Reports deleted and new namespaces to the tracker. The tracker deletes the retained operations
-/// and the records of a deleted namespace. Runs until the leadership term ends.
+/// Reports deleted and new namespaces to the tracker. If a namespace is deleted, the tracker
+/// deletes the completed operations and the records in it. Runs until the leadership term ends.
 ///
 /// `first` receives the namespaces that were known when the tracker received the operations of
 /// earlier leaders.

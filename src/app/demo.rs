@@ -152,8 +152,8 @@ impl DemoObjects {
         })
     }
 
-    /// Returns the resources of the objects that clients can read from the demo, as from a
-    /// kube-apiserver. The demo does not serve the objects in a folder.
+    /// Returns the resources whose objects the demo serves, as a kube-apiserver does. The demo does
+    /// not serve the objects in a folder, so a folder yields an empty list.
     fn kinds(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
@@ -183,8 +183,8 @@ impl DemoObjects {
     }
 }
 
-/// A feed of the objects of the scenes. The feed also sets the metric `ifo_feed_state` of each
-/// target (a resource that a rule set names).
+/// The feed (the watch of a resource) for the objects of the scenes. It also sets the metric
+/// `ifo_feed_state` of each target (a resource that a rule set names).
 struct SceneFeed {
     objects: ObjectStore,
     metrics: Arc<Metrics>,

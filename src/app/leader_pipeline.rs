@@ -30,7 +30,8 @@ const FEEDBACK_CAPACITY: usize = 256;
 /// waits.
 const BOOKS_CAPACITY: usize = 64;
 
-/// The sources that the pipeline reads.
+/// The sources that the pipeline (the tasks of this module) reads, and the receivers of its
+/// results.
 pub(super) struct PipelineInput {
     pub(super) feed: Arc<dyn Feed>,
     pub(super) resolve: Arc<dyn Resolve>,
@@ -38,13 +39,13 @@ pub(super) struct PipelineInput {
     pub(super) status: Arc<dyn StatusSink>,
     /// Completes when the tracker has received the operations of earlier leaders.
     pub(super) restored: BoxFuture<'static, ()>,
-    /// The rule sets whose operations may be missing in the index. With this value, persistence
-    /// mode finds the custom resources whose operation has ended.
+    /// Receives the rule sets whose operations may be missing in the index, because their targets
+    /// are not up to date. In each leadership term, the value is `None` until the server has read
+    /// every target, or has failed to read it.
     ///
-    /// In each leadership term, the value is `None` until the server has read every target, or has
-    /// failed to read it. After that, the value contains the rule sets whose targets are not up to
-    /// date. Suppose that a custom resource belongs to a rule set that is not in the value. If the
-    /// index does not contain its operation, the operation has ended.
+    /// Persistence mode writes operations as custom resources. With this value, it finds the custom
+    /// resources whose operation has ended: the index does not contain the operation, and this
+    /// value does not contain its rule set.
     pub(super) unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct DetectionSetup {
     pub(super) health: Arc<Health>,
     /// Sends the newest report. The report says which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
-    /// The durations of earlier runs. Empty while this replica does not lead.
+    /// The durations of earlier runs of operations. Empty while this replica does not lead.
     pub(super) baselines: SharedBaselines,
     common: Common,
 }
@@ -99,7 +100,7 @@ impl DetectionSetup {
         self.baselines.clear();
     }
 
-    /// Starts the tasks of the pipeline.
+    /// Starts the supervisor, the rule-set controller and [`first_sync`].
     pub(super) fn start(&self, term: &mut LeaderTerm, input: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
@@ -149,13 +150,14 @@ impl DetectionSetup {
 }
 
 /// Decides when a new leader begins to serve operations, and keeps `unread_rule_sets` up to date.
-/// Never ends. A replica that has copied the operations of an earlier leader serves them already.
+/// Never ends. If the new leader has copied the operations of an earlier leader, it already serves
+/// these operations.
 ///
 /// The leader begins when all of these conditions are met:
 ///
 /// - The operations of earlier leaders are restored.
-/// - Every feed of the first rule sets has reported that its target was read, or that the read
-///   failed.
+/// - Every feed of the rule sets that the controller first listed has reported that its target was
+///   read, or that the read failed.
 /// - The operations that these feeds detected are in the index.
 ///
 /// If the last two conditions are not met within the time `limit` after the restoration, the leader
@@ -171,9 +173,9 @@ async fn first_sync(
     unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
-    // The senders of `restored` and `caught_up` are dropped without a message only if the leadership
-    // term is ending, or if the rule-set controller has panicked. Then the process stops. Meanwhile,
-    // the leader must not serve the incomplete index.
+    // The senders of `restored` and `caught_up` are dropped without a message in two cases: the
+    // leadership term is ending, or the rule-set controller has panicked. In both cases, this task
+    // is aborted soon. Until then, the leader must not serve the incomplete index.
     if restored.await.is_err() {
         return std::future::pending().await;
     }
@@ -211,11 +213,11 @@ async fn first_sync(
     }
 }
 
-/// Sends a message to the tracker with the rule sets whose target has no rule book. Returns after
-/// the tracker has processed this message and all earlier messages.
+/// Sends the rule sets that are in no rule book to the tracker. Returns after the tracker has
+/// processed this message and all earlier messages.
 ///
-/// Does nothing if a feed of the first rule sets has not yet reported that its target was read, or
-/// that the read failed.
+/// Does nothing while `caught_up` is `None`: a feed has not yet reported that its target was read,
+/// or that the read failed.
 async fn flush(
     caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,

@@ -20,25 +20,25 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the readiness of this replica is checked.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Is called at the beginning of a leadership term. Starts the tasks of the leader that are not
-/// part of the pipeline. Returns the inputs of the pipeline.
+/// The function that [`ServerPipeline`] calls at the beginning of a leadership term. It starts the
+/// tasks of the leader that are not part of the pipeline, and returns the inputs of the pipeline.
 pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Send>;
 
 /// One leadership term: the time for which this replica leads.
 pub(super) struct LeaderTerm {
-    /// Tasks that must not end before the term ends.
+    /// Tasks that must not end before the term ends. If a task ends earlier, the process stops.
     pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that may finish their current work when the term ends in order.
+    /// Tasks that finish their current work if the term ends in order (see `ending`).
     pub(super) last: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
     /// Cancelled when the term ends in order, for example because the process is stopping. Then the
-    /// tasks in `last` finish their work. A term does not end in order if another replica has taken
-    /// the Lease or the Lease was not renewed.
+    /// tasks in `last` finish their work. If another replica has taken the Lease, or if this
+    /// replica could not renew it, the term does not end in order. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
     pub(super) operations: IndexReader,
-    /// The durations of earlier runs.
+    /// The durations of earlier runs of operations.
     pub(super) baselines: SharedBaselines,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct ServerPipeline {
     pub(super) operations: IndexReader,
     pub(super) detection: DetectionSetup,
     pub(super) begin: BeginTerm,
-    /// The tasks of the current term.
+    /// The tasks of the current term. `None` while this replica does not lead.
     pub(super) running: Option<TermTasks>,
 }
 
@@ -133,7 +133,8 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession = *succeeded.borrow();
         if is_in_sync || succession == Succession::Loaded {
-            // The index is a complete copy of the index of a leader that already served operations.
+            // The index is a complete copy of the index of a server that already served operations:
+            // the leader, or a server of release 0.1.0 (`Loaded`).
             health.set_synced();
         }
         if is_in_sync

@@ -7,8 +7,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tokio::net::TcpListener;
 
-/// Maximum number of connections that wait in the kernel until the server accepts them. The value
-/// is tokio's default.
+/// Maximum number of connections that wait in the kernel until the server accepts them. If more
+/// clients connect, Linux drops their packets, and the clients try again. The value is tokio's
+/// default.
 const BACKLOG: i32 = 1024;
 
 /// Listens on `address`, or on all addresses of the host if `address` is `None`.

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// An operation that is no longer detected is `Settling`, and usually completes when the debounce
-/// period is over. While the watch of its subject is interrupted, the operation stays `Settling`
-/// for longer. The state `Settling` is written to the custom resource only after the operation has
-/// been `Settling` for the debounce period plus this time. So usually only the end of the operation
-/// is written.
+/// The server writes the state `Settling` to a custom resource only if the operation is in this
+/// state for longer than the debounce period plus this time.
+///
+/// If no rule detects an operation any more, its state is `Settling`. Usually the operation
+/// completes when the debounce period is over, so the server writes only its end. While the watch
+/// of its subject is interrupted, the operation stays `Settling` for longer.
 const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 impl LeaderTerm {

@@ -12,7 +12,8 @@ use std::io;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The handle of the running thread. When it is dropped, the thread ends and drops its tasks.
+/// The handle of the running thread. When this handle is dropped, the thread ends and drops its
+/// tasks.
 pub(super) struct PipelineThread {
     handle: Handle,
     /// Keeps the thread running until this sender is dropped. The sender never sends a value.

@@ -36,9 +36,11 @@ pub struct Signals(mpsc::Receiver<Signal>);
 impl Signals {
     /// Installs the signal handlers. `main` calls this function before it starts anything else.
     ///
-    /// The server is PID 1 in its container. The kernel ignores a signal to PID 1 if the process
-    /// has no handler for this signal. A separate thread waits for the signals, because all threads
-    /// of the server's runtime can be blocked, for example by an exec plugin of a kubeconfig.
+    /// The server is PID 1 in its container. Without a handler for a signal, the kernel ignores
+    /// this signal to PID 1, so the server would not stop.
+    ///
+    /// A separate thread waits for the signals, because all threads of the server's runtime can be
+    /// blocked, for example by an exec plugin of a kubeconfig.
     ///
     /// # Errors
     ///
@@ -77,9 +79,9 @@ impl Signals {
         }
     }
 
-    /// Runs `step`, which is one step of the server's start, and returns its result. Returns `None`
-    /// if a signal arrives before the step is complete. The step runs in a separate task. So this
-    /// function can return even while the step blocks a thread.
+    /// Runs `step`, which is one step of the server's start, and returns its result. If a signal
+    /// arrives before the step is complete, aborts the step and returns `None`. The step runs in a
+    /// separate task, so this function can return even while the step blocks a thread.
     pub(super) async fn unless_stopped<T: Send + 'static>(
         &mut self,
         step: impl Future<Output = anyhow::Result<T>> + Send + 'static,

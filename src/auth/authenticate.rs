@@ -1,6 +1,6 @@
 //! Authenticates requests in a cluster. The credentials are the client certificate of the TLS
-//! handshake and the headers of the request. The result is a user in `system:authenticated`, the
-//! user `system:anonymous`, or a refusal.
+//! handshake and the headers of the request. The result is a user in the group
+//! `system:authenticated`, the user `system:anonymous`, or a refusal.
 //!
 //! The methods and their order are those of Kubernetes' delegated authentication: front proxy (the
 //! kube-apiserver that forwards a request), client certificate, bearer token. The first method that
@@ -76,8 +76,9 @@ impl ClusterAuthenticator {
             bad_certificate = true;
         }
         match bearer_token(headers) {
-            // Only replicas send this header. Their tokens are valid for the audience
-            // `ifo-apiserver`, not for the kube-apiserver.
+            // Only replicas of this server send the header `TERM_HEADER`, in requests to their
+            // leader. Their tokens are valid for the audience `ifo-apiserver`, not for the
+            // kube-apiserver.
             Some(token) if headers.contains_key(TERM_HEADER) => {
                 self.review(token, Some(AUDIENCE)).await.map(Some)
             }

@@ -1,7 +1,12 @@
-//! The CAs and header names with which the cluster authenticates clients. This configuration comes
-//! from the `ConfigMap` `kube-system/extension-apiserver-authentication`, which every
-//! kube-apiserver publishes. When the `ConfigMap` changes, the whole [`Trust`] is replaced,
-//! including the cached verdicts on certificates.
+//! Reads the cluster's authentication configuration. The configuration contains:
+//!
+//! - The CAs of client certificates.
+//! - The CAs of the front proxy (the kube-apiserver that forwards requests to this server).
+//! - The names of the headers in which the front proxy names the user of a request.
+//!
+//! Every kube-apiserver publishes the configuration in the `ConfigMap`
+//! `kube-system/extension-apiserver-authentication`. When the `ConfigMap` changes, the server
+//! replaces the whole [`Trust`], including the cached verdicts on certificates.
 //!
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
@@ -35,9 +40,9 @@ const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 /// certificate is still accepted for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted. The
-/// clients with certificates are the kube-apiservers and a few people. 256 verdicts take about 150
-/// KB.
+/// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted, and
+/// its certificate is verified again at its next use. Few clients have certificates: the
+/// kube-apiservers and a few people. 256 verdicts take about 150 KB.
 const MAX_VERDICTS: usize = 256;
 
 /// An error in the authentication configuration of the cluster.
@@ -49,17 +54,18 @@ pub enum TrustError {
     /// A value in the `ConfigMap` is invalid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
     Value {
-        /// The key.
+        /// The key in the `ConfigMap`, such as `client-ca-file`.
         key: &'static str,
         /// The reason why the value is invalid.
         why: String,
     },
 }
 
-/// Returns a hint if this server may not read the `ConfigMap`, or else an empty text. The hint
-/// names the `RoleBinding` with this permission. A typical cause is a kustomize overlay that sets
-/// `namespace:` without the transformers in `deploy/transformers/namespace`. Such an overlay moves
-/// the `RoleBinding` into another namespace.
+/// Returns a hint if this server has no permission to read the `ConfigMap`. Otherwise returns an
+/// empty text. The hint names the `RoleBinding` that grants the permission.
+///
+/// A typical cause is a kustomize overlay that sets `namespace:` without the transformers in
+/// `deploy/transformers/namespace`. Such an overlay moves the `RoleBinding` into another namespace.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -78,10 +84,10 @@ pub struct Trust {
     data: BTreeMap<String, String>,
     client: Option<Authorities>,
     proxy: Option<Proxy>,
-    /// Names of the client CAs whose certificates the server also accepts from the front proxy,
-    /// with any common name. Every holder of a certificate of these CAs can name users in headers,
-    /// as the front proxy does. Empty if the `ConfigMap` limits the common names of the front
-    /// proxy.
+    /// Names of the client CAs that the server also trusts as CAs of the front proxy. With a
+    /// certificate of such a CA, any client can claim any user and group in headers, as the front
+    /// proxy does. The list is empty if the `ConfigMap` limits the common names of the front proxy,
+    /// or names no header for the user name.
     pub(super) client_cas_trusted_as_proxy: Vec<String>,
     verdicts: ExpiringCache<Arc<TrustVerdict>>,
 }
@@ -96,16 +102,17 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// Returns true if every holder of a certificate of these CAs can name users in headers.
+    /// Returns true if every client with a certificate of `authorities` can name users in headers.
     fn accepts_any_name(&self) -> bool {
         self.allowed_names.is_empty() && !self.headers.name.is_empty()
     }
 }
 
-/// The verdict on a certificate chain.
+/// The verdict on a certificate chain: the result of verifying the chain with the configured CAs.
 #[derive(Debug)]
 pub(super) struct TrustVerdict {
-    /// True if the certificate belongs to the front proxy.
+    /// True if a CA of the front proxy has issued the certificate, and the `ConfigMap` allows its
+    /// common name.
     pub(super) is_proxy: bool,
     /// The user whom the certificate names. `None` if no client CA has issued the certificate, or
     /// if the certificate names no user.
@@ -169,8 +176,11 @@ impl Trust {
         Ok(Self::with(data, client, proxy))
     }
 
-    /// Reads the configuration from the cluster. After a failure, retries with delays of 0.5 s to 5
-    /// s. If the next attempt would start after the time `within`, returns the last error.
+    /// Reads the configuration from the cluster. After a failure, waits and tries again. The first
+    /// delay is 0.5 s, and each further delay is twice as long, up to 5 s.
+    ///
+    /// `within` is the time limit for all attempts. If the next attempt would start after this
+    /// limit, returns the last error.
     pub async fn load(client: &Client, within: Duration) -> Result<Self, TrustError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let deadline = tokio::time::Instant::now() + within;
@@ -193,8 +203,8 @@ impl Trust {
         }
     }
 
-    /// Replaces `trust` when the `ConfigMap` changes. Never ends. If the new configuration cannot
-    /// be read or is invalid, the last valid configuration stays in use.
+    /// Replaces `trust` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
+    /// cannot be read or is invalid, the last valid configuration stays in use.
     pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -224,9 +234,11 @@ impl Trust {
         }
     }
 
-    /// Logs a warning and sets a metric to 1 if every holder of a certificate of some client CA can
-    /// claim any user and group. Otherwise sets the metric to 0. The server accepts the claimed
-    /// users in both cases, as every Kubernetes API server does, because the cluster's
+    /// If `client_cas_trusted_as_proxy` contains a CA, logs a warning and sets the metric
+    /// `ifo_front_proxy_trust_shared` to 1. Otherwise sets the metric to 0. Every client with a
+    /// certificate of such a CA can claim any user and group.
+    ///
+    /// The server accepts these claims, as every Kubernetes API server does. The cluster's
     /// administrator has chosen this configuration.
     pub fn report(&self, metrics: &Metrics) {
         metrics.front_proxy_trust_shared(!self.client_cas_trusted_as_proxy.is_empty());
@@ -305,7 +317,7 @@ fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
     }
 }
 
-/// Parses a value that is a JSON array of strings. Returns no strings if the key is missing.
+/// Parses a value that is a JSON array of strings. Returns an empty list if the key is missing.
 fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<String>, TrustError> {
     data.get(key).map_or(Ok(Vec::new()), |value| {
         serde_json::from_str(value).map_err(|error| TrustError::Value {

@@ -25,14 +25,16 @@ const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 /// permission is accepted for at most this time.
 const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached decisions. The cache has one decision for each combination of user and
-/// attributes (such as verb, namespace and selector) in the last 10 s. A decision takes about 400
-/// bytes, so 4,096 decisions take 1.6 MB. When the cache is full, the oldest decision is evicted,
-/// and is reviewed again at its next use.
+/// Maximum number of cached decisions. When the cache is full, the oldest decision is evicted, and
+/// is reviewed again at its next use.
+///
+/// The requests of the last 10 s need one decision for each combination of user and attributes
+/// (such as verb, namespace and selector). A decision takes about 400 bytes, so 4,096 decisions
+/// take 1.6 MB.
 const MAX_DECISIONS: usize = 4096;
 
-/// Maximum length of a reason, in bytes. A longer reason is truncated before it is cached and
-/// shown. An authorization webhook may return a reason of any length.
+/// Maximum length of the reason of a denial, in bytes. The server truncates a longer reason before
+/// it caches the decision. An authorization webhook may return a reason of any length.
 const MAX_REASON: usize = 1024;
 
 /// Authorizes with `SubjectAccessReview`.

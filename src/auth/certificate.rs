@@ -15,13 +15,13 @@ use x509_parser::objects::{oid_registry, oid2abbrev};
 use x509_parser::oid_registry::Oid;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
-/// Key of an extra attribute of a user. The value is the hash of the client certificate. The
-/// kube-apiserver uses the same key.
+/// Key of an extra attribute of a user. The value is the hash of the client certificate, such as
+/// `X509SHA256=8f43…`. The kube-apiserver adds the same attribute.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The UID of the user is in the attribute of the subject with this OID. Kubernetes defines this
-/// OID. The kube-apiserver reads the attribute since 1.33 (feature
-/// `AllowParsingUserUIDFromCertAuth`).
+/// OID of the attribute that contains the UID of the user. The attribute is in the subject of a
+/// client certificate. Kubernetes defines this OID. The kube-apiserver reads the attribute since
+/// 1.33 (feature `AllowParsingUserUIDFromCertAuth`).
 const UID_OID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// Maximum number of CAs in a bundle. Clusters have one or two CAs, and a few more during a
@@ -29,7 +29,7 @@ const UID_OID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 /// verification.
 const MAX_AUTHORITIES: usize = 256;
 
-/// The CAs whose client certificates are accepted.
+/// A bundle of CAs. The server accepts client certificates that one of these CAs has issued.
 #[derive(Clone)]
 pub(super) struct Authorities {
     known: Vec<KnownAuthority>,
@@ -81,8 +81,13 @@ impl Authorities {
         })
     }
 
-    /// Returns true if one of these CAs has issued `chain` (leaf first) for a client, and all
-    /// certificates are currently valid.
+    /// Verifies `chain` (leaf first). Returns true if all these conditions are met:
+    ///
+    /// - One of these CAs has issued the leaf, directly or through the intermediate certificates in
+    ///   `chain`.
+    /// - The current time is in the validity periods of all certificates, including that of the CA.
+    /// - The leaf may be used for client authentication. A leaf without an extended key usage may
+    ///   be used for every purpose.
     pub(super) fn has_issued(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return false;
@@ -95,7 +100,8 @@ impl Authorities {
             validity_period,
         } in &self.known
         {
-            // webpki does not check the validity period of a trust anchor, but Go does.
+            // webpki does not check the validity period of a trust anchor, but Go's crypto/x509
+            // does. So this loop leaves out the CAs that are not valid now.
             if validity_period.contains(&seconds) {
                 // `add` cannot fail here, because `from_pem` has already added this certificate to
                 // a store.
@@ -111,11 +117,8 @@ impl Authorities {
             })
     }
 
-    /// Returns the names of the CAs in `others` whose certificates are also accepted by a server
-    /// that trusts only the CAs in `self`. There are two cases:
-    ///
-    /// - A CA in `self` has the same name and key as the CA in `others`.
-    /// - A CA in `self` has issued the certificate of the CA in `others`.
+    /// Returns the names of the CAs in `others` that a CA in `self` covers ([`covers`]). A server
+    /// that trusts only the CAs in `self` also accepts the certificates that these CAs have issued.
     pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
@@ -134,9 +137,11 @@ impl Authorities {
 }
 
 /// Returns true if a server that trusts `authority` also accepts certificates that the CA `other`
-/// has issued. This is true if `authority` and `other` have the same name and key, or if
-/// `authority` has issued the certificate of `other`. In the second case, a client sends the
-/// certificate of `other`, which is public, as an intermediate certificate.
+/// has issued. There are two cases:
+///
+/// - `authority` and `other` have the same name and key.
+/// - `authority` has issued the certificate of `other`. Then a client can send the certificate of
+///   `other`, which is public, as an intermediate certificate.
 fn covers(authority: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
     // Names are compared byte by byte, as in webpki.
     let is_named = |name: &X509Name<'_>| name.as_raw() == authority.subject().as_raw();
@@ -157,7 +162,7 @@ fn name(name: &X509Name<'_>) -> String {
     attributes.collect::<Vec<_>>().join(", ")
 }
 
-/// The values in a client certificate from which its user is derived.
+/// The values in a client certificate from which the server derives the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CertificateSubject {
     pub(super) common_name: String,
@@ -167,8 +172,11 @@ pub(super) struct CertificateSubject {
 }
 
 impl CertificateSubject {
-    /// Parses `leaf`. Returns `None` if `leaf` is not a certificate, if a name in it cannot be
-    /// decoded, or if it has an empty UID or several UIDs.
+    /// Parses the certificate `leaf`. Returns `None` in these cases:
+    ///
+    /// - `leaf` is not a certificate.
+    /// - The last common name, an organization or a UID cannot be decoded.
+    /// - The subject has an empty UID or several UIDs.
     pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let name = certificate.subject();
@@ -208,9 +216,9 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string. Returns `None` if its type does not occur in names, or if it cannot be
-/// decoded. Also returns `None` if the string contains NUL, because some libraries would read only
-/// the part before NUL.
+/// Decodes an ASN.1 string. Returns `None` if its type is none of the string types below, or if its
+/// bytes are invalid for this type. Also returns `None` if the string contains NUL, because some
+/// libraries would read only the part before NUL.
 fn text(value: &Any<'_>) -> Option<String> {
     let bytes = value.data;
     let text = match value.tag() {

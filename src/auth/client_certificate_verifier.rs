@@ -6,7 +6,8 @@
 //!
 //! - If the CA of the client is unknown, the server must answer 401, as Kubernetes does. If the
 //!   handshake failed, the connection would be closed without an answer.
-//! - If a CA is removed from the configuration, requests on open connections must be refused.
+//! - If the cluster removes a CA from its configuration, the server must no longer accept the
+//!   certificates of this CA. This also applies to further requests on open connections.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -19,13 +20,14 @@ use std::sync::Arc;
 /// certificate. The verifier accepts every certificate whose private key the client has.
 ///
 /// The verifier sends no list of accepted CAs to the client. Kubernetes' own extension API servers
-/// send this list, so that a client with several certificates can choose one of them. But the list
-/// of this verifier could not change while the server runs. After a change of the CAs, the list
-/// would lack a new CA, so a client with a certificate of this CA would send no certificate.
+/// send this list, so that a client with several certificates can choose one of them. A list of
+/// this verifier could not change while the server runs. If the cluster added a CA later, the list
+/// would not contain the new CA. A client with a certificate of the new CA would then send no
+/// certificate.
 ///
-/// Without a list, Go clients such as kubectl and the kube-apiserver send their certificate.
-/// `CertificateRequestInfo.SupportsCertificate` in crypto/tls then accepts every certificate, as
-/// RFC 5246, 7.4.4 and RFC 8446, 4.2.4 specify.
+/// Without a list, Go clients such as kubectl and the kube-apiserver send their certificate. If the
+/// list is empty, `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts every
+/// certificate, as RFC 5246, 7.4.4 and RFC 8446, 4.2.4 specify.
 pub fn client_certificate_verifier() -> Arc<dyn ClientCertVerifier> {
     Arc::new(ProofOfKey {
         algorithms: rustls::crypto::ring::default_provider().signature_verification_algorithms,

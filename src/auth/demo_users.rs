@@ -17,13 +17,14 @@ use sha2::{Digest, Sha256};
 pub struct DemoUser {
     /// The user name.
     pub name: &'static str,
-    /// The only namespace that the user may read. `None` for an administrator.
+    /// The only namespace that the user may read. `None` for an administrator, who may do
+    /// everything.
     pub namespace: Option<&'static str>,
 }
 
-/// The users of the demo, each with the hash of its token. The hashes are compared instead of the
-/// tokens. The duration of a comparison of tokens could reveal a part of the token. The duration of
-/// a comparison of hashes reveals nothing about the token.
+/// The users of the demo, each with the hash of its token. The demo compares the hashes instead of
+/// the tokens. The duration of a comparison of tokens could reveal a part of the token. The
+/// duration of a comparison of hashes reveals nothing about the token.
 #[derive(Clone)]
 pub struct DemoUsers(Vec<([u8; 32], DemoUser)>);
 
@@ -134,7 +135,8 @@ mod tests {
 
     async fn user(token: Option<&str>) -> Result<User, Unauthenticated> {
         let mut headers = HeaderMap::new();
-        // The demo has no front proxy, so it must ignore this header.
+        // In a cluster, the front proxy (a kube-apiserver that forwards requests) names users in
+        // this header. The demo has no front proxy, so it must ignore the header.
         headers.insert("x-remote-user", HeaderValue::from_static("ifo-demo"));
         if let Some(token) = token {
             let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();

@@ -1,6 +1,7 @@
 //! Reads the user whom the front proxy (the kube-apiserver that forwards a request) names in the
-//! headers of the request. The names of the headers come from the cluster's configuration. Other
-//! modules verify that the sender is the front proxy, and add the group `system:authenticated`.
+//! headers of the request. The names of the headers come from the cluster's configuration.
+//! [`super::ClusterAuthenticator`] calls this module only if the client is the front proxy. The
+//! authenticator also adds the group `system:authenticated` to the user.
 
 use super::{Unauthenticated, User};
 use http::{HeaderMap, HeaderName};
@@ -12,18 +13,18 @@ pub(super) struct UserHeaders {
     pub(super) name: Vec<HeaderName>,
     pub(super) uid: Vec<HeaderName>,
     pub(super) groups: Vec<HeaderName>,
-    /// Prefixes of the names of headers with extra attributes. No prefix is empty. Prefixes are in
-    /// lower case, as the header names of an [`http::HeaderMap`] are.
+    /// Prefixes of the names of headers with extra attributes. With the prefix `x-remote-extra-`,
+    /// the header `x-remote-extra-scopes: all` gives the attribute `scopes` the value `all`. No
+    /// prefix is empty. Prefixes are in lower case, as the header names of an [`http::HeaderMap`].
     pub(super) extra_prefixes: Vec<String>,
 }
 
 impl UserHeaders {
-    /// Returns the user in `headers`, or `None` if no header names a user. An error means that the
-    /// request must be refused.
+    /// Returns the user in `headers`, or `None` if no header names a user.
     ///
-    /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. A value that
-    /// is not UTF-8 is refused. If invalid bytes were replaced, the result could be the name of
-    /// another user.
+    /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. If a value
+    /// is not UTF-8, returns an error, and the caller refuses the request. If this function
+    /// replaced invalid bytes, the result could be the name of another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);
@@ -76,9 +77,11 @@ fn text(value: &http::HeaderValue) -> Result<&str, Unauthenticated> {
     str::from_utf8(value.as_bytes()).map_err(|_| Unauthenticated)
 }
 
-/// Percent-decodes the key of an extra attribute. The front proxy escapes upper-case letters in a
-/// key, because header names are in lower case. A key with an invalid escape is returned unchanged,
-/// as in Kubernetes' package `headerrequest`.
+/// Percent-decodes the key of an extra attribute: `example.com%2fa` gives `example.com/a`. The
+/// front proxy escapes `%`, and the characters that a header name cannot contain, such as `/`.
+///
+/// A key with an invalid escape is returned unchanged, as in Kubernetes' package `headerrequest`. A
+/// key that is not UTF-8 after decoding is also returned unchanged.
 fn percent_decoded(key: &str) -> String {
     let mut rest = key.as_bytes();
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {

@@ -10,11 +10,15 @@
 //!
 //! - The server uses the user in the headers of a request only if the client has the certificate of
 //!   the front proxy. The front proxy is the kube-apiserver that forwards the request.
-//! - Client certificates are verified at each request, with the CAs that are configured at this
-//!   time. The verdict on a certificate is cached for at most 1 minute, and at most until the
-//!   configuration changes.
-//! - A request with an invalid token is refused. A request with an invalid client certificate is
-//!   refused if it has no token. A request without credentials has the user [`ANONYMOUS_USER`].
+//! - At each request, the server checks the client certificate with the CAs that are configured at
+//!   this time. The server caches the verdict on a certificate for at most 1 minute. A change of
+//!   the configuration removes all cached verdicts.
+//! - The first of these credentials that gives a user decides: the headers of the front proxy, the
+//!   client certificate, the bearer token. So if the client certificate gives a user, the server
+//!   does not review the token.
+//! - If a request has a client certificate or a token, and none of them gives a user, the server
+//!   refuses the request.
+//! - A request without credentials has the user [`ANONYMOUS_USER`].
 
 mod authenticate;
 mod authentication_config;
@@ -55,7 +59,7 @@ pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 pub struct User {
     /// Name, such as `jane` or `system:serviceaccount:ns:name`.
     pub name: String,
-    /// UID, if known.
+    /// UID. `None` if the credentials contain no UID.
     pub uid: Option<String>,
     /// Groups, such as `system:authenticated` or `system:unauthenticated`.
     pub groups: Vec<String>,
@@ -73,8 +77,8 @@ impl User {
 
 /// Authenticates requests.
 pub trait Authenticate: Send + Sync + 'static {
-    /// Returns the user of a request. An error means that the credentials are invalid, and that the
-    /// request must be answered with 401.
+    /// Returns the user of a request. An error means that the credentials are invalid or cannot be
+    /// verified. Then the caller answers the request with 401.
     fn authenticate<'a>(
         &'a self,
         peer: &'a PeerCertificates,
@@ -118,18 +122,20 @@ pub enum Attributes {
         version: String,
         /// Plural resource name.
         resource: String,
-        /// Subresource, or empty.
+        /// Subresource, such as `status`. Empty if the request names no subresource.
         subresource: String,
-        /// Namespace, or empty for all namespaces and cluster-scoped resources.
+        /// Namespace. Empty for a request in all namespaces, and for a cluster-scoped resource.
         namespace: String,
-        /// Object name, or empty if the request is not for one object.
+        /// Object name. Empty if the request is not for one object.
         name: String,
-        /// Requirements of the field selector, for list and watch.
+        /// Requirements of the field selector of a list, watch or deletecollection. Empty for other
+        /// verbs.
         fields: Vec<SelectorRequirement>,
-        /// Requirements of the label selector, for list and watch.
+        /// Requirements of the label selector of a list, watch or deletecollection. Empty for other
+        /// verbs.
         labels: Vec<SelectorRequirement>,
     },
-    /// A request for a path without a resource.
+    /// A request for a path that names no resource, such as `/metrics`.
     NonResource {
         /// The path.
         path: String,
@@ -145,7 +151,7 @@ pub struct SelectorRequirement {
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: &'static str,
-    /// Values of `In` and `NotIn`.
+    /// Values of `In` and `NotIn`. Empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
@@ -164,7 +170,7 @@ pub enum AccessDecision {
 /// Authorizes requests.
 pub trait Authorize: Send + Sync + 'static {
     /// Decides whether `user` may send a request with these attributes. An error means that no
-    /// decision was possible, and that the request must be answered with 500.
+    /// decision was possible. Then the caller answers the request with 500.
     fn authorize<'a>(
         &'a self,
         user: &'a User,

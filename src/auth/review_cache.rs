@@ -18,13 +18,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The key of a cache entry: a SHA-256 hash. In this module, it is the hash of the content of a
-/// review. The cache of verdicts on client certificates uses the hash of the certificate chain. So
-/// the keys contain no tokens, and all keys have the same size.
+/// The key of a cache entry: a SHA-256 hash. A hash does not reveal the token in a review, and all
+/// hashes have the same size.
+///
+/// - The caches of reviews use the hash of the content of a review.
+/// - The cache of verdicts on client certificates ([`super::Trust`]) uses the hash of the
+///   certificate chain.
 pub(super) type Digest = [u8; 32];
 
 /// Returns the digest of `parts`. Two different lists of parts have different digests, even if the
-/// concatenated parts are equal.
+/// concatenated parts are equal, such as `ab`, `c` and `a`, `bc`.
 pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     let mut hash = Sha256::new();
     for part in parts {
@@ -48,12 +51,14 @@ pub(super) struct ExpiringCache<V> {
 #[derive(Debug)]
 struct CacheEntries<V> {
     values: HashMap<Digest, (InsertionOrder, V)>,
-    /// The insertions, oldest first. After each insertion, there are at most `capacity` of them.
+    /// The insertions, oldest first. An entry that was replaced has several insertions. After each
+    /// insertion, the length of the queue is at most `capacity`.
     order: VecDeque<(InsertionOrder, Digest)>,
     insertions: u64,
 }
 
-/// The time and the number of an insertion. Two insertions may have the same time.
+/// The time and the number of an insertion. The number distinguishes two insertions at the same
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct InsertionOrder {
     at: Instant,
@@ -144,11 +149,11 @@ impl<V> CacheEntries<V> {
     }
 }
 
-/// The reason why a review has no answer. All requests that wait for the review receive it.
+/// The reason why a review has no answer. All requests that wait for the review receive the reason.
 #[derive(Clone, Debug)]
 pub(super) struct NoAnswer(pub(super) Arc<str>);
 
-/// A review that is in flight or has been answered.
+/// The future of a review. Several requests can wait for the same future.
 type Review<T> = Shared<BoxFuture<'static, Result<T, NoAnswer>>>;
 
 /// An entry of the cache.
@@ -166,9 +171,14 @@ pub(super) type ReviewCache<T> = ExpiringCache<CachedReview<T>>;
 
 impl<T: Clone + Send + Sync + 'static> ReviewCache<T> {
     /// Returns the answer to the review with the digest `key`. If the cache has neither an answer
-    /// nor a review in flight, the function calls `ask`, which sends the review. If the
-    /// kube-apiserver cannot be reached or answers 429 or 5xx, `ask` is called again after a delay.
-    /// Returns an error if the last attempt fails, or after [`REVIEW_TIMEOUT`].
+    /// nor a review in flight, the function calls `ask`, which sends the review.
+    ///
+    /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function calls `ask`
+    /// again after a delay. Returns an error in these cases:
+    ///
+    /// - The kube-apiserver answers with another error.
+    /// - All [`MAX_ATTEMPTS`] attempts fail.
+    /// - [`REVIEW_TIMEOUT`] is over.
     pub(super) async fn ask<F>(
         &self,
         key: Digest,
@@ -215,12 +225,13 @@ enum ReviewLookup<T> {
     Wait(Review<T>),
 }
 
-/// Time limit of a review, including its retries. Kubernetes' own extension API servers have the
-/// same limit for `TokenReviews` (`TokenRequestTimeout` in `DelegatingAuthenticationOptions`).
+/// Time limit of a review, including its retries. After this time, the review fails. Kubernetes'
+/// own extension API servers have the same limit for `TokenReviews` (`TokenRequestTimeout` in
+/// `DelegatingAuthenticationOptions`).
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of attempts for one review (`genericoptions.DefaultAuthWebhookRetryBackoff` in
-/// Kubernetes).
+/// Maximum number of attempts for one review. If the last attempt fails, the review fails. The
+/// value is that of `genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes.
 const MAX_ATTEMPTS: u32 = 5;
 /// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);

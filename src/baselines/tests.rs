@@ -55,7 +55,7 @@ impl Term {
         self.baselines.learn(kind, Duration::from_mins(1), 1.0, now);
     }
 
-    /// Returns the stored text.
+    /// Returns the baselines in the ConfigMap as text. Empty if the ConfigMap has no baselines.
     fn stored(&self) -> String {
         let object = self.cluster.get(PATH).expect("the ConfigMap exists");
         let text = object["data"][DATA_KEY].as_str();
@@ -69,8 +69,8 @@ impl Term {
         line.map_or(0, |value| value.parse().expect("a counter is a number"))
     }
 
-    /// Ends the term in an orderly way. Returns the stored text, and the numbers of successful and
-    /// failed writes.
+    /// Ends the term in an orderly way. Returns the text in the ConfigMap, and the numbers of
+    /// successful and failed writes.
     async fn end(mut self) -> (String, [u64; 2]) {
         self.ending.cancel();
         let running = &mut self.running;
@@ -112,8 +112,8 @@ async fn the_last_write_is_repeated_only_once_and_within_its_time_limit() {
     assert_eq!((stored.as_str(), counts), ("", [0, 1]));
     assert_eq!(cluster.seen(&Method::PATCH).len(), 2);
 
-    // The cluster refuses the first write and does not answer the second one. The last write still
-    // ends at its time limit.
+    // The cluster refuses the first attempt of the last write, and never answers the second
+    // attempt. Both attempts together still end at the time limit.
     let cluster = cluster_with_config_map();
     let term = Term::begin(&cluster);
     tokio::time::sleep(MOMENT).await;
@@ -141,8 +141,8 @@ async fn a_regular_write_replaces_a_change_of_another_client_five_minutes_later(
     assert!(term.stored().contains("Moving"));
 }
 
-/// After a failed write, the store keeps the text to write it later. It does the same if the stored
-/// text cannot be decoded. The store must forget the kept text when it writes a newer one.
+/// The store keeps a text for the next write in two cases: a write has failed, or the text in the
+/// ConfigMap cannot be decoded. When the store writes a newer text, it must forget the kept text.
 #[tokio::test(start_paused = true)]
 async fn an_older_text_never_replaces_a_newer_text() {
     let failed_write = cluster_with_config_map();

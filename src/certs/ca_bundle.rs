@@ -2,10 +2,12 @@
 //! certificate of this server with this CA bundle.
 //!
 //! Each replica updates the field. While the CA is renewed, replicas can have different bundles for
-//! a minute. The replicas must not overwrite each other's bundles. So a replica accepts a field
-//! that contains all certificates of its own bundle, even if the field contains further
-//! certificates. When the bundle of a replica changes, the replica writes its new bundle if the
-//! field is not equal to this bundle. So the certificate of a removed CA disappears.
+//! a minute, but must not overwrite each other's bundles. So there are two rules:
+//!
+//! - Usually, a replica accepts a field that contains all certificates of its own bundle. The field
+//!   may contain further certificates.
+//! - When the bundle of a replica changes, the replica accepts only a field that is equal to the
+//!   new bundle. Otherwise it writes the new bundle. So the certificate of a removed CA disappears.
 
 use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;
@@ -21,14 +23,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the `APIService` is read, even if the watch has reported no change. So the
-/// field is also corrected if the watch has missed a change, or if this server has no permission to
-/// watch `APIService`s.
+/// Interval at which the server reads the `APIService`, even if the watch has reported no change.
+/// So the server also corrects the field if the watch has missed a change, or if the server has no
+/// permission to watch `APIService`s.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay after a write, and after a failed attempt to write. Each change of the `APIService` causes
-/// a check. So the delay limits the rate of writes if another client changes the `APIService` often,
-/// for example because this client and this server overwrite each other's bundle.
+/// Delay after a write, and after a failed attempt to write. Another client and this server may
+/// overwrite each other's bundle. Each change of the `APIService` causes a check, so the delay
+/// limits the rate of these writes.
 const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
@@ -46,7 +48,7 @@ pub struct CaBundle {
 
 impl CaBundle {
     /// Creates an updater of the `APIService` `name`, which has the form `<version>.<group>`.
-    /// `bundle` is PEM.
+    /// `bundle` is the current CA bundle as PEM.
     pub fn new(
         client: Client,
         name: &str,
@@ -109,8 +111,8 @@ impl CaBundle {
                             | watcher::Error::WatchFailed(error) => error,
                             watcher::Error::WatchError(status) => kube::Error::Api(status),
                             // Every list of a kube-apiserver has a resourceVersion, so this error
-                            // is not expected. It is ignored, because the periodic check also
-                            // updates the field.
+                            // is not expected. The loop ignores the error, because the periodic
+                            // check also updates the field.
                             watcher::Error::NoResourceVersion => continue,
                         },
                     ),
@@ -138,8 +140,8 @@ impl CaBundle {
         certificates(&ours).all(|certificate| known.contains(certificate))
     }
 
-    /// Reads the `APIService`, and writes the field if `is_current` returns false. A failure is
-    /// logged, and the next check tries again.
+    /// Reads the `APIService`, and writes the field if `is_current` returns false. After
+    /// [`CYCLE_TIMEOUT`], cancels the requests. Logs a failure. The next check tries again.
     async fn check(&mut self, is_current: fn(&Self, &APIService) -> bool) {
         match tokio::time::timeout(CYCLE_TIMEOUT, self.correct(is_current)).await {
             Err(late) => {
@@ -155,8 +157,11 @@ impl CaBundle {
         }
     }
 
-    /// Does the work of [`Self::check`] without a time limit. Returns true if the kube-apiserver has
-    /// executed or refused a write. Writes the field with a JSON merge patch, for these reasons:
+    /// Does the work of [`Self::check`] without a time limit. Returns true after a write, and after
+    /// a failed attempt to write. Returns false if the `APIService` does not exist, cannot be read
+    /// or needs no write.
+    ///
+    /// Writes the field with a JSON merge patch, for these reasons:
     ///
     /// - The patch changes no other field.
     /// - The patch fails if the `APIService` was deleted. Server-side apply would create the
@@ -229,7 +234,7 @@ fn bundle_of(found: &APIService) -> &[u8] {
     bundle.map_or(&[], |bundle| &bundle.0)
 }
 
-/// Splits a PEM bundle into its certificates.
+/// Splits a PEM bundle into its certificates. The parts do not contain the END lines.
 fn certificates(bundle: &str) -> impl Iterator<Item = &str> {
     let all = bundle.split("-----END CERTIFICATE-----").map(str::trim);
     all.filter(|certificate| !certificate.is_empty())

@@ -2,8 +2,8 @@
 //! and all replicas share it. The manifests create the Secret without data.
 //!
 //! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
-//! have not expired. So `tls.crt` is also the CA bundle. `tls.key` has the key of the first
-//! certificate.
+//! have not expired. So `tls.crt` is also the CA bundle with which clients verify this server.
+//! `tls.key` has the key of the first certificate.
 //!
 //! The server does not create the Secret, because RBAC cannot limit the creation of Secrets to one
 //! name.
@@ -20,30 +20,30 @@ pub const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 
 /// The name of the Secret in which release 0.1.0 stored its CA. That Secret has the type
 /// `kubernetes.io/tls`, and the type of a Secret cannot be changed. So this release uses another
-/// Secret. After an upgrade, the server copies the CA into the Secret [`SECRET_NAME`], so that
-/// clients do not need a new CA.
+/// Secret. After an upgrade from release 0.1.0, the server copies the CA into the Secret
+/// [`SECRET_NAME`], so that clients do not need a new CA.
 pub const FORMER_SECRET_NAME: &str = "ifo-apiserver-ca";
 
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
 /// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
-/// the Secret at the same time. Each replica writes only once, so few attempts fail. After the last
-/// attempt, an error is returned.
+/// the Secret at the same time. Each replica writes only once, so few attempts fail. If the last
+/// attempt fails, the server returns [`CertsError::Contended`].
 const MAX_ATTEMPTS: usize = 5;
 
-/// Returns the CA in the Secret.
+/// Returns the CA in the Secret. Also writes the Secret, if necessary:
 ///
-/// - If the Secret has no data, the CA of release 0.1.0 is stored. If there is no such CA, a new CA
-///   is stored.
-/// - If the CA is near its expiry, its successor is stored. If the successor cannot be stored, the
-///   old CA is used until it expires.
-/// - If another replica writes at the same time, the CA of that replica is used.
+/// - If the Secret has no data, stores and returns the CA of release 0.1.0. If that CA does not
+///   exist or is invalid, stores and returns a new CA.
+/// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns its successor.
+///   If the successor cannot be stored, returns the old CA until it expires.
+/// - If another replica writes the Secret at the same time, returns the CA of that replica.
 ///
 /// # Errors
 ///
 /// - The Secret does not exist or cannot be read.
-/// - The content of the Secret is not a CA. Then the Secret is not overwritten.
+/// - The content of the Secret is not a valid CA. Then this function does not overwrite the Secret.
 /// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
 /// - Other clients have changed or deleted the Secret during each of five attempts.
 pub async fn load_authority(
@@ -109,7 +109,8 @@ pub async fn load_authority(
     })
 }
 
-/// Returns the CA of release 0.1.0, or `None` if there is no such CA or if it is invalid.
+/// Returns the CA of release 0.1.0. Returns `None` if that CA does not exist, cannot be read or is
+/// invalid.
 async fn former_authority(api: &Api<Secret>) -> Option<Authority> {
     let found = api.get_opt(FORMER_SECRET_NAME).await;
     let read = match found {

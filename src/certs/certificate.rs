@@ -22,8 +22,8 @@ use x509_parser::oid_registry::{
     OID_X509_EXT_SUBJECT_KEY_IDENTIFIER, Oid,
 };
 
-/// The tags of ASN.1. The context-specific tag N is called `CONTEXT_N`. Its name ends with
-/// `_CONSTRUCTED` if the content consists of elements.
+/// The tags of ASN.1. The context-specific tag N has the name `CONTEXT_N`. If the content of the
+/// element consists of other elements, the name is `CONTEXT_N_CONSTRUCTED`.
 mod tag {
     pub(super) const BOOLEAN: u8 = 0x01;
     pub(super) const INTEGER: u8 = 0x02;
@@ -61,9 +61,9 @@ pub(super) struct CertificateFields<'a> {
     pub(super) issuer: &'a [u8],
     /// The public key of the subject, as DER (`SubjectPublicKeyInfo`).
     pub(super) public_key: &'a [u8],
-    /// In seconds since 1970.
+    /// The start of the validity period, in seconds since 1970.
     pub(super) not_before: i64,
-    /// In seconds since 1970.
+    /// The end of the validity period, in seconds since 1970.
     pub(super) not_after: i64,
     pub(super) extensions: Vec<Extension>,
 }
@@ -140,7 +140,7 @@ impl Extension {
         Self(element(tag::SEQUENCE, &[&oid(id), &critical, &value]))
     }
 
-    /// The subject is a CA, which can issue certificates for leaves only.
+    /// Basic constraints: the subject is a CA that can issue leaf certificates only.
     pub(super) fn ca_of_leaves() -> Self {
         let is_ca = element(tag::BOOLEAN, &[&[0xff]]);
         let path_length = element(tag::INTEGER, &[&[0]]);
@@ -148,13 +148,13 @@ impl Extension {
         Self::new(&OID_X509_EXT_BASIC_CONSTRAINTS, true, &value)
     }
 
-    /// The subject is not a CA.
+    /// Basic constraints: the subject is not a CA.
     pub(super) fn leaf() -> Self {
         let value = element(tag::SEQUENCE, &[]);
         Self::new(&OID_X509_EXT_BASIC_CONSTRAINTS, true, &value)
     }
 
-    /// The key may sign data, certificates and certificate revocation lists.
+    /// Key usage of a CA: the key may sign data, certificates and certificate revocation lists.
     pub(super) fn ca_key_usage() -> Self {
         // The first octet is the number of unused bits in the second octet: one. The second octet
         // has the bits 0 (digitalSignature), 5 (keyCertSign) and 6 (cRLSign), where bit 0 is the
@@ -163,20 +163,20 @@ impl Extension {
         Self::new(&OID_X509_EXT_KEY_USAGE, true, &value)
     }
 
-    /// The key may sign data.
+    /// Key usage of a leaf: the key may sign data.
     pub(super) fn leaf_key_usage() -> Self {
-        // Seven bits of the second octet are unused. The other bit is bit 0 (digitalSignature).
+        // Seven bits of the second octet are unused. Its highest bit is bit 0 (digitalSignature).
         let value = element(tag::BIT_STRING, &[&[7, 0b1000_0000]]);
         Self::new(&OID_X509_EXT_KEY_USAGE, true, &value)
     }
 
-    /// The certificate is valid for servers.
+    /// Extended key usage: the certificate is valid for servers.
     pub(super) fn server() -> Self {
         let value = element(tag::SEQUENCE, &[&element(tag::OID, &[SERVER_AUTH])]);
         Self::new(&OID_X509_EXT_EXTENDED_KEY_USAGE, false, &value)
     }
 
-    /// The DNS names and IP addresses of the server.
+    /// Subject alternative name: the DNS names and IP addresses of the server.
     pub(super) fn names(dns_names: &[String], ips: &[IpAddr]) -> Self {
         let dns = dns_names.iter();
         let dns = dns.map(|name| element(tag::CONTEXT_2, &[name.as_bytes()]));
@@ -188,13 +188,13 @@ impl Extension {
         Self::new(&OID_X509_EXT_SUBJECT_ALT_NAME, false, &value)
     }
 
-    /// The identifier of the subject's key.
+    /// Subject key identifier: the identifier of the subject's key.
     pub(super) fn subject_key(id: &[u8]) -> Self {
         let value = element(tag::OCTET_STRING, &[id]);
         Self::new(&OID_X509_EXT_SUBJECT_KEY_IDENTIFIER, false, &value)
     }
 
-    /// The identifier of the CA's key.
+    /// Authority key identifier: the identifier of the CA's key.
     pub(super) fn authority_key(id: &[u8]) -> Self {
         let value = element(tag::SEQUENCE, &[&element(tag::CONTEXT_0, &[id])]);
         Self::new(&OID_X509_EXT_AUTHORITY_KEY_IDENTIFIER, false, &value)
@@ -205,7 +205,8 @@ fn oid(id: &Oid<'_>) -> Vec<u8> {
     element(tag::OID, &[id.as_bytes()])
 }
 
-/// Encodes a time in seconds since 1970. Until 2049, the year has two digits (RFC 5280, 4.1.2.5).
+/// Encodes a time in seconds since 1970. From 1950 to 2049, the year has two digits (RFC 5280,
+/// 4.1.2.5).
 fn time(seconds: i64) -> Result<Vec<u8>, CertsError> {
     let time = Timestamp::from_second(seconds)
         .map_err(|error| CertsError::Create(error.to_string()))?

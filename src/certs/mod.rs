@@ -3,8 +3,8 @@
 //! also publishes the CA bundle with which the kube-apiserver verifies this server.
 //!
 //! ```text
-//! --tls-cert-file ──poll──────────────▶ ServingCertificate ──▶ server_config
-//! Secret ──▶ Authority ──issue, renew──▶        "
+//! --tls-cert-file ──poll───────────────▶ ServingCertificate ──▶ server_config
+//! Secret ──▶ Authority ──issue, renew──▶ ServingCertificate ──▶ server_config
 //!                └── bundle ──▶ CaBundle ──▶ APIService spec.caBundle
 //! ```
 //!
@@ -108,11 +108,12 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 /// Time limit for one check of the `APIService` or of the Secret, with all reads and writes of this
 /// check. A check that takes longer is cancelled and repeated later.
 ///
-/// The value is the default of `K8S_API_TIMEOUT`. The timeout of the client is not sufficient,
-/// because it can be longer or absent. If a check never ended, certificates would not be renewed.
+/// If a check never ended, the server would not renew certificates. The client has its own time
+/// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). This limit is not sufficient,
+/// because it can be longer, and does not apply to the whole check.
 const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Parses a certificate.
+/// Parses a certificate from DER.
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
     let parsed = X509Certificate::from_der(der);
     parsed
@@ -122,7 +123,7 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
 
 /// Returns the current time in seconds since 1970.
 fn now() -> i64 {
-    // If the clock shows a time before 1970, the result is 1970. At this time, no certificate is
-    // valid yet, and no certificate has expired.
+    // If the clock shows a time before 1970, the result is 0. In 1970, no certificate is valid yet,
+    // and no certificate has expired.
     crate::clock::now().as_second().max(0)
 }

@@ -1,6 +1,6 @@
 //! The server's own self-signed CA, which issues serving certificates. The module also creates the
 //! successor of a CA: the new CA that replaces the old CA before the old CA expires. The module
-//! does no I/O itself, but the crate `ring` reads random numbers.
+//! does no I/O, except that the crate `ring` reads random numbers from the operating system.
 
 use super::certificate::{CertificateFields, Extension, common_name};
 use super::{CertsError, now, parse};
@@ -62,8 +62,9 @@ struct CaCertificate {
     der: CertificateDer<'static>,
     /// The name of the CA, as DER.
     subject: Vec<u8>,
+    /// The identifier of the CA's key. `None` if the certificate has no key identifier.
     key_id: Option<Vec<u8>>,
-    /// In seconds since 1970.
+    /// The end of the validity period, in seconds since 1970.
     not_after: i64,
 }
 
@@ -138,7 +139,7 @@ impl PrivateKey {
 /// A serving certificate and its private key.
 #[derive(Clone)]
 pub struct IssuedCertificate {
-    /// The certificate as PEM, without the CA.
+    /// The certificate as PEM, without the certificate of the CA.
     pub chain: Vec<u8>,
     /// The private key as PEM (PKCS #8). It must stay secret.
     pub key: Vec<u8>,
@@ -221,8 +222,8 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Issues a certificate for a trial, and verifies it as clients do. The expiry of the CA is not
-    /// checked.
+    /// Issues a trial certificate, and verifies the certificate as clients do. Does not check the
+    /// expiry of the CA.
     fn verify_trial(&self) -> Result<(), String> {
         let name = "trial.invalid";
         let names = [name.to_owned()];
@@ -257,7 +258,8 @@ impl Authority {
         self.certificate.not_after - now() < CA_RENEW_BEFORE
     }
 
-    /// Returns true if the CA has expired. No certificate that it has issued is valid any more.
+    /// Returns true if the CA has expired. Then all certificates that it has issued have also
+    /// expired.
     pub(super) fn has_expired(&self) -> bool {
         self.certificate.has_expired()
     }
@@ -291,7 +293,7 @@ impl Authority {
     }
 
     /// Issues a serving certificate for these names, with a new key. The certificate is valid for
-    /// one year, or until the CA expires.
+    /// one year, but not longer than the CA.
     pub fn issue(
         &self,
         dns_names: &[String],
@@ -343,7 +345,12 @@ impl Authority {
     }
 }
 
-/// Returns true if the certificate is that of a CA that may issue certificates.
+/// Returns true if the certificate belongs to a CA, and its key usage allows signing certificates.
+/// If the certificate has no key usage, signing is allowed. If the certificate has no basic
+/// constraints, it belongs to a CA in these cases:
+///
+/// - It has a key usage.
+/// - It has version 1 and is self-issued ([`is_self_issued_v1`]).
 fn may_issue(certificate: &X509Certificate<'_>) -> bool {
     let (Ok(constraints), Ok(usage)) = (certificate.basic_constraints(), certificate.key_usage())
     else {
@@ -363,8 +370,8 @@ fn is_self_issued_v1(certificate: &X509Certificate<'_>) -> bool {
         && certificate.issuer().as_raw() == certificate.subject().as_raw()
 }
 
-/// Returns the identifier of a public key: the first 160 bits of its SHA-256 hash. So the
-/// identifier has the length of a SHA-1 hash.
+/// Returns the identifier of a public key: the first 160 bits of its SHA-256 hash. This is the
+/// length of a SHA-1 hash, which other CAs use as the identifier.
 fn key_id(public_key: &[u8]) -> Vec<u8> {
     Sha256::digest(public_key)[..20].to_vec()
 }

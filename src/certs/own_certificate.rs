@@ -1,5 +1,5 @@
-//! Issues a serving certificate with our own CA, and renews it while the server runs. The module
-//! also provides the CA bundle with which clients verify the certificate.
+//! Issues a serving certificate with the server's own CA, and renews the certificate while the
+//! server runs. The module also provides the CA bundle with which clients verify the certificate.
 
 use super::{
     Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the Secret of the CA and the age of the certificate are checked. A check is
-/// one small request, so the load is small. Certificates are valid for a year, so the interval is
-/// short enough to renew them in time.
+/// Interval at which [`OwnCertificate::keep_renewed`] reads the Secret of the CA and checks the age
+/// of the certificate. Each check is one small request to the kube-apiserver.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// When the CA is replaced, the server first adds the new CA to the bundle. After this delay, the
-/// server presents a certificate of the new CA. During the delay, the bundle reaches the
+/// If the Secret contains a new CA, the server first adds the new CA to the bundle. After this
+/// delay, the server presents a certificate of the new CA. During the delay, the bundle reaches the
 /// `APIService` and every kube-apiserver.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
@@ -34,7 +33,8 @@ pub struct OwnCertificate {
 }
 
 impl OwnCertificate {
-    /// Loads the CA from the Secret `secret` in `namespace`. Issues a certificate for these names.
+    /// Loads the CA from the Secret `secret` in `namespace` with [`load_authority`]. Issues a
+    /// certificate for the names in `dns_names` and the addresses in `ips`.
     pub async fn load(
         client: Client,
         namespace: &str,
@@ -71,10 +71,11 @@ impl OwnCertificate {
         self.bundle.subscribe()
     }
 
-    /// Keeps `serving` up to date. Never ends.
+    /// Keeps the certificate in `serving` valid. Never ends.
     ///
-    /// The certificate is renewed when two thirds of its lifetime are over, and when the Secret
-    /// contains a new CA. A failure is logged, and the next check tries again.
+    /// This method issues a new certificate when two thirds of the old certificate's lifetime are
+    /// over, and when the Secret contains a new CA. If a check fails, the method logs the error,
+    /// and the old certificate stays in use.
     pub async fn keep_renewed(mut self, serving: Arc<ServingCertificate>) {
         loop {
             tokio::time::sleep(CHECK_INTERVAL).await;

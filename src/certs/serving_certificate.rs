@@ -60,10 +60,10 @@ impl ResolvesServerCert for ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// Creates a resolver that presents the certificates in `chain` (PEM, leaf first), with their
-    /// `key` (PEM).
+    /// Creates a resolver that presents the certificates in `chain` (PEM, leaf first). `key` (PEM)
+    /// is the private key of the leaf.
     ///
-    /// `metrics` shows the expiry of this certificate and of its replacements.
+    /// `metrics` shows the expiry of the current leaf.
     pub fn new(chain: &[u8], key: &[u8], metrics: Arc<Metrics>) -> Result<Self, CertsError> {
         let (pair, expires) = pair(chain, key)?;
         metrics.certificate_expires(expires);
@@ -92,13 +92,15 @@ impl ServingCertificate {
         Self::new(&chain, &key, metrics)
     }
 
-    /// Reads the two files immediately and then after each `period`. Uses their content if it has
-    /// changed. Never ends.
+    /// Reads both files immediately and then after each `period`. If the content of a file has
+    /// changed, presents the new certificate. Never ends.
     ///
-    /// The files are read periodically, because watching files does not work on every file system.
-    /// Reading also works for a mounted Secret, which the kubelet replaces through symbolic links.
+    /// The method reads the files periodically, because watching files does not work on every file
+    /// system. Reading also works for a mounted Secret, which the kubelet replaces through symbolic
+    /// links.
+    ///
     /// If only one of the files has been replaced so far, the key does not match the certificate.
-    /// Then the current pair stays, and the new pair is used after a later read.
+    /// In this case, the current pair stays in use until a later read finds both new files.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
@@ -166,8 +168,8 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {
-        // The server also presents an expired certificate, because the client's error then contains
-        // the reason.
+        // The server presents the certificate although it has expired. So the error at the client
+        // names the reason.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;

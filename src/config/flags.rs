@@ -1,7 +1,7 @@
-//! The command-line flags. Their values are checked in `values.rs`.
+//! The command-line flags. `values.rs` checks their values.
 
-// Clippy wants backticks around names in doc comments. `--help` prints these doc comments, and
-// would print the backticks.
+// The lint wants backticks around names in doc comments. `--help` prints the doc comments of this
+// file, and would also print the backticks.
 #![allow(clippy::doc_markdown)]
 
 use crate::certs::{TlsCipherSuite, TlsVersion};
@@ -31,10 +31,10 @@ pub(super) enum CliCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct CommonFlags {
-    /// Time for which an operation must not be detected before it ends [env: DEBOUNCE_THRESHOLD] [default: 30s, in the demo 5s]
+    /// Time without a detection after which an operation ends [env: DEBOUNCE_THRESHOLD] [default: 30s, in the demo 5s]
     #[arg(long, value_name = "DURATION")]
     pub(super) debounce_threshold: Option<String>,
-    /// Longest time for which data requests are answered with 429 after a start; then the data that has been read is served [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
+    /// Longest time after a start for which requests for operations get a 429 because not all resources have been listed; after this time, the operations detected so far are served [env: INFORMER_SYNC_TIMEOUT] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     pub(super) informer_sync_timeout: Option<String>,
     /// Time limit of one request to the kube-apiserver; watches have none [env: K8S_API_TIMEOUT] [default: 30s]
@@ -43,7 +43,7 @@ pub(super) struct CommonFlags {
     /// Interval at which rules that depend on the time are evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
     #[arg(long, value_name = "DURATION")]
     pub(super) k8s_informer_resync: Option<String>,
-    /// Interval at which invalid targets and failed watches are retried [env: REQUEUE_INTERVAL] [default: 60s]
+    /// Interval at which a target (the resource that a rule set names) is looked up or watched again after a failure [env: REQUEUE_INTERVAL] [default: 60s]
     #[arg(long, value_name = "DURATION")]
     pub(super) requeue_interval: Option<String>,
     /// Keep completed operations, within the limits of --retain-for and --retain-max [env: RETAIN_COMPLETED_IFOS] [default: false]
@@ -86,7 +86,7 @@ pub(super) struct CommonFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct ServeFlags {
-    /// Path to a kubeconfig; in a Pod, the default is its service account
+    /// Path to a kubeconfig [default: the file in KUBECONFIG, or ~/.kube/config; without such a file, the ServiceAccount of the Pod]
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
     /// Address to listen on [default: ::, which serves IPv4 and IPv6, or 0.0.0.0 on a host without IPv6]
@@ -107,7 +107,7 @@ pub(super) struct ServeFlags {
     /// Cipher suites of TLS 1.2 that clients may use, separated by commas [default: all]. Those of TLS 1.3 are always allowed
     #[arg(long, value_name = "SUITES", value_enum, value_delimiter = ',')]
     pub(super) tls_cipher_suites: Vec<TlsCipherSuite>,
-    /// Namespace of this server, which has its Service and the Secret with its CA
+    /// Namespace of this server, with the server's Service and the Secret of its CA
     #[arg(long, value_name = "NAMESPACE", default_value = "ifo-system")]
     pub(super) namespace: String,
     /// Name of the Service to which the APIService points
@@ -122,7 +122,7 @@ pub(super) struct ServeFlags {
     /// Time for which the leader tries to renew its Lease before it stops leading
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub(super) leader_elect_renew_deadline: String,
-    /// Time between two renewals of the Lease by the leader, and between two checks of it by the other replicas
+    /// Interval at which the leader renews the Lease and the other replicas read it
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(super) leader_elect_retry_period: String,
     /// Address at which the other replicas reach this one [default: the address in POD_IP, with the port of this server]

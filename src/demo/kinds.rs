@@ -1,4 +1,4 @@
-//! The kinds of the objects in the demo, as the discovery of a real cluster describes them.
+//! The kinds of the objects in the demo, with the names and scopes as in a real cluster.
 
 use crate::serve::AdvertisedResource;
 use ifo_api::Gvr;

@@ -1,9 +1,10 @@
 //! Writes the kubeconfig with which kubectl connects to the demo.
 //!
 //! The file contains a credential, so its mode is 0600. The demo writes a temporary file, and
-//! renames the complete file to its final path. When the demo ends, it removes the file if the file
-//! still has the same content. The content is different if a user has edited the file, or if
-//! another demo has replaced it.
+//! renames the complete file to its final path.
+//!
+//! When the demo ends, it removes the file. If a user has edited the file, or another demo has
+//! replaced it, the file stays.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +21,7 @@ const CLUSTER: &str = "ifo-demo";
 pub struct KubeconfigUser {
     /// Name of the user and the context.
     pub context: &'static str,
-    /// Default namespace of the context.
+    /// Default namespace of the context. `None` means `default`.
     pub namespace: Option<&'static str>,
     /// Bearer token of the user.
     pub token: String,
@@ -67,8 +68,8 @@ pub enum KubeconfigError {
     },
 }
 
-/// A kubeconfig on disk. When this value is dropped, the file is removed if it still has the same
-/// content.
+/// A kubeconfig on disk. Dropping this value removes the file, except if its content has changed
+/// since this demo wrote it.
 pub struct Written {
     path: PathBuf,
     content: String,
@@ -96,8 +97,8 @@ impl Written {
 impl Drop for Written {
     fn drop(&mut self) {
         if self.is_unchanged() {
-            // An error is ignored. If the file remains, its token is harmless, because the server
-            // has stopped.
+            // An error of the removal is ignored. If the file remains, its tokens are harmless,
+            // because the server has stopped.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -129,8 +130,8 @@ pub fn write(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // The name is random, and create_new fails if the file exists. So a file that another user has
-    // placed in the folder is never opened.
+    // The name of the temporary file is random, and `create_new` fails if the file exists. So this
+    // function never opens a file that another user has placed in the folder.
     let mut temporary = std::ffi::OsString::from(".");
     temporary.push(name);
     temporary.push(format!(".{}", uuid::Uuid::new_v4().simple()));

@@ -5,8 +5,7 @@
 //! detection, and a small API server for them ([`ObjectStore`], [`ObjectServer`]). It also writes a
 //! kubeconfig, and returns an introduction with commands to try.
 //!
-//! The code that detects and serves operations is the same as in a cluster. This code is in other
-//! modules.
+//! The code that detects and serves operations is in other modules. It is the same as in a cluster.
 
 pub mod kinds;
 pub mod kubeconfig;
@@ -32,10 +31,10 @@ fn decompress(file: &[u8]) -> String {
 
 /// Returns the introduction that the demo prints, with commands to try.
 ///
-/// `kubeconfig` is the file that [`kubeconfig::write`] has written. `viewer` is the context of the
-/// user who may read one namespace, and the name of this namespace. `objects` is the folder that
-/// replaces the scenes. With such a folder, the server serves no objects, so the introduction does
-/// not mention them.
+/// - `kubeconfig` is the file that [`kubeconfig::write`] has written.
+/// - `viewer` is the context of the user who may read one namespace, and the name of the namespace.
+/// - `objects` is the folder of manifests that replaces the scenes, or `None` for the scenes. The
+///   server does not serve the objects in a folder, so there is no command that lists them.
 #[must_use]
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());

@@ -76,7 +76,8 @@ impl ResourceServer {
         routes.with_state(self)
     }
 
-    /// Authenticates and authorizes a request. If it is refused, returns the error for the client.
+    /// Authenticates and authorizes a request. Returns the error for the client if the request is
+    /// refused.
     async fn check_access(
         &self,
         verb: &str,
@@ -87,8 +88,8 @@ impl ResourceServer {
         let Ok(user) = self.server.authenticate.authenticate(&peer, headers).await else {
             return Err(ErrorStatus::unauthorized());
         };
-        // As in a kube-apiserver, a request for the object Namespace `a` is a request in the
-        // namespace `a`.
+        // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace
+        // `a`.
         let namespace = match self.kind.kind {
             "Namespace" => &path.name,
             _ => &path.namespace,

@@ -2,8 +2,9 @@
 //! delete objects. Detection receives the changes through a [`Feed`], and `kubectl get` reads the
 //! objects.
 //!
-//! A subscriber of the feed receives all objects of a resource, and then every change in order. If
-//! the subscriber is more than [`BACKLOG`] changes behind, it receives all objects again.
+//! A subscriber of the feed receives all objects of one resource, and then every change of these
+//! objects in order. If the subscriber is more than [`BACKLOG`] changes behind, it receives all
+//! objects again.
 
 use super::kinds;
 use super::scene::whole_second;
@@ -21,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::broadcast;
 use uuid::Uuid;
 
-/// Maximum number of changes that a subscriber may be behind. The scenes have about ten changes per
-/// second, so the backlog covers more than a minute. A change has about 4 KB, so the backlog takes
-/// at most 4 MB.
+/// Maximum number of changes, of all resources together, that a subscriber may be behind. The
+/// scenes have about ten changes per second, so the backlog covers more than a minute. A change has
+/// about 4 KB, so the backlog takes about 4 MB.
 const BACKLOG: usize = 1024;
 
 /// The identity of an object.
@@ -151,9 +152,9 @@ impl ObjectStore {
         objects.by_id.insert(id.clone(), object);
     }
 
-    /// Sends a change to the subscribers. The caller holds the lock. A new subscriber reads the
-    /// objects and subscribes under the same lock. So the subscriber neither misses a change nor
-    /// receives a change twice.
+    /// Sends a change to the subscribers. The caller must hold the lock of the objects. A new
+    /// subscriber reads the objects and subscribes under the same lock. So the subscriber receives
+    /// each later change exactly once.
     fn publish(&self, id: &ObjectId, raw: Raw) {
         let id = Arc::new(id.clone());
         // `send` returns an error if there are no subscribers.
@@ -174,8 +175,8 @@ impl ObjectStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
-        // After a panic of another thread, the data is still consistent, because no code panics
-        // between two writes that belong together.
+        // If a thread panics while it holds the lock, the lock is poisoned. The data is still
+        // consistent, because no code panics between two writes that belong together.
         self.0
             .objects
             .lock()
@@ -205,7 +206,8 @@ fn is_in(source: &Source, id: &ObjectId) -> bool {
     id.resource == *source.target && namespace.is_none_or(|wanted| wanted == id.namespace)
 }
 
-/// Resolves the kinds of the scenes. The answers never change.
+/// Finds the resources in [`kinds::KINDS`]. No other resource exists in the demo. The answers never
+/// change.
 impl Resolve for ObjectStore {
     fn resolve<'a>(&'a self, gvr: &'a Gvr) -> BoxFuture<'a, Resolution> {
         let resolution = match kinds::of_resource(gvr) {

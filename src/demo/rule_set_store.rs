@@ -1,6 +1,6 @@
-//! Stores the rule sets of the demo, and writes them to an index that contains only rule sets. The
-//! demo serves this index to clients, which can only read the rule sets. The rule-set controller
-//! writes their status.
+//! Stores the rule sets of the demo. The store also writes them to an index (objects in memory that
+//! the server serves), which contains only rule sets. Clients can only read the rule sets. The
+//! rule-set controller writes the status of the rule sets.
 
 use crate::clock;
 use crate::index::{Key, VersionAssignment, Write, Writer};
@@ -19,8 +19,8 @@ pub struct RuleSetStore(Arc<Mutex<StoredRuleSets>>);
 struct StoredRuleSets {
     writer: Writer,
     objects: BTreeMap<String, OperationRuleSet>,
-    /// Between the events `Reset` and `Synced`, the names of the rule sets that were applied.
-    /// `Synced` removes all other rule sets. At other times, the value is `None`.
+    /// The names of the rule sets that were applied since the event `Reset`. The event `Synced`
+    /// removes all other rule sets. The value is `None` before `Reset` and after `Synced`.
     applied: Option<BTreeSet<String>>,
 }
 

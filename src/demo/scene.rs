@@ -1,15 +1,21 @@
 //! The scenes of the demo. A scene is a recording of changes to a few objects, which the demo
 //! repeats.
 //!
-//! The file of a scene has lines of the form `{"t": seconds, "type": …, "object": …}`. The
-//! recordings of watches in `tests/fixtures/recorded` have the same form. An `ADDED` line has the
-//! whole object, a `MODIFIED` line has a JSON merge patch, and a `DELETED` line only identifies the
-//! object. `scenes/README.md` names the origin of each file.
+//! The file of a scene has lines of the form `{"t": seconds, "type": …, "object": …}`. `t` is the
+//! time since the beginning of the scene. `object` depends on the type of the change:
 //!
-//! Each repetition of a scene is called a round. In each round, timestamps are moved to the time of
-//! the round, and objects get new UIDs. Objects that are added at 0 s are different. They exist
-//! before the first round, and keep their UIDs. Before each round, they return to their initial
-//! state.
+//! - `ADDED`: the whole object.
+//! - `MODIFIED`: a JSON merge patch (RFC 7386), with the identity of the object.
+//! - `DELETED`: only the identity of the object.
+//!
+//! `scenes/README.md` names the origin of each file.
+//!
+//! Each repetition of a scene is called a round. In each round, the demo moves the timestamps to
+//! the time of the round. There are two groups of objects:
+//!
+//! - Objects that are added at 0 s exist before the first round, and keep their UIDs. Before each
+//!   round, the demo returns them to their initial state.
+//! - All other objects exist only during a round, and get new UIDs in each round.
 
 use super::decompress;
 use super::object_store::{ObjectId, ObjectStore};
@@ -188,7 +194,7 @@ impl Scene {
         })
     }
 
-    /// Returns true if the scene has steps after its beginning.
+    /// Returns true if the scene has steps after 0 s.
     fn has_changes(&self) -> bool {
         self.steps.last().is_some_and(|step| !step.at.is_zero())
     }
@@ -226,7 +232,7 @@ impl Scene {
         adapter
     }
 
-    /// Deletes the objects that the round has created.
+    /// Deletes the objects that the round has created, that is, all objects without a step at 0 s.
     fn clear(&self, store: &ObjectStore) {
         let (before, later): (Vec<_>, Vec<_>) =
             self.steps.iter().partition(|step| step.at.is_zero());

@@ -77,9 +77,9 @@ impl FeedTask {
     /// has ended.
     async fn process_event(&mut self, event: Raw) -> bool {
         let now = clock::reading();
-        // Sending to the tracker takes time if the queue of the tracker is full. The task drops
-        // each object before it sends. All feeds together may hold only one large object in memory,
-        // so another feed may be waiting until the object is dropped.
+        // The task drops each object before it sends to the tracker. If the queue of the tracker is
+        // full, the send waits. All feeds together may hold only one large object in memory, so
+        // another feed may be waiting until this object is dropped.
         match event {
             Raw::Reset => {
                 let reset = self.detector.reset();
@@ -136,8 +136,8 @@ impl FeedTask {
     /// Processes the end of a list, or the end of an interruption of the watch.
     ///
     /// A subject is an object that an operation is about. If the feed has a label selector, the
-    /// tracker returns the subjects that are missing in the list. Such a subject was deleted, or
-    /// its labels have changed. So the task asks the cluster if the subject still exists.
+    /// tracker returns the subjects that are missing in the list. A missing subject was deleted, or
+    /// its labels no longer match. So the task asks the cluster if the subject still exists.
     async fn process_synced(&mut self, now: ClockReading) -> bool {
         let (event, missing) = self.detector.synced();
         if !self.send(event).await {
@@ -146,8 +146,8 @@ impl FeedTask {
         let Some(missing) = missing else {
             return true;
         };
-        // After an interruption without a new list, the tracker sends no answer, because subjects
-        // can be missing only in a list.
+        // Subjects can be missing only in a list. After an interruption without a new list, the
+        // tracker closes the channel without an answer.
         for subject in missing.await.unwrap_or_default() {
             if !self.process_missing(subject, true, now).await {
                 return false;

@@ -37,7 +37,7 @@ pub struct Supervisor {
     pub feed: Arc<dyn Feed>,
     /// The queue of messages to the tracker.
     pub tracker: mpsc::Sender<Message>,
-    /// The queue of reports on the state of feeds.
+    /// The queue of reports to the rule-set controller on the state of feeds.
     pub feedback: mpsc::Sender<Feedback>,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,

@@ -55,14 +55,14 @@ struct ClusterRecording {
 
 /// One event with its time.
 ///
-/// Each event has a unique number of milliseconds within its second, and this number is not 0 or
-/// 999. So the order of events and timers is defined, because no timer fires at the time of another
-/// event:
+/// The time of each event has a unique number of milliseconds, which is not 0 or 999. For example,
+/// the time 12.345 s has the number 345. So no event happens when a timer fires, and the order of
+/// events and timers is defined:
 ///
-/// - Some timers fire a whole number of seconds after an event.
+/// - Some timers fire a whole number of seconds after an event. They have the number of this event.
 /// - Some timers fire a whole number of seconds after the start of the feeds, at 0 ms.
-/// - Timers that count from a time in `managedFields` fire at a whole second of the time of day. The
-///   feeds start 1 ms after a whole second, so these timers fire at 999 ms.
+/// - Timers that count from a time in `managedFields` fire at a whole second of the time of day.
+///   The feeds start 1 ms after a whole second, so these timers fire at 999 ms.
 #[derive(Clone)]
 struct PlayedEvent {
     time_since_start: Duration,
@@ -199,7 +199,7 @@ struct ChangeRecorder {
     objects: BTreeMap<Key, Value>,
     changes: Vec<VisibleChange>,
     /// The number of evaluations that skipped a throttled rule set. A rule set is throttled after
-    /// it has exhausted its evaluation budget on several objects.
+    /// it has exhausted its evaluation budget on ten consecutive objects.
     throttled: usize,
 }
 
@@ -341,9 +341,9 @@ fn replay_recording(
 /// `wall` is the time of day at the start. Returns the changes of the replay.
 async fn compare(name: &str, recording: ClusterRecording, wall: Timestamp) -> ChangeRecorder {
     let simulated = clock::simulated::begin(wall);
-    // The feeds start 1 ms after a whole second of the time of day. Timers that count from a time
-    // in `managedFields` fire at a whole second. So no such timer fires at the time at which a feed
-    // evaluates objects again whose rules read `now`.
+    // The feeds start 1 ms after a whole second of the time of day. So a feed evaluates objects
+    // again 1 ms after a whole second. Timers that count from a time in `managedFields` fire at a
+    // whole second, and so never at the same time.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begin = clock::reading();
     let recording = Arc::new(recording);
@@ -419,8 +419,8 @@ fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// Returns the recording of `events` with the rule books of its targets, and the time of day at its
-/// start. Sets the time of the last change in each object.
+/// Returns the recording of `events` with the rule books of its targets. Also returns the time of
+/// day at which the test must start the recording. Calls [`set_change_time`] for each event.
 fn recording(
     events: Vec<RecordedEvent>,
     rules: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
@@ -449,7 +449,8 @@ fn recording(
     });
     let mut events: Vec<PlayedEvent> = events.collect();
     make_times_unique(&mut events);
-    // `wall` is late enough that no object has a creation time after the time of its event.
+    // `wall` is the time of day at the start. It is so late that no object has a creation time
+    // after the time of its event.
     let created = events.iter().filter_map(|event| {
         let created = event
             .json

@@ -15,7 +15,8 @@ use std::sync::Mutex;
 const RESYNC: Duration = Duration::from_mins(1);
 
 /// The tests wait for this time, so that all tasks finish their work. Tokio's clock is paused, so
-/// the time passes only while all tasks wait. The time is shorter than [`RESYNC`].
+/// the time passes only while all tasks wait. The time is shorter than [`RESYNC`], so that the wait
+/// itself causes no evaluation.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
 /// A feed that was started, and the sender of its events.
@@ -151,7 +152,7 @@ impl SupervisorFixture {
     }
 
     /// Returns the reports on feeds since the last call. Each report has the name of the feed, the
-    /// generation of its rule book, and the failure.
+    /// generation of its rule book, and the failure. The failure is None if the feed works.
     async fn sent_reports(&mut self) -> Vec<(String, u64, Option<String>)> {
         wait_until_idle().await;
         std::iter::from_fn(|| self.feedback.try_recv().ok())
@@ -222,8 +223,8 @@ fn book(generation: u64, target: &Gvr, rule_set: Arc<RuleSet>) -> RuleBook {
     RuleBook::new(generation, target.clone(), kind, true, vec![rule_set])
 }
 
-/// Returns a rule book with one rule. It detects the operation `Working` on a [`thing`] whose field
-/// `works` is true.
+/// Returns a rule book with one rule. The rule detects the operation `Working` on a [`thing`] whose
+/// field `works` is true.
 fn working(generation: u64, target: &Gvr) -> RuleBook {
     book(generation, target, rule_set(target, &[], "object.works"))
 }

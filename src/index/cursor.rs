@@ -11,9 +11,10 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of changes that are delivered at once. If more changes have the same version,
-/// they are still delivered together. A watch keeps the delivered changes in memory until its
-/// client has received them. So this number limits the memory that slow watches take.
+/// Maximum number of changes that [`Cursor::next`] returns at once. Changes with the same version
+/// are always returned together, even if they exceed this number. A watch keeps the returned
+/// changes in memory until its client has received them. So this number limits the memory that slow
+/// watches take.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.
@@ -63,8 +64,8 @@ impl Cursor {
         self.rv
     }
 
-    /// Returns the next changes, up to the version `head`. Moves the cursor to `head`. If more
-    /// changes remain, moves the cursor only to the last returned change.
+    /// Returns the next changes, up to the version `head`. If more changes remain, moves the cursor
+    /// to the last returned change. Otherwise, moves the cursor to `head`.
     fn read_until(&mut self, head: Rv) -> Result<Vec<IndexChange>, VersionUnavailable> {
         let ring = self.shared.ring();
         let mut changes: Vec<IndexChange> = Vec::new();

@@ -14,7 +14,7 @@ pub enum ListScope {
     /// All operations and all records. A follower copies both, and a new leader takes over both.
     Everything,
     /// The operations or the records of one namespace. For records, the value is the namespace in
-    /// the key that [`Key::of_record`] returns.
+    /// the key that [`Key::of_record`] returns, such as `records/team-a`.
     Namespace(Arc<str>),
     /// One object.
     Object(Key),

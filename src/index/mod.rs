@@ -1,7 +1,9 @@
-//! The index: the operations in memory, as encoded objects. Each change has a resourceVersion, in
-//! short a version. One writer commits batches of changes. A list contains exactly the objects that
-//! existed at the version of the list. A cursor is the position of one watch, and delivers exactly
-//! the changes after a version.
+//! The index: all operations and records in memory, encoded as JSON. A record is an object with the
+//! result of one completed operation.
+//!
+//! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
+//! list contains exactly the objects that existed at the version of the list. A cursor is the
+//! position of one watch, and delivers exactly the changes after a version.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -13,12 +15,14 @@
 //!
 //! **Lists are exact.** The ring is a buffer of the latest changes. The map has the current
 //! objects. The writer adds each change to the ring before it changes the map. The map can change
-//! while a reader scans it. After the scan, the reader finds each newer change in the ring, and
-//! undoes it. The writer publishes the version of a batch when the whole batch is in the map. So no
-//! reader sees half a batch.
+//! while a reader scans it. After the scan, the reader finds in the ring each change that is newer
+//! than the version of the list, and undoes this change in its result. The writer publishes the
+//! version of a batch when the whole batch is in the map. So no reader sees half a batch.
 //!
-//! **Cursors miss no change** while the ring has their next change. [`Bounds`] limits the age and
-//! the size of the ring. For some seconds after a large commit, the ring may be larger.
+//! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
+//! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
+//! limits the age and the size of the ring. For some seconds after a large commit, the ring may be
+//! larger.
 //!
 //! **The writer waits for no client.** Writer and readers share the lock of the ring, and one lock
 //! for each shard of the map. A reader holds a lock only while it copies references.
@@ -54,12 +58,13 @@ use std::time::Duration;
 pub struct Rv(pub u64);
 
 impl Rv {
-    /// Upper limit of versions. Some clients read numbers as IEEE 754 doubles, which are exact for
-    /// integers up to 2^53. As a time in microseconds, this limit is in the year 2255.
+    /// Upper limit of versions. Every version is below this limit, and a commit that would reach it
+    /// returns [`Error::Exhausted`]. Some clients read numbers as IEEE 754 doubles, which are exact
+    /// for integers up to 2^53. As a time in microseconds, this limit is in the year 2255.
     pub const MAX: Rv = Rv(1 << 53);
 
-    /// Returns the version for the time `clock`, or 0 if the time is before 1970 or after
-    /// [`Rv::MAX`].
+    /// Returns the version for the time `clock`. Returns 0 if the time is before 1970, or if its
+    /// version would reach [`Rv::MAX`].
     pub fn of_clock(clock: Timestamp) -> Rv {
         let micros = u64::try_from(clock.as_microsecond()).ok();
         Rv(micros.filter(|&rv| rv < Self::MAX.0).unwrap_or(0))
@@ -73,14 +78,14 @@ impl fmt::Display for Rv {
     }
 }
 
-/// How the writes of a batch get their versions.
+/// The way in which the writes of a batch get their versions.
 #[derive(Clone, Copy, Debug)]
 pub enum VersionAssignment {
-    /// Each write of the batch gets a new version.
+    /// Each write that changes an object gets a new version.
     Mint,
     /// All writes of the batch get this version. A follower uses this variant, so that its copy of
     /// the leader's index has the leader's versions. The version must be above the newest version
-    /// of the index. Even an object that a `Put` does not change gets this version.
+    /// of the index. Even if a write would not change its object, the object gets this version.
     Exact(Rv),
 }
 
@@ -108,7 +113,7 @@ impl IndexChange {
     }
 }
 
-/// The state that a reader requests.
+/// The version of the state that a reader requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadVersion {
     /// The newest state.
@@ -153,7 +158,8 @@ pub enum Error {
         /// The newest published version.
         head: Rv,
     },
-    /// The next version is above the versions that this leader has reserved in the Lease.
+    /// The next version is above the versions that this leader has reserved in the Lease, the
+    /// Kubernetes object with which the replicas elect the leader.
     #[error("resourceVersion {next} is not reserved; the highest reserved version is {reserved}")]
     NotReserved {
         /// The version that the change needs.
@@ -169,7 +175,8 @@ pub enum Error {
     },
 }
 
-/// Limits of the ring buffer of changes.
+/// Limits of the ring buffer of changes. If a limit is exceeded, the ring buffer drops its oldest
+/// changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Maximum number of bytes that only the ring buffer holds: replaced and deleted objects, and
@@ -182,10 +189,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Time for which a change stays even if the ring buffer has more than [`Bounds::bytes`], up to
-    /// [`Bounds::peak_bytes`]. So a client that reads promptly misses no change. For example, when
-    /// 10,000 operations end, their events have 36 MB. A client that reads 4 MB/s needs 9 s for
-    /// these events.
+    /// Age until which a change stays even if the ring buffer has more than [`Bounds::bytes`]. A
+    /// younger change is dropped only if the ring buffer has more than [`Bounds::peak_bytes`]. So a
+    /// client that reads promptly misses no change. For example, when 10,000 operations end, their
+    /// events have 36 MB. A client that reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. In a quiet cluster, an object can stay

@@ -26,7 +26,9 @@ pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 /// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
 /// no thread has write locks on the ring buffer and on a shard of the map at the same time.
 pub(super) struct IndexState {
+    /// The current objects, by namespace.
     pub map: DashMap<Arc<str>, Names>,
+    /// Number of objects in `map`.
     pub len: AtomicUsize,
     /// The newest published version.
     pub head: watch::Sender<Rv>,
@@ -92,8 +94,9 @@ impl IndexState {
             .and_then(|names| names.get(&*key.name).cloned())
     }
 
-    /// Returns the entries in `scope`, sorted by key. If the writer changes the map at the same
-    /// time, the result is not the state at any version.
+    /// Returns the entries in `scope`, sorted by key. If the writer changes the map during the
+    /// scan, the result can contain some changes and lack others. [`undo`] turns such a result into
+    /// the state at one version.
     pub(super) fn scan(&self, scope: &ListScope) -> Vec<Arc<IndexEntry>> {
         let mut found = Vec::new();
         match scope {
@@ -109,7 +112,7 @@ impl IndexState {
                     self.scan_namespace(namespace, &mut found);
                 }
                 // The keys of objects without a namespace can be between the keys of two
-                // namespaces.
+                // namespaces. So the entries must be sorted by their whole keys.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -143,8 +146,8 @@ pub(super) fn undo(
     for entry in old {
         let remaining = rest.as_slice();
         let smaller = remaining.partition_point(|other| other.key() < entry.key());
-        // If the scan has read the key before the writer replaced the entry, `found` contains the
-        // entry.
+        // If the scan read this key before the writer replaced the entry, `found` already contains
+        // the entry.
         let is_present = remaining
             .get(smaller)
             .is_some_and(|next| Arc::ptr_eq(next, &entry));
@@ -192,9 +195,9 @@ impl IndexReader {
             loop {
                 let mut head = current.borrow_and_update().head.subscribe();
                 tokio::select! {
-                    // When the state is replaced, `current` changes first. The channel of the old
-                    // state's head is closed later. So `current` is checked first. Otherwise, the
-                    // closed channel would be mistaken for a dropped writer.
+                    // When the writer replaces the state, `current` changes first. Later, the
+                    // channel of the old state's head is closed. So this code checks `current`
+                    // first. Otherwise, it would mistake the closed channel for a dropped writer.
                     biased;
                     replaced = current.changed() => if replaced.is_err() {
                         return false;
@@ -233,9 +236,9 @@ impl IndexReader {
         (rv, found.pop())
     }
 
-    /// Returns a cursor that delivers the changes in `scope` after `rv`. `rv` must be the version
-    /// of a change or the result of [`IndexReader::oldest`]. The newest published version is always
-    /// valid.
+    /// Returns a cursor that delivers the changes in `scope` after `rv`. `rv` must be the published
+    /// version of a change in the ring buffer, or the result of [`IndexReader::oldest`]. The newest
+    /// published version is always valid.
     ///
     /// # Errors
     ///

@@ -118,8 +118,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Creates an empty state with the version `at`. When it has been filled, [`Writer::replace`]
-    /// makes it the current state.
+    /// Creates an empty state with the version `at`. The caller adds the objects with
+    /// [`Replacement::add`]. Then [`Writer::replace`] makes this state the current state.
     pub fn replacement(&self, at: Rv) -> Replacement {
         Replacement {
             shared: Arc::new(IndexState::new(self.bounds, at)),
@@ -184,8 +184,9 @@ impl Writer {
         self.shared.head()
     }
 
-    /// Drops the changes from the ring buffer that exceed its limits at `now`. Each commit also
-    /// drops them. Tests call this method, so that the ring buffer shrinks without a commit.
+    /// Drops the oldest changes until the ring buffer is within its limits at `now`. Each commit
+    /// does the same. Only tests and benchmarks call this method, to shrink the ring buffer without
+    /// a commit.
     pub fn trim(&mut self, now: Instant) {
         self.shared.ring_mut().trim(now, self.head());
     }
@@ -291,7 +292,7 @@ struct BatchDraft<'a> {
     shared: &'a IndexState,
     stamp: VersionAssignment,
     head: Rv,
-    /// The version for the current time, which is the lowest possible new version.
+    /// The version for the current time. Each new version is at least this version.
     clock: Rv,
     /// The highest reserved version.
     reserved: Rv,

@@ -1,16 +1,16 @@
 //! Computes the delay before the next attempt to reach an API server (exponential backoff). When an
-//! API server restarts, all feeds lose their connection at the same moment. The delay has a random
-//! part (jitter), so that the feeds do not reconnect at the same moment.
+//! API server restarts, all feeds (watches of resources) lose their connection at the same moment.
+//! The delay has a random part (jitter), so that the feeds do not reconnect at the same moment.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first delay. Each further delay is twice as long.
+/// The first delay, without jitter. Each failure doubles the next delay, up to a maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt that lasts at least this long resets the number of failures. A shorter attempt counts
-/// as a failure, even if it ended without an error. Otherwise a feed could retry without any delay
-/// when an API server ends each watch at once.
+/// An attempt that lasts at least this long resets the number of failures. A shorter attempt does
+/// not, even if it ends without an error. So if an API server ends each watch at once, the delay
+/// grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts consecutive failed attempts.
@@ -20,7 +20,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Records the end of an attempt that began at `began`.
+    /// Resets the number of failures if the attempt that began at `began` lasted at least
+    /// [`STABLE_AFTER`]. The caller must call this function at the end of each attempt.
     pub(super) fn ended(&mut self, began: Instant) {
         if began.elapsed() >= STABLE_AFTER {
             self.failures = 0;
@@ -28,7 +29,8 @@ impl Backoff {
     }
 
     /// Counts a failure, and returns the delay before the next attempt. The delay is a random time
-    /// between half of a step and the whole step. The step doubles with each failure, up to `cap`.
+    /// between half of a step and the whole step. The step begins at [`FIRST_DELAY`] and doubles
+    /// with each failure, up to `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
         // The exponent is limited, so that the product cannot overflow. The largest step is
         // 250 ms · 2^16, which is 4.5 h.
@@ -37,9 +39,9 @@ impl Backoff {
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Returns the delay after an attempt that ended without an error, and counts a failure. The
-    /// delay is zero if no failure was counted before. Otherwise it is the delay of
-    /// [`Backoff::next`].
+    /// Counts a failure after an attempt that ended without an error, and returns the delay before
+    /// the next attempt. If this is the first failure since the last reset, the delay is zero.
+    /// Otherwise the delay is the same as in [`Backoff::next`].
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
         if self.failures == 0 {
             self.failures = 1;

@@ -1,12 +1,14 @@
-//! Splits the body of an answer into parts: the lines of a watch, or the objects of a list. The
-//! caller finds the end of each part.
+//! Splits the body of an answer into parts: the lines of a watch, or the objects and the metadata
+//! of a list. The caller (`watch_lines` or `page_reader`) finds the end of each part.
 //!
 //! A frame is a chunk of the body, as it arrives from the connection. A part within one frame is a
 //! slice of the frame. A part that spans several frames is copied once.
 //!
-//! A part has at most [`MAX_OBJECT`] bytes. Only the beginning of a longer part is kept. When a
-//! part has more than [`SMALL_OBJECT`] bytes and is incomplete, the reader waits for a permit of
-//! the [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must wait, too.
+//! The reader keeps at most [`MAX_OBJECT`] bytes of a part, and drops the rest of a longer part.
+//!
+//! If the reader has more than [`SMALL_OBJECT`] bytes of a part without its end, the reader waits
+//! for the permit for large objects. All feeds of a cluster share this permit, which is part of the
+//! [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must wait, too.
 
 use super::shared_limits::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -14,13 +16,13 @@ use futures::{Stream, StreamExt as _};
 use ifo_client::error_text::chain;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum size of an object in bytes. etcd refuses requests above 1.5 MiB by default, and the
-/// kube-apiserver refuses requests above 3 MiB. The JSON of an object can be about three times as
-/// large as the form in which etcd stores the object.
+/// Maximum size of an object in bytes. A larger object becomes [`BodyPart::TooLong`]. etcd refuses
+/// requests above 1.5 MiB by default, and the kube-apiserver refuses requests above 3 MiB. The JSON
+/// of an object can be about three times as large as the form in which etcd stores the object.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// If a part has more than `UNTERMINATED` times the maximum size of a part, reading ends with an
-/// error.
+/// If a part has more than `UNTERMINATED` times its maximum size, reading ends with
+/// [`BodyEnd::Broken`].
 const UNTERMINATED: u64 = 4;
 
 /// One part of a body: a line or an object.
@@ -42,10 +44,10 @@ pub(super) enum BodyPart {
 pub(super) enum BodyEnd {
     /// The body ended cleanly.
     Closed,
-    /// No data arrived within the allowed time.
+    /// The next part was not complete within the time limit of the caller.
     Idle,
-    /// The connection broke, a part had no end, or the rest of a large object did not arrive in
-    /// time.
+    /// The connection broke, a part has more than [`UNTERMINATED`] times its maximum size, or the
+    /// rest of a large object did not arrive in time. The value is the text of the error.
     Broken(String),
 }
 
@@ -58,10 +60,11 @@ pub(super) struct BodyReader<S> {
     frame: Bytes,
     /// The beginning of the current part, if its end has not arrived.
     begun: BytesMut,
-    /// If the current part is too long, the number of its bytes that have arrived.
+    /// Number of bytes of the current part that have arrived, if the part is too long. Otherwise
+    /// `None`.
     skipped: Option<u64>,
     budget: ReadBudget,
-    /// The permit of the budget. The reader holds it while the current part is large.
+    /// The permit for large objects. The reader holds the permit while the current part is large.
     permit: Option<LargeObjectPermit>,
 }
 
@@ -70,7 +73,7 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames`. Parts have at most `max` bytes.
+    /// Creates a reader of `frames`. `max` is the maximum size of a part in bytes.
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self {
             frames,
@@ -88,9 +91,9 @@ where
         &self.frame
     }
 
-    /// Reads the next frame. The caller must have used the whole current frame. `until` is the time
-    /// limit. While the reader waits for a permit, the API server cannot send. So this method adds
-    /// the waiting time to `until`. Cancel-safe.
+    /// Reads the next frame. Before the call, the current frame must be empty. Fails with
+    /// [`BodyEnd::Idle`] at the time `until`. While the reader waits for a permit, the API server
+    /// cannot send. So this method adds the waiting time to `until`. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.skipped
             && length > UNTERMINATED * self.max as u64

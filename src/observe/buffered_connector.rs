@@ -20,7 +20,7 @@ use tower::Service;
 /// Size of the buffer in bytes. The largest TLS record (16 KiB and a header) fits into it.
 const READ_AHEAD: usize = 18 << 10;
 
-/// Wraps a connector. The connections of the wrapped connector read ahead.
+/// Opens connections with the connector `C`, and adds a read buffer to each connection.
 #[derive(Clone, Debug)]
 pub(super) struct BufferedConnector<C>(pub(super) C);
 

@@ -4,10 +4,10 @@
 //! a custom hyper client. The custom client offers HTTP/2 with small windows. In contrast, kube's
 //! default client uses HTTP/1.1, and up to 417 KB of buffer for each watch.
 //!
-//! hyper opens one HTTP/2 connection for a host. A kube-apiserver allows 100 concurrent streams on
-//! a connection. If all streams are in use, further requests wait until a stream ends. A stream
-//! with a watch ends after minutes. So watches are spread over several connections, and all other
-//! requests have a separate connection.
+//! A hyper client opens one HTTP/2 connection for a host. A kube-apiserver allows 100 concurrent
+//! streams on a connection. If all streams are in use, further requests wait until a stream ends. A
+//! stream with a watch ends after minutes. So this module spreads the watches over several clients,
+//! each with its own connection. Ordinary requests have a client of their own.
 
 use super::buffered_connector::BufferedConnector;
 use super::time_limits::{ConnectWithin, TimeLimited};
@@ -41,8 +41,9 @@ use std::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-/// Maximum number of watches on one connection. A kube-apiserver allows 100 concurrent streams on a
-/// connection. The other 20 streams are a reserve for watches that are ending.
+/// Maximum number of watches on one connection. For the next watch, the server opens another
+/// connection. A kube-apiserver allows 100 concurrent streams on a connection. The other 20 streams
+/// are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;
 
 /// HTTP/2 window of one stream in bytes. This is the amount of data that the API server may send
@@ -69,11 +70,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// The kubeconfig. If it is `None`, the file in the variable `KUBECONFIG` or `~/.kube/config`
-    /// is used. If this file cannot be read, the Pod's service account is used.
+    /// The path of the kubeconfig. `None` means the first of these sources that can be read:
+    ///
+    /// 1. the files in the variable `KUBECONFIG`, or `~/.kube/config` without this variable
+    /// 2. the service account of the Pod
     pub kubeconfig: Option<PathBuf>,
-    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). It does not apply to
-    /// watches.
+    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). The time limit does
+    /// not apply to watches.
     pub api_timeout: Duration,
 }
 
@@ -84,7 +87,8 @@ pub enum ConnectError {
     /// The kubeconfig cannot be read or used.
     #[error("kubeconfig {path}: {reason}")]
     Kubeconfig {
-        /// The path of the kubeconfig, or the places that were searched.
+        /// The path of the kubeconfig. Without [`ConnectOptions::kubeconfig`], the value of the
+        /// variable `KUBECONFIG` or `~/.kube/config`.
         path: String,
         /// The error with its causes.
         reason: String,
@@ -92,7 +96,7 @@ pub enum ConnectError {
     /// There is neither a kubeconfig nor a service account of a Pod.
     #[error("no cluster: kubeconfig {path}: {kubeconfig}; in-cluster: {in_cluster}")]
     NoCluster {
-        /// The places in which the kubeconfig was searched.
+        /// The value of the variable `KUBECONFIG`, or `~/.kube/config` without this variable.
         path: String,
         /// The reason why no kubeconfig can be used.
         kubeconfig: String,
@@ -104,13 +108,12 @@ pub enum ConnectError {
 /// The access to a cluster: clients with the same address and credentials. Clones are cheap.
 #[derive(Clone)]
 pub struct Connection {
-    /// The client for ordinary requests. Each client for watches, and each client without retries,
-    /// has a connection of its own. [`ConnectOptions::api_timeout`] limits each request that is not
-    /// a watch.
+    /// The client for ordinary requests. It repeats a request after an answer with 429, 503 or 504.
+    /// [`ConnectOptions::api_timeout`] limits each request that is not a watch.
     pub client: Client,
-    /// The address of the kube-apiserver, and the credentials. A follower can use the same
-    /// credentials for its requests to the leader. `None` if the connection was created by
-    /// [`Connection::through`].
+    /// The address of the kube-apiserver, and the credentials. A follower (a replica that copies
+    /// the operations of the leader) can use the same credentials for its requests to the leader.
+    /// `None` if [`Connection::through`] created the connection.
     pub config: Option<Config>,
     watch_clients: Arc<WatchClients>,
 }
@@ -118,8 +121,8 @@ pub struct Connection {
 /// The clients for watches. Each client has a separate connection.
 struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// The existing clients, each with an `Arc` whose strong references count the watches of this
-    /// client. Each [`WatchPermit`] holds one reference.
+    /// The existing clients, each with a counter of its watches. The counter is an `Arc`. This list
+    /// and each [`WatchPermit`] of the client hold one reference.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
@@ -137,8 +140,8 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Creates a connection that uses `client` for all requests. The tests call this function,
-    /// because there is no kubeconfig for the API servers that they simulate.
+    /// Creates a connection that uses `client` for all requests. Tests pass a client of a simulated
+    /// API server, for which there is no kubeconfig.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
         Self::new(client, Box::new(move || every.clone()))
@@ -161,7 +164,8 @@ impl Connection {
         (self.watch_clients.make)()
     }
 
-    /// Returns a client for one more watch.
+    /// Returns a client for one more watch. If each existing client has [`WATCHES_PER_CONNECTION`]
+    /// watches, creates a client with a new connection.
     pub(super) fn watch_client(&self) -> WatchPermit {
         let mut open = self
             .watch_clients
@@ -249,7 +253,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
 }
 
 /// Returns the proxy for `server` with the proxy's credentials, or `None` if `server` must be
-/// reached directly. Fails if the proxy cannot be used.
+/// reached directly. Fails if the proxy's address is not a valid URL with the scheme `http`.
 fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
     let proxy_url = || {
         let current = kubeconfig.current_context.as_deref()?;
@@ -329,8 +333,8 @@ impl ClientLayers {
     }
 
     /// Creates a client with a separate connection pool. If `retry` is true, the client repeats a
-    /// request after an answer with 429, 503 or 504, within the time limit. The users of the other
-    /// clients retry by themselves.
+    /// request after an answer with 429, 503 or 504, until the time limit of the request. If
+    /// `retry` is false, the user of the client must retry.
     fn client<C>(&self, connector: C, retry: bool) -> Client
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -383,7 +387,7 @@ impl ClientLayers {
     }
 }
 
-/// Applies a layer by reference, because kube's layer cannot be cloned.
+/// Applies a layer by reference, because kube's [`AuthLayer`] cannot be cloned.
 struct ByRef<'a, L>(&'a L);
 
 impl<S, L: tower::Layer<S>> tower::Layer<S> for ByRef<'_, L> {

@@ -26,8 +26,8 @@ pub struct ClusterFeed {
 impl ClusterFeed {
     /// Creates a `ClusterFeed` that sends its requests through `connection`. `retry_interval`
     /// (`REQUEUE_INTERVAL`) is the longest delay before a feed retries a refused request. If the
-    /// kube-apiserver requests a longer delay (`Retry-After`), the feed waits longer, but at most
-    /// one minute.
+    /// kube-apiserver requests a longer delay (`Retry-After`), the feed waits for this delay, but
+    /// at most one minute.
     pub fn new(connection: Connection, retry_interval: Duration, metrics: Arc<Metrics>) -> Self {
         Self {
             connection,
@@ -52,9 +52,10 @@ impl Feed for ClusterFeed {
             match requests_and_failures::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
-                // After any other failure, it is unknown whether the object exists. Then the object
-                // counts as existing with labels that no longer match. So its operations complete
-                // only after the debounce period, in which a rule can detect them again.
+                // After any other failure, it is unknown whether the object exists. The server then
+                // assumes that the object exists, and that its labels no longer match. So its
+                // operations end after the debounce period (30 s by default). If a rule detects an
+                // operation again in this time, the operation continues.
                 Err(_) => true,
             }
         }

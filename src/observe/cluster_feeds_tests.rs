@@ -1,5 +1,5 @@
-//! Tests the feeds of a cluster with a scripted API server. tokio's clock is paused, so the tests
-//! do not wait.
+//! Tests the feeds of a cluster with a scripted API server. It answers each request with the next
+//! answer of a list. tokio's clock is paused, so the tests do not wait.
 
 use super::*;
 use bytes::Bytes;
@@ -170,9 +170,13 @@ fn cluster(server: &Arc<ScriptedServer>) -> ClusterFeed {
     ClusterFeed::new(Connection::through(client), Duration::from_mins(1), metrics)
 }
 
-/// Returns the next `n` events as texts. An object is shown with its sign, name and version: `+a3`
-/// for an applied object, `-a3` for a deleted object. If no event arrives for an hour, the last
-/// text is `silence`.
+/// Returns the next `n` events as texts. For the object `a` with resourceVersion 3, the text is:
+///
+/// - `+a3` if the object was applied
+/// - `-a3` if the object was deleted
+/// - `!a3 99` if the object is too large and has 99 bytes
+///
+/// If no event arrives for an hour, the last text is `silence`.
 async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let hour = Duration::from_hours(1);
     let mut words = Vec::new();
@@ -248,7 +252,8 @@ async fn without_watch_list_support_the_state_is_listed_in_pages() {
     }
 }
 
-/// A 410 does not show that the server lacks `WatchList`.
+/// A server that supports `WatchList` can also answer with 410. So the feed lists the objects this
+/// time, and requests a `WatchList` again the next time.
 #[tokio::test(start_paused = true)]
 async fn after_a_410_to_a_watch_list_the_next_watch_list_is_tried() {
     let server = ScriptedServer::new([
@@ -574,9 +579,9 @@ async fn a_silent_watch_is_reopened_without_a_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_watch_without_a_bookmark_is_not_trusted() {
-    // If etcd was restored from a backup, the version of the feed can be higher than the newest
-    // version of the server. Then the server sends nothing, not even a bookmark. So the feed reads
-    // all objects again.
+    // If etcd was restored from a backup, the resourceVersion from which the feed watches can be
+    // higher than the newest version of the server. Then the server sends nothing, not even a
+    // bookmark. So the feed reads all objects again.
     let server = ScriptedServer::new([
         ScriptedAnswer::Breaks(state(&[])),
         ScriptedAnswer::Open(vec![]),
@@ -631,11 +636,12 @@ async fn the_objects_of_a_page_are_passed_on_before_the_page_is_complete() {
     assert_eq!(words[..2], ["reset", "+a1"]);
     assert!(words[2].starts_with("lost: unreachable"), "{words:?}");
     assert_eq!(words[3..], ["reset", "+b2", "synced"]);
-    // The next pages are smaller, because a large page may not arrive in time.
+    // After an incomplete page, the feed requests smaller pages, because a large page may not
+    // arrive in time.
     assert_eq!(server.queries()[1..3], ["limit=100", "limit=20"]);
 }
 
-/// Returns `number` feeds of one cluster. The feeds share a budget.
+/// Returns `number` feeds of one cluster. The feeds share a [`ReadBudget`].
 fn feeds(server: &Arc<ScriptedServer>, number: usize) -> Vec<BoxStream<'static, Raw>> {
     let cluster = cluster(server);
     (0..number).map(|_| cluster.follow(source())).collect()
@@ -702,8 +708,8 @@ async fn large_objects_of_many_feeds_are_read_one_at_a_time() {
     };
     let answers = (0..5).map(|_| {
         let mut lines = vec![large("l"), end(5)];
-        // The line arrives in two frames. So the feed must keep the first frame, which is so large
-        // that the feed needs a permit.
+        // The line arrives in two frames. The first frame is so large that the feed needs a permit
+        // to keep it.
         let (begin, rest) = lines[0].split_at(80 << 10);
         lines.splice(0..1, [begin.to_owned(), rest.to_owned()]);
         ScriptedAnswer::Open(lines)

@@ -1,10 +1,10 @@
 //! Looks up resources in the discovery API of a cluster, and reports when an earlier result may
 //! have changed.
 //!
-//! When a resource is no longer served, its operations end. So a wrong answer "not served" would
-//! end operations. A resource counts as not served only if the kube-apiserver gives this answer
-//! twice. If `/readyz` shows between the two answers that the kube-apiserver is not ready, the
-//! result is unknown.
+//! When a resource is no longer served, the operations on its objects end. So a wrong answer "not
+//! served" would end operations. A resource counts as not served only if the kube-apiserver gives
+//! this answer twice. Between the two answers, this module requests `/readyz`. If the
+//! kube-apiserver is not ready, the result is [`Resolution::Unknown`].
 
 use super::{
     Connection, GapReason, Resolve,
@@ -35,16 +35,16 @@ use std::{fmt, time::Duration};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::debug;
 
-/// Maximum size in bytes of the resource list of a group-version. The largest lists have about 100
-/// KiB.
+/// Maximum size in bytes of the resource list of a group-version. If a list is larger, the result
+/// of the lookup is [`Resolution::Unknown`]. The largest lists have about 100 KiB.
 const MAX_DISCOVERY: usize = 4 << 20;
 
-/// Changes within this time are reported once. For example, the installation of an operator creates
-/// dozens of CRDs.
+/// All changes within this time after the first change are reported together. For example, the
+/// installation of an operator creates dozens of CRDs.
 const COALESCE_PERIOD: Duration = Duration::from_millis(300);
 
 /// Delay after which a report is repeated, if no further change has arrived. The kube-apiserver
-/// updates discovery some time after the change of a CRD.
+/// updates discovery some time after the change of a CRD, so a lookup at once can be too early.
 const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 
 /// Looks up resources in the discovery of a cluster.
@@ -78,8 +78,8 @@ struct DiscoveredResource {
     verbs: Option<Vec<String>>,
 }
 
-/// Returns a hint with the plural if `name` is the kind or the singular of one of `resources`.
-/// Otherwise the hint is empty.
+/// Returns a hint if `name` is the kind or the singular of one of `resources`, such as
+/// ` (hint: write the plural: cows)`. Otherwise returns an empty text.
 fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
     let is_meant = |it: &&DiscoveredResource| {
         !it.name.contains('/') && (it.singular_name == name || it.kind.eq_ignore_ascii_case(name))
@@ -117,8 +117,8 @@ impl Discovery {
         if !matches!(first, Resolution::NotServed { .. }) {
             return first;
         }
-        // A starting kube-apiserver answers before it has read all CRDs. So the answer "not served"
-        // counts only if the kube-apiserver is ready and then gives the same answer again. If
+        // A starting kube-apiserver answers before it has read all CRDs. So the first answer "not
+        // served" does not count. If the kube-apiserver is ready, the second answer counts. If
         // `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
         match self.fetch("/readyz").await {
             Err(Refusal::Lost(GapReason::Refused { code, .. }, _)) => Resolution::Unknown {
@@ -178,8 +178,8 @@ impl Discovery {
         }
     }
 
-    /// Looks up whether the cluster serves the target's group in another version. The caller has
-    /// found that the target's version is not served.
+    /// Looks up whether the cluster serves the API group of `gvr` in another version. The cluster
+    /// has answered with 404 to a request for the version of `gvr`.
     async fn ask_group(&self, gvr: &Gvr) -> Resolution {
         // The core group has no discovery document at `/apis/GROUP`, and every cluster serves the
         // core group.
@@ -260,8 +260,8 @@ where
         (events, None::<Instant>),
         move |(mut events, mut next_poll)| async move {
             loop {
-                // `next_poll` is set while changes cannot be watched. Then wait until this time at
-                // most.
+                // While changes cannot be watched, `next_poll` is the time at which the stream
+                // yields a value without a change.
                 let next = match next_poll {
                     Some(until) => match timeout_at(until, events.next()).await {
                         Ok(next) => next,

@@ -15,8 +15,9 @@ const LIST: &str = r#"{"kind":"APIResourceList","resources":[
     {"name":"barns","kind":"Barn","namespaced":false,"verbs":["list","watch"]},
     {"name":"milkings","kind":"Milking","namespaced":true,"verbs":["create"]}]}"#;
 
-/// Creates a `Discovery` with a scripted API server. `answer` returns the answer to a request,
-/// depending on its path and on the number of earlier requests. Also returns the requested paths.
+/// Creates a `Discovery` with a scripted API server. `answer` gets the path of a request and the
+/// number of earlier requests, and returns the status code and the body. The second returned value
+/// contains the paths of all requests so far.
 fn discovery(
     answer: impl Fn(&str, usize) -> (u16, &'static str) + Send + Sync + 'static,
 ) -> (Discovery, Arc<Mutex<Vec<String>>>) {
@@ -142,8 +143,8 @@ async fn discovery_of_a_server_that_is_not_ready_is_inconclusive() {
         starting.resolve(&gvr("cows")).await,
         Resolution::Unknown { .. }
     ));
-    // The kube-apiserver serves the resource after the first request, so only the first answer is
-    // "not served". The second answer counts.
+    // The first answer is "not served". Then the kube-apiserver begins to serve the resource, so
+    // the second answer is "served". The second answer counts.
     let (ready, _) = discovery(|path, n| {
         if n == 0 {
             (404, "")

@@ -1,8 +1,8 @@
-//! The feed of a folder of manifests. If the demo reads its objects from a folder
-//! (`demo --objects`), the demo uses this feed in place of a cluster.
+//! The feed of a folder of manifests. With `demo --objects DIR`, the demo reads its objects from
+//! this feed. With `demo --rules DIR`, the demo reads its rule sets from this feed.
 //!
-//! The files contain the objects. A new or changed object is reported as [`Raw::Applied`]. An
-//! object that was removed from all files is reported as [`Raw::Deleted`].
+//! The files contain the objects. The feed reports a new or changed object as [`Raw::Applied`], and
+//! an object that was removed from all files as [`Raw::Deleted`].
 
 use super::{
     Feed, Raw, Resolve,
@@ -34,8 +34,9 @@ use tracing::{info, warn};
 /// Time to wait after a change of a file, because further changes usually follow.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Interval at which the folder is scanned without a notification. Network file systems and some
-/// container mounts send no notifications. A scan costs one stat for each file.
+/// If no notification of a change arrives for this time, the feed scans the folder nevertheless.
+/// Network file systems and some container mounts send no notifications. A scan of unchanged files
+/// costs one `stat` for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A folder of manifests. A task follows the changes of the folder until all clones of this value
@@ -63,14 +64,16 @@ pub enum FolderError {
 
 impl Folder {
     /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it, and
-    /// follows their changes. A file that cannot be decoded is logged and skipped.
+    /// follows their changes. If a file cannot be decoded, the scan logs the error and keeps the
+    /// previous objects of the file.
     ///
     /// # Errors
     ///
     /// The folder cannot be read, has too many files, or its files are too large in total.
     pub async fn open(dir: &Path, metrics: Arc<Metrics>) -> Result<Self, FolderError> {
         let dirty = Arc::new(Notify::new());
-        // The notifications start before the first scan, so that no change is missed.
+        // The notifications start before the first scan, so that no change during the scan is
+        // missed.
         let watcher = watcher(dir, Arc::clone(&dirty));
         let (scanner, first) = scan(Scanner::new(dir)).await;
         let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
@@ -169,7 +172,7 @@ async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Se
     let mut content = inner.content.clone();
     let mut sent = BTreeMap::new();
     inner.metrics.feed_relist(&target);
-    // An error means that the consumer of the feed has stopped. This future is then dropped, too.
+    // `send` fails if the consumer of the feed has stopped. Then this future is dropped, too.
     let _ = out.send(Raw::Reset).await;
     let mut synced = false;
     loop {
@@ -207,8 +210,8 @@ impl Resolve for Folder {
                     "{} contains neither an object nor a CRD of {gvr}",
                     self.inner.dir.display()
                 ),
-                // The folder does not show whether a cluster would serve the API group. With
-                // `false`, the resource counts as not installed, and not as misspelt.
+                // The folder does not show whether a cluster would serve the API group. `false`
+                // means "probably not installed". `true` would mean "probably misspelt".
                 group_served: false,
             },
         };

@@ -39,8 +39,9 @@ async fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
     (dir, folder)
 }
 
-/// Returns the next `n` events as texts. An object is shown as its sign (`+` for applied, `-` for
-/// deleted), its name and its phase.
+/// Returns the next `n` events as texts, such as `+a Running` if the object `a` with the phase
+/// `Running` was applied. `-a Running` means that the object was deleted. The phase is `-` if the
+/// object has no phase.
 async fn next_events(feed: &mut BoxStream<'static, Raw>, n: usize) -> Vec<String> {
     let mut words = Vec::new();
     for _ in 0..n {

@@ -1,9 +1,9 @@
 //! Reads the objects in a folder of manifests.
 //!
-//! A file is read again when its modification time or its size changes. While an editor saves a
-//! file, the file can be incomplete. If a file cannot be decoded, the scanner logs the error once
-//! for each change of the file, and keeps the previous objects of the file. So an incomplete file
-//! that cannot be decoded ends no operation.
+//! The scanner reads a file again when its modification time or its size changes. If a file cannot
+//! be decoded, the scanner logs the error once for each change of the file, and keeps the previous
+//! objects of the file. For example, a file can be incomplete while an editor saves it. If the
+//! scanner then removed the objects of the file, their operations would end.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -20,18 +20,19 @@ use std::{
 use tracing::warn;
 use uuid::Uuid;
 
-/// Maximum number of manifest files. A folder of manifests usually has far fewer files. If a user
-/// passes `/` by mistake, the limit stops the scan.
+/// Maximum number of manifest files. If a folder has more files, the scan fails. A folder of
+/// manifests usually has far fewer files. The limit helps a user who passes `/` by mistake.
 const MAX_FILES: usize = 10_000;
 
-/// Maximum depth of nested folders.
+/// Maximum depth of nested folders. The scan ignores deeper folders.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum size of one file in bytes. It is enough for about ten thousand objects.
+/// Maximum size of one file in bytes. A larger file counts as a file that cannot be decoded. The
+/// limit is enough for about ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Maximum total size of all files in bytes. It is limited because all objects of the files are
-/// kept in memory.
+/// Maximum total size of all files in bytes. If the files are larger, the scan fails. The limit is
+/// necessary because the scanner keeps all objects of the files in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
 /// The identity of an object.
@@ -48,9 +49,10 @@ pub(super) struct ManifestKey {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     objects: BTreeMap<ManifestKey, Bytes>,
-    /// All kinds (`apiVersion` and kind) that have an object or a `CustomResourceDefinition`. The
-    /// value is true if the kind is namespaced.
+    /// All kinds that have an object or a `CustomResourceDefinition`. The key is the `apiVersion`
+    /// and the kind. The value is true if the kind is namespaced.
     kinds: BTreeMap<(String, String), bool>,
+    /// The facts about kinds in the `CustomResourceDefinition`s of the folder.
     known: KnownKinds,
 }
 
@@ -158,8 +160,8 @@ fn as_served(object: &Object, namespaced: bool) -> (ManifestKey, Bytes) {
     (key, Bytes::from(json.to_string()))
 }
 
-/// Derives a UID from the object's identity, so that the object has the same UID after each scan
-/// and after a restart.
+/// Derives a UID from `apiVersion`, kind, namespace and name. So the object has the same UID after
+/// each scan and after a restart.
 fn derived_uid(object: &Object, namespace: Option<&str>) -> String {
     let space = Uuid::new_v5(&Uuid::NAMESPACE_DNS, b"manifests.ifo.kubevirt.io");
     let name = [
@@ -187,6 +189,8 @@ struct File {
     objects: Vec<Object>,
 }
 
+/// The modification time of a file, and its size in bytes. The time is `None` if the file system
+/// does not report it.
 type FileStamp = (Option<SystemTime>, u64);
 
 impl Scanner {

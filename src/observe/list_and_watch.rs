@@ -1,16 +1,20 @@
 //! Lists and watches one source in a cluster: a resource, in all namespaces or in one. Turns the
 //! answers of the kube-apiserver into the [`Raw`] events of a feed.
 //!
-//! A `WatchList` is a watch that begins with all existing objects (KEP-3157). In this diagram, the
-//! version is the resourceVersion from which a watch can continue:
+//! A `WatchList` is a watch that begins with all existing objects (KEP-3157). A bookmark marks the
+//! end of these initial objects. In this diagram, the version is the resourceVersion from which a
+//! watch can continue:
 //!
 //! ```text
 //!   no version ──WatchList──▶ initial events ──bookmark──▶ Synced ─▶ events, bookmarks
 //!       │ 400/410/422, silence                                         │ end of the watch
-//!       └──▶ pages of a list ──▶ Synced ──▶ watch from its version ◀───┘ from the last version
+//!       └──▶ pages of a list ──▶ Synced ──▶ watch from the version ◀───┘
 //!                                                │ 410
 //!                                                └──▶ no version
 //! ```
+//!
+//! After a list, the version is the resourceVersion of the list. After a watch, it is the
+//! resourceVersion of the last event or bookmark.
 //!
 //! The feeds do not use the watcher of the crate kube, for three reasons:
 //!
@@ -40,7 +44,8 @@ use tracing::{debug, warn};
 
 /// The longest time without a line in a watch. After this time, the feed ends the watch and opens a
 /// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing. The
-/// constant also limits the time until an answer begins, and the time for each object of a list.
+/// constant also limits the time until an answer begins, and the time for each object of a list. A
+/// page of a list must also be complete within `K8S_API_TIMEOUT` (30 s by default).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time without a line in a `WatchList` that has not sent all objects yet. After this
@@ -48,30 +53,33 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// `sendInitialEvents` sends the objects, but never the bookmark after the last object.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A watch that continues from a known version counts as working if the kube-apiserver sends no
-/// error within this time. If the version is too old, the kube-apiserver sends an error at once. A
-/// working watch can be silent for 60 s, until its first bookmark. So the feed sends `Synced`
-/// without waiting for a line.
+/// After an interruption, the feed opens a watch that continues from a known version. If the
+/// version is too old, the kube-apiserver sends an error at once. If the kube-apiserver sends
+/// nothing within this time, the feed sends `Synced`. The feed does not wait for the first line,
+/// because a working watch can be silent for 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// If a feed that is up to date has to wait longer than this time, the feed reports an
-/// interruption, and continues to wait. It can wait for an answer, for a permit to list, or for the
-/// time of the next attempt.
+/// If a feed that is up to date waits longer than this time, it reports an interruption, and
+/// continues to wait. The feed can wait for an answer, for a permit to list, or for the time of the
+/// next attempt.
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
 /// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
 
-/// Maximum size in bytes of an object that the feed keeps. When a watch ends, the next watch
-/// continues from the resourceVersion of the last object. The feed keeps a small object, and
-/// decodes its resourceVersion only when the watch ends. The feed does not keep a larger object,
-/// but decodes its resourceVersion when the object arrives.
+/// Maximum size in bytes of an object that the feed keeps after it has sent the object. When a
+/// watch ends, the next watch continues from the resourceVersion of the last object:
+///
+/// - If the object is not larger than this size, the feed keeps the object. It decodes the
+///   resourceVersion only when the watch ends, which saves time.
+/// - If the object is larger, the feed decodes the resourceVersion when the object arrives. It does
+///   not keep the object, which saves memory.
 const KEPT_BUFFER: usize = 16 << 10;
 
 /// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
-/// temporarily. The maximum delay after a refusal (`REQUEUE_INTERVAL`, 60 s by default) is longer,
-/// because a refusal usually lasts longer.
+/// temporarily. After 401, 403, 404 or invalid data, the maximum delay is `REQUEUE_INTERVAL` (60 s
+/// by default), because such a failure usually lasts longer.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
 mod list;
@@ -80,12 +88,14 @@ mod watch_end;
 
 use watch_end::WatchEnd;
 
-/// The task that lists and watches one source. It ends when it is dropped.
+/// Lists and watches one source. [`WatchTask::run`] never returns. The caller ends the watch by
+/// dropping the future.
 pub(super) struct WatchTask {
     connection: Connection,
     source: Source,
-    /// The label selector of the requests.
+    /// The label selector of the requests. `None` means that the feed reads all objects.
     selection: Option<String>,
+    /// The resource of `source` as a text, for the metrics.
     target: String,
     retry_interval: Duration,
     metrics: Arc<Metrics>,
@@ -98,8 +108,9 @@ pub(super) struct WatchTask {
     synced: bool,
     /// The resourceVersion from which a watch can continue. `None` if all objects must be read.
     version: Option<String>,
-    /// The object of the latest event since `version` was set. If there is such an object, the next
-    /// watch continues from the resourceVersion of this object instead of `version`.
+    /// The object of the latest event, if the event came after `version` and the object has at most
+    /// [`KEPT_BUFFER`] bytes. The next watch then continues from the resourceVersion of the object.
+    /// If `last` is `None`, the next watch continues from `version`.
     last: Option<Bytes>,
     /// Number of objects to request in one page.
     page: u32,
@@ -228,7 +239,7 @@ impl WatchTask {
         }
     }
 
-    /// Watches the changes after the known version.
+    /// Watches the changes after `version`.
     async fn resume(&mut self, client: &kube::Client) -> WatchEnd {
         let Some(version) = self.version.clone() else {
             return WatchEnd::Expired;
@@ -250,7 +261,7 @@ impl WatchTask {
 
     /// Sends a request and returns the body of the answer. If the feed is synced, and the answer
     /// takes longer than [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to
-    /// wait. Then fails if the answer does not begin within [`IDLE_TIMEOUT`].
+    /// wait. If the answer does not begin within [`IDLE_TIMEOUT`], returns an error.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
         let request = requests_and_failures::build(&self.source, self.selection.as_deref(), ask)?;
         let answer = requests_and_failures::send(client, request);
@@ -272,7 +283,7 @@ impl WatchTask {
     }
 
     /// Reads a watch to its end, and returns the reason of the end. If `initial` is true, the watch
-    /// begins with all objects.
+    /// is a `WatchList`, which begins with all objects.
     async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut has_event, mut garbage) = (false, 0_u64);
@@ -299,8 +310,9 @@ impl WatchTask {
                             continue;
                         }
                         // The line is too long to be read, and its beginning does not contain the
-                        // name and the UID of its object. So the initial objects would lack this
-                        // object. A list may return the object.
+                        // name and the UID of the object. Without this object, the initial objects
+                        // would be incomplete. A list can contain the object in a form that the
+                        // feed can read.
                         Err(line) if line.too_long && initial => {
                             return WatchEnd::NoWatchList { for_good: false };
                         }
@@ -316,8 +328,8 @@ impl WatchTask {
                 }
                 // If etcd was restored from a backup, the version of this feed can be higher than
                 // the newest version of the kube-apiserver. Then the kube-apiserver sends nothing,
-                // not even a bookmark, until it reaches the version of this feed. So all objects
-                // must be read again.
+                // not even a bookmark, until its version reaches the version of this feed. So the
+                // feed must read all objects again.
                 Err(body_parts::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
                 Err(body_parts::BodyEnd::Closed) if initial => {
                     let why =
@@ -345,7 +357,9 @@ impl WatchTask {
         }
     }
 
-    /// Sends an event to the consumer of the feed. Returns an error if the watch cannot continue.
+    /// Processes an event of a watch. Sends objects and deletions to the consumer of the feed. Sets
+    /// `initial` to false after the last initial object. Returns an error if the watch cannot
+    /// continue.
     async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
         match event {
             WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
@@ -431,8 +445,9 @@ fn decode_line(line: &BodyPart) -> Result<WatchLine, Unintelligible> {
     event.map_err(|why| Unintelligible { too_long, why })
 }
 
-/// Returns the duration of a watch in seconds. A long watch saves requests. The duration is random,
-/// so that feeds that started together do not reconnect together.
+/// Returns the time in seconds after which the kube-apiserver ends a watch (`timeoutSeconds`). A
+/// long watch saves requests. The time is random, so that feeds that started together do not
+/// reconnect together.
 fn watch_seconds() -> u64 {
     fastrand::u64(300..=600)
 }

@@ -9,8 +9,9 @@
 //! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
 //!   may have missed changes, it sends all objects again ([`Raw::Reset`]).
 //! - A feed does not panic on any input.
-//! - The memory of a feed is limited, because the feed reads no further while its consumer has not
-//!   taken the previous event. All feeds of a cluster share a budget for large objects.
+//! - The memory of a feed is limited. The feed reads the next event after its consumer has taken
+//!   the previous event. Of all feeds of a cluster, only one at a time holds a large object (more
+//!   than 64 KiB).
 
 mod client;
 mod cluster_feeds;
@@ -57,27 +58,31 @@ use std::fmt;
 ///
 /// `TooLarge` can occur in each place in which `Applied` can occur.
 ///
-/// If the feed cannot read all objects, it sends `Lost` or another `Reset` instead of `Synced`. The
-/// events since the previous `Reset` are then incomplete, and a new `Reset` always follows. During
-/// an interruption, the feed can send `Lost` several times, because it reports each failed attempt
-/// to continue.
+/// If the feed fails between `Reset` and `Synced`, it has sent only some of the objects. The feed
+/// then begins again with a new `Reset`. It can send `Lost` before the new `Reset`.
+///
+/// During an interruption, the feed sends `Lost` for each failed attempt to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
-    /// All objects follow, up to [`Raw::Synced`]. An object that the feed sent earlier, and that is
-    /// missing among them, was deleted.
+    /// All objects follow, up to [`Raw::Synced`]. If an object that the feed sent earlier is
+    /// missing among them, the object was deleted, or its labels no longer match the label selector
+    /// of the feed.
     Reset,
-    /// The JSON of an object that was listed, added or modified. The JSON may lack `apiVersion` and
-    /// `kind`. The feed does not check the object. If the kube-apiserver is broken, the bytes can
-    /// be anything.
+    /// The JSON of an object that was listed, added or modified. The items of a list can lack
+    /// `apiVersion` and `kind`. The feed does not parse the objects of a watch. If the
+    /// kube-apiserver is broken, these bytes may not be JSON.
     Applied(Bytes),
     /// An object that was listed, added or modified, and is too large to be read.
     TooLarge {
-        /// JSON that contains only the identity of the object.
+        /// JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of the object,
+        /// in `metadata`.
         object: Bytes,
-        /// Size in bytes of the object, or of the watch event that contains the object.
+        /// Size in bytes. For a listed object, the size of the object. For an object from a watch,
+        /// the size of the whole watch event.
         length: u64,
     },
-    /// The last known JSON of a deleted object, or JSON that contains only its identity.
+    /// The last JSON of a deleted object. If the object is too large to be read, the JSON contains
+    /// only the fields of [`Raw::TooLarge::object`].
     Deleted(Bytes),
     /// After [`Raw::Reset`], `Synced` means that all objects have been sent. After [`Raw::Lost`]
     /// without a `Reset`, `Synced` means that the watch continues and no change was missed. The
@@ -88,7 +93,7 @@ pub enum Raw {
     Lost(GapReason),
 }
 
-/// The reason of a gap, that is, of an interruption of the watch.
+/// The reason of a gap. A gap is an interruption of the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// 401: the kube-apiserver does not accept the credentials.
@@ -96,35 +101,40 @@ pub enum GapReason {
         /// The message of the kube-apiserver.
         message: String,
     },
-    /// 403: the user may not list or watch the resource.
+    /// 403: the user of the ifo server may not list or watch the resource.
     Forbidden {
         /// The message of the kube-apiserver, which names the user, verb and resource.
         message: String,
     },
-    /// 404: the resource is not served.
+    /// 404: the kube-apiserver does not serve the resource.
     NotFound {
-        /// The message of the kube-apiserver.
+        /// The message of the kube-apiserver. If no valid path can be built from the names in the
+        /// [`Source`], the message of this server.
         message: String,
     },
-    /// 429, 5xx or any other status of a failure.
+    /// 429, 5xx or any other status code of a failure.
     Refused {
-        /// The HTTP status, or the code of the Status object in an ERROR event.
+        /// The HTTP status code, or the code of the Status object in an ERROR event. A 422 becomes
+        /// 400.
         code: u16,
-        /// The message of the kube-apiserver. If the message may quote an object, this is only the
-        /// reason or the standard text of the code.
+        /// For 429, 503 and 504, the message of the kube-apiserver. For other codes, the reason in
+        /// the Status object (such as `InternalError`) or the standard text of the code. The
+        /// message for such a code may quote an object.
         message: String,
     },
-    /// There was no answer, the connection broke, or the watch ended too early.
+    /// There was no answer, the connection broke, or the watch ended too early. The value is the
+    /// text of the error.
     Unreachable(String),
     /// The feed must list all objects again, but the maximum number of lists is already running.
     Queued,
-    /// The kube-apiserver has sent a list that cannot be decoded, or many lines of a watch that
-    /// cannot be decoded.
+    /// The kube-apiserver has sent a list that cannot be decoded, or a watch in which more than ten
+    /// lines cannot be decoded.
     Garbled(InvalidData),
 }
 
 /// The error in data that the kube-apiserver has sent. The error does not contain the data, because
-/// the status of a rule set shows the error. Some users may read the status, but not the data.
+/// the status of an `OperationRuleSet` shows the error. Some users may read the status, but not the
+/// data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidData {
     /// The data is not JSON of the expected form.
@@ -172,21 +182,21 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Reads objects from a cluster, from a folder of manifests, or from the demo.
+/// Reads objects from a cluster, from a folder of manifests, or from the recordings of the demo.
 pub trait Feed: Send + Sync + 'static {
     /// Returns the events of `source`. The stream begins with all objects, and never ends by
     /// itself. It makes progress only while it is polled, and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
-    /// Returns the events of [`Feed::follow`] for objects whose labels match `selection`, a label
-    /// selector as in a request. An implementation without support for selectors sends all objects.
-    /// An implementation with support sends [`Raw::Deleted`] when the labels of an object no longer
-    /// match, as the kube-apiserver does.
+    /// Returns the events of [`Feed::follow`] for objects whose labels match `selection`.
+    /// `selection` is a label selector, such as `tier=db,!old`. An implementation without support
+    /// for selectors sends all objects. An implementation with support sends [`Raw::Deleted`] when
+    /// the labels of an object no longer match, as the kube-apiserver does.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }
 
-    /// Returns true if an object still exists, or if its existence cannot be checked.
+    /// Returns true if the object with this name and UID still exists, or if the check fails.
     /// [`Feed::follow_selected`] also reports a deletion when the labels of an object no longer
     /// match. With this method, the caller finds out whether the object was really deleted.
     ///
@@ -204,14 +214,15 @@ pub struct ObjectNames<'a> {
     pub namespace: Option<&'a str>,
     /// The name.
     pub name: &'a str,
-    /// The UID. An object from a file may have none.
+    /// The UID. `None` if the metadata of the object contains no UID.
     pub uid: Option<&'a str>,
 }
 
-/// Looks up whether a resource is served. Each implementation belongs to the [`Feed`] that reads
-/// the objects of the resource.
+/// Looks up whether a resource is served. [`Discovery`] asks the cluster whose objects a
+/// [`ClusterFeed`] reads. The other implementations, such as [`Folder`], also implement [`Feed`].
 pub trait Resolve: Send + Sync + 'static {
-    /// Looks up a resource in discovery. This takes as long as a few requests.
+    /// Looks up a resource. In a cluster, a lookup takes at most five requests, one after the
+    /// other.
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution>;
 
     /// Returns a stream that yields a value when an earlier result of [`Resolve::resolve`] may have
@@ -220,13 +231,14 @@ pub trait Resolve: Send + Sync + 'static {
     fn changes(&self) -> BoxStream<'static, ()>;
 }
 
-/// Returns a stream of the events that a future sends. The future runs inside the stream and not as
-/// a task. So it makes progress only while the stream is polled, and is dropped with the stream.
+/// Returns a stream of the events that a future sends. The stream contains the future, and no task
+/// is spawned. So the future makes progress only while the stream is polled, and is dropped with
+/// the stream.
 fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
-    // A channel with capacity 0 has one slot for its sender. So only one event waits here. The
-    // sender reads the next event after the consumer has taken this event.
+    // A channel with capacity 0 has one slot for its sender, so it holds at most one event. The
+    // future reads the next event after the consumer has taken this event.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()

@@ -17,7 +17,8 @@ use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A part of a page. The parts are returned in their order in the page.
+/// A part of a page. The reader returns the parts in their order in the page. [`PagePart::End`] is
+/// always the last part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PagePart {
     /// The JSON of an object.
@@ -45,7 +46,8 @@ pub(super) enum PagePart {
 pub(super) enum PageFault {
     /// The body is not the JSON of a list.
     Garbled(InvalidData),
-    /// The connection broke, or no part was completed within the time limit.
+    /// The connection broke, or no part was completed within the time limit. The value is the text
+    /// of the error.
     Broken(String),
 }
 
@@ -58,11 +60,13 @@ struct PageMeta {
     r#continue: String,
 }
 
-/// The position of the reader in the page.
+/// The position of the reader in the page. A name such as `Colon` or `Value` means: before the
+/// colon, before the value. `InOther` means: in the value of a field other than `metadata` and
+/// `items`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PagePosition {
     Start,
-    /// Before a key, or at the end of the list.
+    /// Before a key, or before the `}` at the end of the list.
     Key,
     InKey,
     Colon,
@@ -70,7 +74,7 @@ enum PagePosition {
     InMetadata,
     InOther,
     AfterValue,
-    /// Before an item, or at the end of the items.
+    /// Before an item, or before the `]` at the end of the items.
     Item,
     InItem,
     AfterItem,
@@ -147,7 +151,7 @@ where
     }
 
     /// Reads one token or one value. If the value does not end in the current frame, reads the rest
-    /// of the frame. Returns a part if this step has completed it.
+    /// of the frame. Returns `None` if no part ends in this step.
     fn step(&mut self) -> Result<Option<PagePart>, PageFault> {
         match self.at {
             PagePosition::InKey | PagePosition::InMetadata | PagePosition::InItem => self.gather(),
@@ -173,8 +177,8 @@ where
             self.input.skip(1);
             return Ok(None);
         }
-        // The first byte of a key or value is not consumed here, because the scanner needs this
-        // byte. All other bytes are consumed, also the bracket before the first item.
+        // The reader does not consume the first byte of a key or value here, because the scanner
+        // needs this byte. It consumes all other bytes, also the bracket before the first item.
         let (at, consume) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)
@@ -211,8 +215,8 @@ where
         Ok(None)
     }
 
-    /// Reads a key, the metadata or an item to its end. If the value does not end in the current
-    /// frame, keeps the rest of the frame.
+    /// Reads a key, the metadata or an item to its end. If the end is not in the current frame,
+    /// keeps the rest of the frame. Returns a part only if an item has ended.
     fn gather(&mut self) -> Result<Option<PagePart>, PageFault> {
         let Some(length) = self.scanner.end(self.input.frame()) else {
             self.input.keep();
@@ -278,7 +282,7 @@ struct ValueScanner {
 
 impl ValueScanner {
     /// Returns how many bytes at the beginning of `bytes` belong to the value. Returns `None` if
-    /// the end of the value is not in `bytes`.
+    /// the end of the value is not in `bytes`. Then the next call must pass the following bytes.
     ///
     /// A string ends with its closing quote. An array or an object ends with its closing bracket. A
     /// number, `true`, `false` or `null` ends before the comma, bracket or white space that

@@ -19,14 +19,16 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
-/// Maximum number of bytes that are read from the body of an error. A `Status` object is far
-/// smaller.
+/// Maximum size in bytes of the body of an error. A larger body counts as empty. A `Status` object
+/// is far smaller.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Maximum number of bytes that are read from an object's metadata. Annotations may have 256 KiB.
+/// Maximum size in bytes of an object's metadata. If the metadata is larger, [`uid`] fails.
+/// Annotations may have 256 KiB.
 const MAX_METADATA: usize = 1 << 20;
 
-/// Maximum number of characters of an error message that are kept for conditions and logs.
+/// Maximum number of characters of an error message in conditions and logs. A longer message is
+/// cut off.
 const MAX_MESSAGE: usize = 512;
 
 /// Maximum delay after an answer with `Retry-After`. A longer `Retry-After` counts as this delay.
@@ -36,10 +38,13 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchOrPage<'a> {
     /// A watch that begins with all existing objects. A bookmark follows the last existing object.
+    /// The kube-apiserver ends the watch after `seconds`.
     WatchList { seconds: u64 },
-    /// One page of a list.
+    /// One page of a list, with at most `limit` objects. `token` is the continue token in the
+    /// previous page. `None` for the first page.
     Page { limit: u32, token: Option<&'a str> },
-    /// A watch of the changes after a resourceVersion.
+    /// A watch of the changes after the resourceVersion `version`. The kube-apiserver ends the
+    /// watch after `seconds`.
     Watch { version: &'a str, seconds: u64 },
 }
 
@@ -48,9 +53,11 @@ pub(super) enum WatchOrPage<'a> {
 pub(super) enum Refusal {
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 400 or 422: the kube-apiserver does not understand the request.
+    /// 400 or 422: the kube-apiserver does not understand the request. The value is the reason or
+    /// the standard text of the code.
     Invalid(String),
-    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`).
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). `None`
+    /// if it requests no delay.
     Lost(GapReason, Option<Duration>),
 }
 
@@ -73,8 +80,8 @@ fn segment(text: &str) -> Result<String, String> {
     Ok(utf8_percent_encode(text, ESCAPED).to_string())
 }
 
-/// Builds the request `ask` for `source`. Only objects whose labels match `selection` are
-/// requested.
+/// Builds the request `ask` for `source`. `selection` is a label selector. If it is `None`, the
+/// request is for all objects.
 pub(super) fn build(
     source: &Source,
     selection: Option<&str>,
@@ -108,8 +115,8 @@ pub(super) fn build(
         .map_err(|message| Refusal::Lost(GapReason::NotFound { message }, None))
 }
 
-/// Returns the UID of the object that currently has the name of `object`. Only the metadata of the
-/// object is requested.
+/// Requests the metadata of the object that currently has the name of `object`. Returns its UID, or
+/// `None` if the metadata contains no UID.
 pub(super) async fn uid(
     client: &kube::Client,
     target: &Gvr,
@@ -168,8 +175,7 @@ pub(super) async fn send(
 ) -> Result<Response<Body>, Refusal> {
     let response = client.send(request).await.map_err(|error| {
         let why = match error {
-            // For an error of the connection, the text is used without kube's prefix "ServiceError:
-            // ".
+            // The text of a connection error is used without kube's prefix `ServiceError`.
             kube::Error::Service(error) => chain(error.as_ref()),
             error => chain(&error),
         };
@@ -197,11 +203,13 @@ pub(super) async fn send(
 /// Interprets an HTTP status code, or the Status in an ERROR event.
 ///
 /// A message may quote an object. Examples are the message of a conversion webhook, and the message
-/// about a value in etcd that cannot be decrypted. The result is shown to users who may not read
-/// the object. So the result contains the message only for 401, 403, 404, 429, 503 and 504. The
-/// kube-apiserver answers with these codes before it reads an object. For all other codes, and if
-/// the message is empty, the result contains the reason in the Status, or the standard text of the
-/// code. The message is then logged at the debug level.
+/// about a value in etcd that cannot be decrypted. Users who may not read the object can see the
+/// result. So the code decides about the text of the result:
+///
+/// - 401, 403, 404, 429, 503 and 504: the message. The kube-apiserver answers with these codes
+///   before it reads an object.
+/// - All other codes, and any code without a message: the reason in the Status, or the standard
+///   text of the code. The message is only logged, at the debug level.
 pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
@@ -229,7 +237,8 @@ pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Durat
     Refusal::Lost(lost, retry_after)
 }
 
-/// Returns true if `reason` is one of the reasons of Kubernetes (`metav1.StatusReason`).
+/// Returns true if `reason` is one of these reasons of Kubernetes (`metav1.StatusReason`). Any
+/// other text may quote an object.
 fn is_reason(reason: &str) -> bool {
     [
         "BadRequest",
@@ -250,7 +259,7 @@ fn is_reason(reason: &str) -> bool {
     .contains(&reason)
 }
 
-/// Reads a body of at most `max` bytes.
+/// Reads a whole body. If the body has more than `max` bytes, returns [`ReadError::TooLarge`].
 pub(super) async fn read(body: Body, max: usize) -> Result<Bytes, ReadError> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),

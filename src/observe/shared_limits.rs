@@ -2,13 +2,13 @@
 //! large objects in memory.
 //!
 //! - At most [`MAX_LISTS`] lists run at the same time. Lists that already run for a minute are not
-//!   counted. Other feeds wait in order.
+//!   counted. Other feeds wait, and get a permit in the order of their requests.
 //! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, the
-//!   feed needs the only permit for large objects. The permit is released when the rules have been
-//!   evaluated on the object. Other feeds wait in order.
+//!   feed needs the permit for large objects. There is only one such permit. The consumer of the
+//!   feed evaluates the rules on the object and drops it, which releases the permit.
 //!
-//! A feed needs only this one permit, however large its object is. If a feed needed several permits,
-//! two feeds could each hold some of them and wait for the others for ever.
+//! A feed needs one permit for an object of any size. If a feed needed a permit for each part of an
+//! object, two feeds could deadlock: each could hold some permits and wait for the others.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -18,8 +18,8 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Maximum number of concurrent lists. For each list, the kube-apiserver holds a whole page in
-/// memory, and this server holds one object.
+/// Maximum number of concurrent lists. Further lists wait. For each list, the kube-apiserver holds
+/// a whole page in memory, and this server holds one object.
 const MAX_LISTS: usize = 8;
 
 /// Time for which a list counts towards [`MAX_LISTS`]. After this time, the list continues, but
@@ -34,8 +34,8 @@ pub(super) const SMALL_OBJECT: usize = 64 << 10;
 /// decoded values can take 30 MB.
 const MAX_LARGE_OBJECTS: usize = 1;
 
-/// Time in which a feed with a permit must receive the rest of its object. After that, the watch or
-/// list fails, and the next feed gets the permit.
+/// Time in which a feed with the permit must receive the rest of its object. After this time, the
+/// watch or list fails, and the next feed gets the permit.
 const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The permits for lists and for large objects, which all feeds of a cluster share. Clones are
@@ -58,7 +58,7 @@ impl Default for ReadBudget {
 }
 
 impl ReadBudget {
-    /// Waits until another list may run.
+    /// Waits until the caller may list.
     pub(super) async fn list_permit(&self) -> ListPermit {
         let permit = acquire(&self.lists).await;
         let held = tokio::spawn(async move {
@@ -68,7 +68,7 @@ impl ReadBudget {
         ListPermit(held.abort_handle())
     }
 
-    /// Waits until another large object may be read.
+    /// Waits until the caller may hold a large object.
     pub(super) async fn large_object_permit(&self) -> LargeObjectPermit {
         LargeObjectPermit {
             _permit: acquire(&self.large).await,
@@ -97,7 +97,7 @@ impl Drop for ListPermit {
 #[derive(Debug)]
 pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
-    /// The time by which the object must have been read.
+    /// The time at which the object must be complete. If it is not, the watch or list fails.
     pub(super) until: Instant,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! If the answer to a request is not complete within the limit, the request fails. This happens,
 //! for example, if the kube-apiserver hangs. A watch has no limit here, because a watch lasts for
-//! minutes. The code that reads a watch has its own timeout for a silent watch.
+//! minutes. The module `list_and_watch` has its own timeouts, such as for a silent watch.
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -51,8 +51,8 @@ where
     }
 }
 
-/// Limits the time of each request that is not a watch, including its answer. Also sets the user
-/// agent.
+/// Limits the time of each request that is not a watch, including its answer. Also sets the header
+/// `User-Agent` of all requests.
 #[derive(Clone, Debug)]
 pub(super) struct TimeLimited<S> {
     pub(super) service: S,
@@ -104,8 +104,8 @@ fn late(limit: Duration) -> BoxError {
     format!("no complete answer within {limit:?}").into()
 }
 
-/// Returns true if the request is a watch. The clients in this server always send `watch=1` or
-/// `watch=true`.
+/// Returns true if the request is a watch. Other spellings, such as `watch=t`, are not necessary,
+/// because the clients in this server always send `watch=1` or `watch=true`.
 fn is_watch(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| {
         query

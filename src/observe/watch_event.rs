@@ -2,8 +2,8 @@
 //! object is decoded only in BOOKMARK and ERROR events.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. In
-//! such a line, the object begins after a known text and ends before the last brace. For any other
-//! line, a JSON parser finds the beginning and the end of the object.
+//! such a line, the object begins after `{"type":"ADDED","object":` and ends before the last brace.
+//! For any other line, a JSON parser finds the beginning and the end of the object.
 
 use super::InvalidData;
 use bytes::Bytes;
@@ -23,11 +23,13 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub(super) enum WatchLine {
     /// An ADDED or MODIFIED event, with the object.
     Applied(Bytes),
-    /// A DELETED event, with the last state of the object.
+    /// A DELETED event, with the last state of the object. If the object is too large to be read,
+    /// the JSON contains only the fields of [`WatchLine::TooLarge::object`].
     Deleted(Bytes),
     /// An ADDED or MODIFIED event with an object that is too large to be read.
     TooLarge {
-        /// JSON that contains only the object's identity and resourceVersion.
+        /// JSON that contains only `name`, `namespace`, `uid` and `resourceVersion` of the object,
+        /// in `metadata`.
         object: Bytes,
         /// Length of the line in bytes.
         length: u64,
@@ -49,7 +51,7 @@ pub(super) enum WatchLine {
 pub(super) struct WatchStatus {
     /// The HTTP status code.
     pub(super) code: u16,
-    /// The reason in CamelCase.
+    /// The reason in CamelCase, such as `Expired`.
     pub(super) reason: String,
     /// The message for people.
     pub(super) message: String,
@@ -82,7 +84,7 @@ struct BookmarkMetadata {
     annotations: Option<HashMap<String, String>>,
 }
 
-/// Decodes a line.
+/// Decodes a complete line.
 pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
     for (event_type, begin) in [
         ("MODIFIED", r#"{"type":"MODIFIED","object":{"#),
@@ -125,8 +127,10 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
 }
 
 /// Decodes the beginning of a line that is too long to be kept. `length` is the length of the whole
-/// line in bytes. Returns `None` if the beginning does not contain the type of the event, or the
-/// name and the UID of the object.
+/// line in bytes. Returns `None` in these cases:
+///
+/// - The beginning lacks the type of the event, or the name or UID of the object.
+/// - The type is not ADDED, MODIFIED or DELETED.
 pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     let (event_type, object) = parse_beginning(head, ParserPosition::Line);
     let object = object?;
@@ -137,14 +141,15 @@ pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     }
 }
 
-/// Returns JSON with the identity of an object, from the beginning of the object's JSON. Returns
-/// `None` if the beginning does not contain the name and the UID.
+/// Returns the JSON of [`WatchLine::TooLarge::object`], from the beginning of the object's JSON.
+/// Returns `None` if the beginning lacks the name or the UID.
 pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
     parse_beginning(object, ParserPosition::Object).1
 }
 
-/// Reads the beginning of an event or of an object. Returns the type of the event, and JSON with
-/// the identity of the object. A value is `None` if `text` does not contain it.
+/// Reads the beginning of an event or of an object. Returns the type of the event, and the JSON of
+/// [`WatchLine::TooLarge::object`]. The type is `None` if `text` does not contain it. The JSON is
+/// `None` if `text` lacks the name or the UID.
 fn parse_beginning(text: &[u8], within: ParserPosition) -> (Option<String>, Option<Bytes>) {
     let mut event_type = None;
     let mut metadata = Map::new();
@@ -226,12 +231,12 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
     }
 }
 
-/// Returns `metadata.resourceVersion` of an object, or `None` if the field is missing. The parser
-/// stops after this field. A kube-apiserver writes the field near the beginning, so the parser
-/// reads only a small part of the object.
+/// Returns `metadata.resourceVersion` of an object, or `None` if the field is missing or empty. The
+/// parser stops after this field. A kube-apiserver writes the field near the beginning, so the
+/// parser reads only a small part of the object.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     let mut found = None;
-    // The parser stops early with an error. `found` has the result.
+    // `Path` stores the result in `found`, and then stops the parser with an error.
     let _ = Path {
         rest: &["metadata", "resourceVersion"],
         found: &mut found,
@@ -240,7 +245,8 @@ pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     found
 }
 
-/// Finds the string at a path of keys in JSON.
+/// Finds the string at a path of keys in JSON. `rest` contains the keys that follow the current
+/// position.
 struct Path<'a> {
     rest: &'a [&'static str],
     found: &'a mut Option<String>,

@@ -1,8 +1,8 @@
-//! Splits the body of a watch into lines.
+//! Splits the body of a watch into lines. Each line contains one event as JSON.
 //!
-//! A line has at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes, and only the beginning
-//! of a longer line is kept. If a line is more than four times as long as this limit, reading
-//! fails. So a hostile or broken API server cannot make the feed use more memory.
+//! The reader keeps at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes of a line, and
+//! drops the rest. If a line has more than four times this size, reading fails. So a hostile or
+//! broken API server cannot make the reader use more memory.
 
 use super::{
     body_parts::{BodyEnd, BodyPart, BodyReader},
@@ -13,7 +13,8 @@ use futures::Stream;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Splits a stream of frames into lines.
+/// Splits a stream of frames into lines. A frame is a chunk of the body, as it arrives from the
+/// connection.
 #[derive(Debug)]
 pub(super) struct LineReader<S>(BodyReader<S>);
 
@@ -22,15 +23,17 @@ where
     S: Stream<Item = Result<Bytes, E>> + Unpin,
     E: std::error::Error,
 {
-    /// Creates a reader of `frames`, the chunks of the body as they arrive. A line of more than
-    /// `max` bytes becomes [`BodyPart::TooLong`].
+    /// Creates a reader of `frames`. If a line has more than `max` bytes, [`LineReader::next`]
+    /// returns [`BodyPart::TooLong`].
     pub(super) fn new(frames: S, max: usize, budget: ReadBudget) -> Self {
         Self(BodyReader::new(frames, max, budget))
     }
 
-    /// Returns the next line without its line break. Fails if there is no further line. Skips empty
-    /// lines. Waits at most `idle` for the whole line, not counting the time for which it waits for
-    /// a permit. Cancel-safe.
+    /// Returns the next line without its line break. Skips empty lines. If there is no further
+    /// line, returns the reason as an error.
+    ///
+    /// Waits at most `idle` for the whole line. If the line is large, the reader also waits for a
+    /// permit of the [`ReadBudget`]. `idle` does not include this waiting time. Cancel-safe.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
         let mut until = Instant::now() + idle;
         loop {
@@ -46,8 +49,8 @@ where
         }
     }
 
-    /// Takes the next line from the current frame. If the rest of the frame has no line break,
-    /// keeps this rest as the beginning of a line, and returns `None`.
+    /// Takes the next line from the current frame. Returns `None` if the frame contains no further
+    /// line break. Then the rest of the frame is kept as the beginning of the next line.
     fn split(&mut self) -> Option<BodyPart> {
         while !self.0.frame().is_empty() {
             let Some(end) = memchr::memchr(b'\n', self.0.frame()) else {

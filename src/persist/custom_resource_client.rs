@@ -1,9 +1,9 @@
-//! Sends the requests for custom resources to the kube-apiserver. A failed request returns a
-//! [`StoreFailure`].
+//! Sends the requests for custom resources to the kube-apiserver. A custom resource
+//! ([`InFlightOperation`]) stores one operation. A failed request returns a [`StoreFailure`].
 //!
 //! Each write is conditional. A creation fails if the name exists. A change or a deletion fails if
-//! the custom resource does not have the expected uid and resourceVersion. So a late write of a
-//! previous leader cannot overwrite a newer state.
+//! the custom resource does not have the expected uid and resourceVersion. So if a write of a
+//! previous leader arrives late, it cannot overwrite a newer state.
 
 use super::redacted_failure::RedactedFailure;
 use super::request_failure::StoreFailure;
@@ -36,12 +36,14 @@ pub const FIELD_MANAGER: &str = "ifo-persistence";
 /// 2 MB.
 const PAGE_OBJECTS: usize = 500;
 
-/// The number of objects in a small page. If a page exceeds [`MAX_ANSWER_BYTES`], the following
-/// pages are small. Ten objects fit into one answer even if each object has 1.5 MiB, the largest
-/// size that etcd stores.
+/// The number of objects in a small page. If a page exceeds [`MAX_ANSWER_BYTES`], the store
+/// requests a small page instead. The later pages of the same list are small, too. Ten objects fit
+/// into one answer even if each object has 1.5 MiB, the largest size that etcd stores.
 const SMALL_PAGE_OBJECTS: usize = 10;
 
-/// The largest accepted size of an answer: 16 MiB.
+/// The largest accepted size of an answer: 16 MiB. If a page of [`PAGE_OBJECTS`] objects is larger,
+/// the store requests a small page. If any other answer is larger, the request fails with
+/// [`StoreFailure::Unreachable`].
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 const JSON: &str = "application/json";
@@ -67,8 +69,7 @@ pub struct Revision {
 
 impl Revision {
     /// Returns the revision in the metadata of an object. Returns None if the uid or the
-    /// resourceVersion is missing, or if the uid is invalid. This does not occur in answers of a
-    /// kube-apiserver.
+    /// resourceVersion is missing, or if the uid is invalid. A kube-apiserver always sends both.
     pub fn of(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self {
             uid: Uuid::parse_str(metadata.uid.as_deref()?).ok()?,
@@ -80,7 +81,7 @@ impl Revision {
 /// One page of the list of custom resources.
 #[derive(Debug)]
 pub struct StoredPage {
-    /// The objects on this page.
+    /// The objects on this page, except those that cannot be decoded.
     pub items: Vec<InFlightOperation>,
     /// The continue token of the next page. None on the last page.
     pub next: Option<String>,
@@ -97,8 +98,8 @@ pub trait Store: Send + Sync + 'static {
     fn create<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
     /// Applies a JSON merge patch, and returns the new revision. The patch must contain the uid and
-    /// the resourceVersion of the state that it changes. Fails with [`StoreFailure::Conflict`] or
-    /// [`StoreFailure::Gone`] if the object does not have this state.
+    /// the resourceVersion of the state that it changes. If the object has another state or does
+    /// not exist, fails with [`StoreFailure::Conflict`] or [`StoreFailure::Gone`].
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
     /// Deletes the custom resource if it has the state `revision`. Fails with
@@ -106,12 +107,15 @@ pub trait Store: Send + Sync + 'static {
     /// exist.
     fn delete<'a>(&'a self, name: &'a str, revision: &'a Revision) -> Pending<'a, ()>;
 
-    /// Reads a custom resource. Returns None if it does not exist.
+    /// Reads a custom resource. Returns None if it does not exist. Fails with
+    /// [`StoreFailure::Invalid`] if it cannot be decoded.
     fn get<'a>(&'a self, name: &'a str) -> Pending<'a, Option<InFlightOperation>>;
 
-    /// Lists one page of the custom resources that match a field selector. A custom resource that
-    /// cannot be decoded is left out, because another client has created it. `token` is the
-    /// continue token of the page, or None for the first page.
+    /// Lists one page of the custom resources that match a field selector. `token` is the continue
+    /// token of the page, or None for the first page.
+    ///
+    /// Leaves out each custom resource that cannot be decoded. This server writes only custom
+    /// resources that it can decode, so another client has created this custom resource.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
     /// Returns the names and creation times of all namespaces.
@@ -183,7 +187,6 @@ impl ClusterStore {
         let body = serde_json::to_vec(object).expect("maps with string keys always encode");
         let types = [content_type, METADATA_ONLY];
         let answer = self.send(method, &path, types, body).await?;
-        // The answer has the new resourceVersion, which the next write needs.
         let answer = serde_json::from_slice::<PartialObjectMeta<InFlightOperation>>(&answer).ok();
         let why = "the answer has no uid or no resourceVersion".into();
         answer
@@ -192,7 +195,7 @@ impl ClusterStore {
     }
 }
 
-/// Reads the body of an answer, up to [`MAX_ANSWER_BYTES`] bytes.
+/// Reads the body of an answer. Fails if the body has more than [`MAX_ANSWER_BYTES`] bytes.
 pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> {
     let read = Limited::new(answer.into_body(), MAX_ANSWER_BYTES)
         .collect()
@@ -203,7 +206,7 @@ pub(super) async fn read(answer: Response<Body>) -> Result<Bytes, StoreFailure> 
 }
 
 /// Returns the failure for a successful answer that cannot be decoded. A retry would get the same
-/// answer, so the failure counts as a refusal.
+/// answer, so the failure is [`StoreFailure::Invalid`], as for a request that is refused.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` needs"
@@ -270,7 +273,8 @@ impl Store for ClusterStore {
                 .send(Method::GET, &path, [JSON, JSON], Vec::new())
                 .await
             {
-                // If the object cannot be decoded, another client has created it.
+                // This server writes only objects that it can decode. So if the decoding fails,
+                // another client has created the object.
                 Ok(answer) => serde_json::from_slice(&answer)
                     .map(Some)
                     .map_err(undecodable),

@@ -9,9 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The optional fields of a custom resource: the path of an object, and the names of the optional
-/// fields in this object. A merge patch keeps each field that it does not mention. So if the new
-/// state lacks one of these fields, [`merge_patch`] sets the field to null, which removes it.
+/// The optional fields of a custom resource. Each pair contains the path of an object in the custom
+/// resource, and the names of the optional fields in this object.
+///
+/// A merge patch does not change the fields that are missing in the patch. So if the new state
+/// lacks an optional field, [`merge_patch`] sets the field to null. This removes the field.
 const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ("/spec", &["item", "work"]),
     ("/spec/subject", &["namespace", "uid", "ownerReferences"]),
@@ -37,19 +39,21 @@ const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
 /// The longest name of a Kubernetes object (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
 
-/// The number of characters of the live operation's uid at the end of a custom resource's name.
+/// The name of a custom resource ends with this number of characters of the live operation's uid.
 const UID_CHARACTERS: usize = 8;
 
 /// Returns the name of the custom resource for a live operation.
 ///
 /// The name of a live operation is unique in its namespace, but custom resources are
 /// cluster-scoped. So the name of the custom resource also contains the first 8 hexadecimal digits
-/// of the operation's uid.
+/// of the operation's uid. For example, the name `vm-migrating-3f9c2a1b` and the uid
+/// `0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f` give `vm-migrating-3f9c2a1b-0a1b2c3d`.
 ///
 /// The live name ends with 32 bits of a hash, and the first 8 digits of the uid are 32 bits of
-/// another hash. So two operations get the same name only if these 64 bits are equal. A live name
-/// of more than 244 characters is shortened, which can remove its hash. Then only the 32 bits of
-/// the uid count.
+/// another hash. So two custom resources get the same name only if these 64 bits are equal.
+///
+/// A live name of more than 244 characters is shortened, which can remove its hash. Then only the
+/// 32 bits of the uid distinguish two operations whose shortened names are equal.
 fn cr_name(live_name: &str, live_uid: &str) -> String {
     let tail: String = live_uid
         .chars()
@@ -113,12 +117,12 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
 }
 
 /// Returns the live operation for which a custom resource was written. Returns None if another
-/// client created the custom resource. Each of these conditions shows this:
+/// client created the custom resource. This is the case if at least one of these conditions is met:
 ///
 /// - The custom resource has no status, or the status does not contain the uid of a live operation.
 /// - The annotation with the namespace and the name of the live operation is missing or invalid.
-/// - The custom resource has another name than this server would choose. For example, the custom
-///   resource is a copy under another name.
+/// - The custom resource does not have the name that this server chooses for the live operation.
+///   For example, the custom resource is a copy under another name.
 pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperation> {
     let status = cr.status.as_ref()?;
     let annotations = cr.metadata.annotations.as_ref()?;
@@ -158,9 +162,9 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
 /// Returns the JSON merge patch that changes a custom resource to `cr`. The kube-apiserver refuses
 /// the patch if the custom resource does not have the state `revision`.
 ///
-/// The patch removes the labels in `obsolete`, and keeps the labels of other clients. The patch
-/// does not contain owner references, because this server never changes them. If the patch
-/// contained owner references, it would also replace those of other clients.
+/// The patch removes the labels whose keys are in `obsolete`, and keeps the labels of other
+/// clients. The patch contains no owner references. This server sets them only when it creates the
+/// custom resource, and a merge patch would also replace those of other clients.
 pub(super) fn merge_patch(
     cr: &persisted::InFlightOperation,
     revision: &Revision,
@@ -187,8 +191,8 @@ pub(super) fn merge_patch(
     patch
 }
 
-/// Returns the keys of labels that must be removed: labels of `stored` that this server has set,
-/// and that `wanted` does not have.
+/// Returns the keys of the labels that must be removed from `stored`. These are the labels that
+/// this server has set and that `wanted` does not have.
 pub(super) fn obsolete_labels(
     stored: &persisted::InFlightOperation,
     wanted: &persisted::InFlightOperation,
@@ -200,9 +204,12 @@ pub(super) fn obsolete_labels(
     obsolete.into_keys().collect()
 }
 
-/// Returns the labels that this server has set, according to managedFields. Returns all labels if
-/// managedFields does not show that this server has set the annotation with the live name. This is
-/// the case, for example, if another client has restored the object from a backup.
+/// Returns the labels of `cr` that this server has set, or None if there are none. managedFields
+/// shows which client has set a label.
+///
+/// If managedFields does not show this server as the manager of [`persisted::LIVE_ANNOTATION`],
+/// returns all labels. This is the case, for example, if another client has restored the custom
+/// resource from a backup: managedFields then shows the other client as the manager.
 pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<String, String>> {
     let mut own = cr.metadata.labels.clone()?;
     if managed_keys(cr, "f:annotations").contains(persisted::LIVE_ANNOTATION) {
@@ -212,9 +219,11 @@ pub(super) fn own_labels(cr: &persisted::InFlightOperation) -> Option<BTreeMap<S
     (!own.is_empty()).then_some(own)
 }
 
-/// Returns the keys that this server has set in one map of the metadata, such as `f:labels`. The
-/// keys come from managedFields. Release 0.1.0 used server-side apply, so managedFields can have
-/// two entries of this server: for `Apply` and for `Update`.
+/// Returns the keys that this server has set in one map of the metadata, according to
+/// managedFields. `map` is `f:labels` or `f:annotations`.
+///
+/// Release 0.1.0 used server-side apply, and later releases do not. So managedFields can have two
+/// entries of this server: one with the operation `Apply`, and one with `Update`.
 fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet<&'a str> {
     let entries = cr.metadata.managed_fields.iter().flatten();
     let ours = entries.filter(|entry| {
@@ -231,9 +240,9 @@ fn managed_keys<'a>(cr: &'a persisted::InFlightOperation, map: &str) -> BTreeSet
 /// Returns the last time at which the subject of an operation is known to have existed. The
 /// namespace of the subject existed at this time, too.
 ///
-/// - If the operation is completed, this is the time of its end.
-/// - If the operation is active, this is the time of its last detection, or of its start if the
-///   start is later.
+/// - If the operation is completed, returns the time of its end. Returns None if the status does
+///   not contain this time.
+/// - If the operation is active, returns the later of two times: its last detection and its start.
 pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<Timestamp> {
     let status = &operation.status;
     match status.phase {
@@ -246,9 +255,9 @@ pub(super) fn subject_last_seen(operation: &live::InFlightOperation) -> Option<T
     }
 }
 
-/// Returns the completed custom resource of an operation that ended while no leader was detecting
-/// operations. `now` is the time at which the new leader notices the end. Returns None if another
-/// client created the custom resource.
+/// Returns the custom resource `cr` with the phase `Completed`. `cr` belongs to an operation that
+/// ended while no leader was detecting operations. `now` is the time at which the new leader
+/// notices the end. Returns None if another client created the custom resource.
 pub(super) fn completed_cr(
     cr: &persisted::InFlightOperation,
     now: Timestamp,
@@ -257,7 +266,8 @@ pub(super) fn completed_cr(
     const MESSAGE: &str = "The operation ended while no server was detecting operations.";
     let mut live = from_cr(cr)?;
     let status = &mut live.status;
-    // While an operation is settling, it is not detected. So it ended when it was last detected.
+    // An operation in the state `Settling` was already undetected at the last write. So the
+    // operation ended when it was last detected.
     let completed = match status.state {
         State::Settling => status.last_detected.0.min(now),
         _ => now,
@@ -279,8 +289,8 @@ pub(super) fn completed_cr(
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // When a leader observes the end of an operation, the condition `Detected` gets no message.
-        // So the condition has no message here either.
+        // If a leader observes the end of an operation, the condition `Detected` has no message. It
+        // has no message here either, so that the result is the same in both cases.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -454,8 +464,8 @@ mod tests {
         cr.metadata.managed_fields = Some(vec![others.clone(), operation]);
         assert_ne!(own_labels(&cr), before);
         assert_eq!(obsolete_labels(&cr, &wanted), [""; 0]);
-        // Another client has created the custom resource, and this server has only changed its
-        // status.
+        // managedFields shows that this server has set only the status. This is the case if another
+        // client has created the custom resource.
         let status = entry("ifo-persistence", "Update", &json!({}));
         cr.metadata.managed_fields = Some(vec![others, status]);
         assert_eq!(own_labels(&cr), cr.metadata.labels);
@@ -491,8 +501,8 @@ mod tests {
         assert_eq!(patch["metadata"]["resourceVersion"], "42");
         let labels = json!({"ifo.kubevirt.io/operation": "Migrating", "a": "b", "b": null});
         assert_eq!(patch["metadata"]["labels"], labels);
-        // The patch must not contain owner references, because it would remove the owner references
-        // of other clients.
+        // If the patch contained owner references, it would remove the owner references of other
+        // clients.
         assert!(patch["metadata"].get("ownerReferences").is_none());
     }
 

@@ -11,22 +11,22 @@
 //!                     └────────── results of writes, and lists ──────────┘
 //! ```
 //!
-//! The index has the operations in memory. A cursor reads the changes of the index in their order,
-//! and passes them to the queue. The index keeps only the latest changes. If the cursor is so slow
-//! that it misses changes, the queue receives all operations of the index again.
+//! The index has the operations in memory. A cursor delivers the changes of the index in their
+//! order, and [`Persist`] passes them to the queue. The index keeps only the latest changes. If the
+//! cursor is so slow that it misses changes, the queue receives all operations of the index again.
 //!
 //! Requests of API clients never wait for persistence. The queue has one small entry for each
 //! operation, so it does not grow while the kube-apiserver is slow or unavailable.
 //!
 //! Each change or deletion is conditional on the resourceVersion that the leader last read or
-//! wrote. A creation fails if the name exists. So a late write of a previous leader cannot
-//! overwrite a newer state.
+//! wrote. A creation fails if the name exists. So if a write of a previous leader arrives late, it
+//! cannot overwrite a newer state.
 //!
 //! The leader compares all custom resources with the index at least at these times:
 //!
-//! - when it has listed all targets (the resources that rule sets name), or has failed to list them
-//! - 65 s later
-//! - every ten minutes
+//! - when the leader has tried to list each target (a resource that a rule set names)
+//! - 65 s after this time
+//! - every ten minutes after the previous comparison
 
 mod custom_resource_client;
 mod custom_resource_conversion;
@@ -68,8 +68,8 @@ use write_queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, Want
 use write_status_condition::WriteMonitor;
 use written_summary::WrittenSummary;
 
-/// The time between two updates of the queue metrics while the queue changes. An update is
-/// expensive, because it counts all entries of the queue.
+/// The time between two updates of the queue metrics. An update is expensive, because it counts all
+/// entries of the queue. If the queue has not changed, the update is skipped.
 const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes operations as custom resources.
@@ -82,23 +82,22 @@ pub struct Persist {
     pub settings: PersistSettings,
     /// The metrics of persistence mode.
     pub metrics: Arc<PersistenceMetrics>,
-    /// Reports when the index is complete.
+    /// The names of the rule sets whose operations can be missing in the index.
     ///
     /// The value is None until each feed (the watch of one target) has listed its target or failed
-    /// to list it. Then the value is the set of rule sets whose targets are not completely known,
-    /// because the list failed or the watch is broken. Operations of these rule sets can be missing
-    /// in the index. If an operation of any other rule set is missing in the index, the operation
-    /// has ended.
+    /// to list it. Then the value contains the rule sets whose targets are not completely known,
+    /// because the list failed or the watch is broken. If an operation of any other rule set is
+    /// missing in the index, the operation has ended.
     pub unread_rule_sets: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// What happens to waiting writes when the task is stopped.
     pub at_stop: AtStop,
-    /// The task publishes here whether operations are written.
+    /// The channel on which the task publishes its verdict: operations are written, or writes fail.
     pub verdict: watch::Sender<PersistVerdict>,
 }
 
-/// The result of a job, or of a list of the custom resources. A job writes or reads one custom
+/// The result of a job, or of a list of all custom resources. A job writes or reads one custom
 /// resource.
 enum WriteAnswer {
     /// The result of the job for the custom resource with this name.
@@ -115,8 +114,8 @@ impl Persist {
     /// writes that [`AtStop`] selects.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // If the unread rule sets are already known when this task starts, they must count as a
-        // change. Otherwise the first comparison would not run.
+        // If the unread rule sets were published before this task started, the receiver does not
+        // report them as a change. Without this call, the first comparison would not run.
         self.unread_rule_sets.mark_changed();
         let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
@@ -132,10 +131,10 @@ impl Persist {
             let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
-                // The branches are polled in this order. The branch for changes of the index comes
-                // late, so that a constant stream of changes does not block the branches before it.
-                // It may block the timer after it, because each iteration of the loop starts the
-                // due work.
+                // The branches are polled in this order. If the index changes constantly, the
+                // branch for these changes is always ready, and the branch after it is never
+                // polled. That branch is only a timer. While the loop runs for other reasons, it
+                // needs no timer, because each iteration starts the due work.
                 biased;
                 _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -158,7 +157,7 @@ impl Persist {
                 changes = cursor.next() => match changes {
                     Ok(changes) => queue_changes(&mut queue, &changes),
                     // The cursor was too slow: the index has dropped changes that the cursor has
-                    // not read. So pass all operations to the queue again, and create a new cursor.
+                    // not read. So the queue receives all operations again.
                     Err(_) => cursor = self.catch_up(&mut queue),
                 },
                 // `wake` is the time at which the next job or list may start, or the deadline of
@@ -187,8 +186,8 @@ impl Persist {
                 Some((name, entry, summary))
             });
             queue.reset(all.collect(), Instant::now());
-            // An error means that the index has already dropped changes that follow this list. Then
-            // list again.
+            // `follow` fails if the index has already dropped changes that are newer than this
+            // list. Then the loop lists the operations again.
             if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
                 return cursor;
             }
@@ -196,7 +195,7 @@ impl Persist {
     }
 
     /// Starts all jobs and lists that are due. Returns the time at which the next job or list may
-    /// start. Returns None if the next step must wait until the queue changes.
+    /// start. Returns None if none may start before the queue changes.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -237,12 +236,13 @@ impl Persist {
                         self.metrics.written(verb);
                         return monitor.record_success(|| !queue.is_refused());
                     }
-                    // This job only read the custom resource, so writes may still fail.
+                    // This job only read the custom resource. So its success does not show whether
+                    // writes succeed.
                     Ok(JobResult::Read(_)) => {
                         return monitor.record_success(|| !queue.is_failing());
                     }
                     Err(failure) => {
-                        // `Invalid` is a failure of this object only, so the log needs the name of
+                        // `Invalid` concerns only this object, so this message contains the name of
                         // the object. The messages of the monitor do not contain the name.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
@@ -279,7 +279,7 @@ fn queue_changes(queue: &mut Queue, changes: &[IndexChange]) {
 
 /// Performs one job: sends the requests that bring a custom resource to its wanted state. If the
 /// stored state is unknown, the job can end after reading the custom resource. Then a later job
-/// writes it.
+/// writes the custom resource, if a write is still needed.
 async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
@@ -291,8 +291,8 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             let wanted = written_summary::cr_of(entry)?;
             let mut obsolete = Vec::new();
             // A merge patch removes a label only if the patch names the label. The queue knows only
-            // a hash of the labels. So read the custom resource to find the labels that must be
-            // removed.
+            // a hash of the label keys. So if this hash has changed, the job reads the custom
+            // resource to find the labels that must be removed.
             if old.labels != summary.labels {
                 let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
                 obsolete = custom_resource_conversion::obsolete_labels(&there, &wanted);
@@ -339,14 +339,15 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
     }
 }
 
-/// Returns the summary and the revision of a custom resource. Returns None if another client
-/// created the custom resource.
+/// Returns the summary (the compared fields) and the revision of a custom resource. Returns None if
+/// another client created the custom resource.
 fn state_of(cr: &InFlightOperation) -> Option<(WrittenSummary, Revision)> {
     custom_resource_conversion::from_cr(cr)?;
     Some((WrittenSummary::of(cr)?, Revision::of(&cr.metadata)?))
 }
 
-/// Lists all custom resources. Keeps only the fields that the comparison needs.
+/// Lists all custom resources that this server has created. Keeps only the fields that the
+/// comparison needs.
 async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     let (mut all, mut token) = (Vec::new(), None);
     loop {
@@ -357,10 +358,14 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // A namespace is older than the operations on objects in the namespace, and the namespaces are
-    // listed after the custom resources. So if the namespace of a subject is missing in the list of
-    // namespaces, this namespace was deleted. If the listed namespace was created after the subject
-    // was last seen, the old namespace was deleted.
+    // The namespaces are listed after the custom resources, so each subject's namespace was created
+    // before this list. The namespace of a subject was deleted in two cases:
+    //
+    // - The list of namespaces does not contain the namespace.
+    // - The listed namespace was created after the subject was last seen. So it is a new namespace
+    //   with the same name.
+    //
+    // If the namespaces cannot be listed, no namespace counts as deleted.
     match store.namespaces().await {
         Ok(created) => {
             for found in &mut all {
@@ -378,8 +383,8 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
     Ok(all)
 }
 
-/// Returns the fields that the comparison needs. Returns None if another client created the custom
-/// resource, because this server never changes the custom resources of other clients.
+/// Returns the fields of a custom resource that the comparison needs. Returns None if another
+/// client created the custom resource, because this server never changes such a custom resource.
 fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     let live = custom_resource_conversion::from_cr(cr)?;
     let seen = custom_resource_conversion::subject_last_seen(&live);
@@ -400,8 +405,8 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the set of unread rule sets is published for the first time, or changes. Returns
-/// this set.
+/// Waits until the set of unread rule sets is published for the first time, or changes. Returns the
+/// new set. If the sender is dropped, the future never completes.
 async fn next_unread_rule_sets(
     unread_rule_sets: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
 ) -> Arc<UnreadRuleSets> {

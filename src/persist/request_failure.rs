@@ -1,5 +1,5 @@
-//! Classifies the failures of requests for custom resources. The class decides if the request is
-//! retried, and how the failure is reported.
+//! Classifies the failures of requests for custom resources. The class of a failure decides how the
+//! leader retries the request, and how the leader reports the failure.
 
 use super::custom_resource_client::read;
 use super::redacted_failure::RedactedFailure;
@@ -8,17 +8,18 @@ use kube::client::Body;
 use kube::core::Status;
 use std::time::Duration;
 
-/// The time to wait after an answer 429 without a usable header `Retry-After`. client-go waits for
-/// the same time after a network error.
+/// The time to wait after an answer 429, if its header `Retry-After` is missing or is not a number
+/// of seconds. client-go waits for the same time after a network error.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreFailure {
-    /// The kube-apiserver does not serve the resource.
+    /// The kube-apiserver does not serve the custom resources, because their CRD is missing.
     #[error("the CRD is missing")]
     CrdMissing,
-    /// This server lacks the right, or an admission plugin refused the request.
+    /// This server lacks the RBAC permission for the request, or an admission plugin refused the
+    /// request.
     #[error("forbidden: {0}")]
     Forbidden(RedactedFailure),
     /// The object was deleted. Another client may have created a new object with the same name.
@@ -28,17 +29,18 @@ pub enum StoreFailure {
     /// list has expired.
     #[error("conflict: {0}")]
     Conflict(RedactedFailure),
-    /// The kube-apiserver refuses the content of the request. It would refuse the same request
-    /// again.
+    /// The kube-apiserver refuses the content of the request, and would refuse the same request
+    /// again. This variant is also used for other failures that a retry does not mend, such as an
+    /// answer that cannot be decoded.
     #[error("refused: {0}")]
     Invalid(RedactedFailure),
-    /// The kube-apiserver is overloaded and has not processed the request. The request may be sent
-    /// again after this time.
+    /// The kube-apiserver is overloaded and has not processed the request. This server may send the
+    /// request again after this time.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
     /// The kube-apiserver sent no complete answer, or answered with an unexpected code, such as
     /// 500. The request may have had an effect. The duration is the value of the header
-    /// `Retry-After`, if the answer has this header.
+    /// `Retry-After`. None if there is no answer, or if the answer lacks this header.
     #[error("{0}")]
     Unreachable(RedactedFailure, Option<Duration>),
 }
@@ -66,12 +68,12 @@ impl StoreFailure {
         Self::Unreachable(RedactedFailure::of_connection(error), None)
     }
 
-    /// Classifies an answer that is not a success. The message of the answer quotes the object, so
-    /// it is logged only at the level debug.
+    /// Classifies an answer that is not a success. Logs the first 500 characters of its message at
+    /// the level debug only, because the message can quote the object.
     pub(super) async fn of(answer: Response<Body>) -> Self {
         let code = answer.status();
-        // The header `Retry-After` contains a number of seconds. HTTP also allows a date, but a
-        // kube-apiserver never sends a date.
+        // HTTP allows two forms of `Retry-After`: a number of seconds or a date. A kube-apiserver
+        // never sends a date.
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
@@ -92,6 +94,8 @@ impl StoreFailure {
             .details
             .map(|details| details.causes)
             .unwrap_or_default();
+        // If the uid in a patch is not the uid of the object, the kube-apiserver refuses the field
+        // `metadata.uid`. Then the object was deleted, and a new object has its name.
         let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
         let why = RedactedFailure::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {

@@ -156,7 +156,7 @@ async fn a_restart_writes_only_the_changes_that_happened_without_a_server() {
     }
     fixture.sleep(1).await;
     previous.task.abort();
-    // No leader is running while these operations end and start. So the next leader needs three
+    // Two operations end and one starts while no leader is running. So the next leader needs three
     // writes: two deletions and one creation.
     fixture.commit([delete("vm-0"), delete("vm-1"), operation("vm-5", "Active")]);
     let before = fixture.changes();
@@ -194,8 +194,9 @@ async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_
     fixture
         .fake
         .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
-    // The test does not wait between these commits. So the cursor falls behind, and the ring buffer
-    // (the latest changes, which the index keeps) drops changes that the cursor has not read.
+    // The test does not wait between these commits, so the leader's cursor reads no changes
+    // meanwhile. The ring buffer (the latest changes, which the index keeps) becomes full, and
+    // drops changes that the cursor has not read.
     for number in 0..500 {
         fixture.commit([operation(&format!("vm-{number:03}"), "Active")]);
         if number < 490 {
@@ -353,7 +354,7 @@ async fn custom_resources_of_unread_rule_sets_are_not_completed() {
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
 
-/// Returns `write` with a changed object.
+/// Returns `write` with an object to which `change` was applied.
 fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     let Write::Put { key, json } = write else {
         panic!("the write must be a put");
@@ -526,8 +527,8 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(1).await;
     previous.task.abort();
-    // The next leader does not know that the operation has ended. In its index, the operation is
-    // still active.
+    // In the index of the next leader, the operation is still active, because this leader has not
+    // seen the end of the operation.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([with_status(&operation("a", "Active"), &message)]);
@@ -613,8 +614,8 @@ async fn a_late_completion_by_the_previous_leader_is_not_overwritten() {
     fixture.commit([delete("a")]);
     let _next = fixture.start_leader();
     fixture.sleep(3).await;
-    // The late write of the previous leader arrives after the next leader has read the custom
-    // resource, and before the patch of the next leader arrives.
+    // The order of the requests: the next leader reads the custom resource, the late write of the
+    // previous leader arrives, and then the patch of the next leader arrives.
     fixture.set_latency(0.7);
     fixture.sleep(60).await;
     assert_eq!(fixture.verbs(), ["create", "patch", "get", "patch", "get"]);
@@ -660,8 +661,8 @@ async fn labels_of_other_clients_stay_and_obsolete_labels_of_this_server_are_rem
     );
     assert_eq!(cr.metadata.uid, uid);
     assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
-    // The labels of other clients, and the removed progress and message, cause no further write,
-    // not even after a restart.
+    // After this patch, the custom resource counts as up to date, although it has labels of another
+    // client. So the next leader writes nothing.
     let requests = fixture.verbs();
     running.task.abort();
     let _next = fixture.start_leader();
@@ -695,10 +696,9 @@ async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_lab
     let before = fixture.verbs().len();
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
-    // Another client created the custom resource, so the next leader counts all labels in it as its
-    // own. Because of the label `restored`, the summary of the custom resource differs from the
-    // wanted summary. So the next leader reads the custom resource and patches it once. The patch
-    // changes nothing.
+    // Another client created this copy, so managedFields does not show which labels are of this
+    // server. Then the next leader compares all labels. The label `restored` is not in the index.
+    // So the next leader reads the custom resource and patches it once. The patch changes nothing.
     assert_eq!(fixture.verbs()[before..], ["get", "patch"]);
     assert_eq!(fixture.fake.only(), cr);
 }
@@ -795,8 +795,8 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handover_waits_for_sent_writes_and_leaves_the_others_to_the_next_leader() {
-    // In the first case, the writes that were already sent are answered before the limit of 500 ms.
-    // In the second case, they are not.
+    // In the first case, the writes that were already sent are answered within the limit of 500 ms.
+    // In the second case, the limit ends before they are answered.
     for (latency, is_answered) in [(0.3, true), (30.0, false)] {
         let mut fixture = PersistFixture::new(true);
         let leader = fixture.start_leader_with(AtStop::HandOver);

@@ -11,10 +11,12 @@
 //! for the attempts of failing queue entries.
 //!
 //! An orphan is a custom resource whose operation is not in the index. A comparison compares a list
-//! of all custom resources with the queue entries. It decides for each orphan whether the custom
-//! resource is kept, completed or deleted. If an operation may still be detected, a later
-//! comparison decides about its orphan. Only an orphan that must be completed or deleted has a
-//! queue entry, until this write has succeeded.
+//! of all custom resources with the queue entries. The comparison decides for each orphan whether
+//! the orphan is kept, completed or deleted. If the operation of an orphan may still be detected, a
+//! later comparison decides.
+//!
+//! If an orphan must be completed or deleted, the comparison creates a queue entry for it. After
+//! this write has succeeded, the queue removes the queue entry. Other orphans have no queue entry.
 
 use super::custom_resource_client::Revision;
 use super::request_failure::StoreFailure;
@@ -48,9 +50,9 @@ const CONCURRENCY: usize = 4;
 /// other clients have deleted or changed.
 const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 
-/// The age from which a completed operation counts as old. The age is measured when the queue is
-/// created. After a failover, the new leader creates its queue, and a completed operation may have
-/// no custom resource:
+/// The age from which a completed operation counts as old. The age is the time from the end of the
+/// operation to the creation of the queue. After a failover, the new leader creates its queue. Then
+/// a completed operation may have no custom resource:
 ///
 /// - If the operation is not old, the previous leader may have had no time to write it. So the
 ///   queue creates the custom resource.
@@ -71,30 +73,33 @@ pub struct PersistSettings {
     /// The shortest time between two writes of the same operation while it is in flight.
     pub resync: Duration,
     /// The time for which an operation must be settling before its custom resource shows this
-    /// state. A settling operation is no longer detected, but its debounce period is not over.
-    /// Usually a settling operation ends within this time, so only its end is written.
+    /// state. A settling operation is no longer detected, and ends if it is not detected again
+    /// within its debounce period. Usually a settling operation ends within the time `settling`, so
+    /// only its end is written.
     pub settling: Duration,
-    /// The time until the next attempt if the CRD is missing. Also the longest back-off after
-    /// failures of a single object.
+    /// If the CRD is missing, the time until the next attempt, at most 10 minutes. Also the longest
+    /// back-off after failures of a single object.
     pub requeue: Duration,
     /// True if the custom resources of completed operations are kept.
     pub retain: bool,
-    /// The time for which completed operations are kept after their end.
+    /// The time for which completed operations are kept after their end. Then the queue deletes
+    /// their custom resources.
     pub retain_for: Duration,
-    /// The largest number of completed operations that are kept. If there are more, the oldest are
-    /// deleted.
+    /// The largest number of completed operations that are kept. If there are more, the queue
+    /// deletes the custom resources of the oldest.
     pub retain_max: usize,
 }
 
-/// What happens to waiting writes when this replica stops or releases the Lease. If this replica
+/// The treatment of waiting writes when this replica stops or releases the Lease. If this replica
 /// loses the Lease, the task that sends the writes is aborted instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
-    /// The queue sends all waiting writes, for at most 10 s. This is the case for a server without
-    /// leader election.
+    /// The queue sends all waiting writes, for at most 10 s. Writes that are left after this time
+    /// are dropped, and a warning is logged. A server without leader election uses this variant.
     WriteAll,
     /// The queue sends no more writes. It waits for at most 500 ms for the answers to writes that
-    /// were already sent. The next leader sends the waiting writes.
+    /// were already sent. The next leader sends the waiting writes. A server with leader election
+    /// uses this variant.
     HandOver,
 }
 
@@ -102,8 +107,8 @@ impl AtStop {
     /// Returns the longest time for which the queue continues after the stop.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // The other steps of the shutdown take 5 s. The sum of 15 s is less than the grace
-            // period of the Pod, which is 30 s.
+            // Before this step, the server waits for 5 s until the Service sends no more requests
+            // to it. The sum of 15 s is less than the grace period of the Pod, which is 30 s.
             Self::WriteAll => Duration::from_secs(10),
             // This replica releases the Lease only after the queue has stopped, so a longer limit
             // would delay the failover.
@@ -112,9 +117,9 @@ impl AtStop {
     }
 }
 
-/// The requests that bring one custom resource from its stored state to its wanted state. Some jobs
-/// only read the custom resource, because its stored state is unknown. A job sends one request or
-/// two.
+/// The requests that bring one custom resource from its stored state to its wanted state. A job
+/// sends one request or two. If the stored state is unknown, a job can end after reading the custom
+/// resource. Then a later job writes the custom resource.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     /// The name of the custom resource.
@@ -123,8 +128,8 @@ pub(super) struct Job {
     pub stored: StoredState,
 }
 
-/// The result of a successful job. The value is the state of the custom resource after the job. The
-/// value is None if the custom resource does not exist, or if another client created it.
+/// The result of a successful job. Each variant contains the state of the custom resource after the
+/// job. The state is None if the custom resource does not exist, or if another client created it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -154,16 +159,16 @@ pub(super) struct Queue {
     entries: BTreeMap<Arc<str>, QueueEntry>,
     /// The queue entries that wait for a job, ordered by the time at which their jobs may start.
     /// The first set has the queue entries without failures. The second set has the queue entries
-    /// with failures. Its jobs start only while no job of the first set may start.
+    /// with failures. A job of the second set starts only if no job of the first set may start.
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
     /// The time of the next comparison. None until each target has been listed or its list has
-    /// failed, and while a comparison runs.
+    /// failed, and while a comparison runs. While the value is None, no job starts.
     compare_at: Option<Instant>,
-    /// None until each target has been listed or its list has failed. Then it contains the time at
-    /// which this was reported, and the rule sets whose targets are unread now. Operations of these
-    /// rule sets can be missing in the index.
+    /// The time of the first call of [`Queue::set_unread_rule_sets`], and the rule sets whose
+    /// targets are unread now. Operations of these rule sets can be missing in the index. The first
+    /// call comes when each target has been listed or its list has failed. None before this call.
     unread_rule_sets: Option<(Instant, Arc<UnreadRuleSets>)>,
     /// True if the last comparison skipped orphans. A comparison skips an orphan whose operation
     /// may still be detected by an unread rule set.
@@ -173,8 +178,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Creates an empty queue. The first write is sent after the first call of
-    /// [`Queue::set_unread_rule_sets`] and a successful comparison.
+    /// Creates an empty queue. The first job starts after the first call of
+    /// [`Queue::set_unread_rule_sets`] and the first successful comparison.
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
             settings,
@@ -198,8 +203,9 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // Only an operation that was already completed when the queue first saw it can count as
-        // old. If this queue has seen the operation in flight, there is a queue entry.
+        // An operation can count as old only if the queue sees it for the first time, as completed,
+        // before the targets have been listed. If the queue had seen the operation in flight, the
+        // operation would have a queue entry.
         let oldest = self
             .created
             .checked_sub(LONG_COMPLETED)
@@ -214,8 +220,8 @@ impl Queue {
         self.change(name, now, |queued| {
             queued.is_old |= is_old;
             if queued.live_phase().is_none() {
-                // If this queue entry is of an orphan, its write is delayed. Now the operation is
-                // in the index, so the delay ends.
+                // If this is the queue entry of an orphan, its write is delayed. Now the operation
+                // is in the index, so the custom resource is no orphan, and the delay ends.
                 queued.not_before = None;
             }
             let since = match &queued.wanted {
@@ -260,7 +266,8 @@ impl Queue {
     }
 
     /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes become due now, also
-    /// writes that back off after failures. Orphans are not completed any more.
+    /// writes that back off after failures. From now on, no orphan is completed. The next leader
+    /// completes the orphans.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |queued| queued.not_before = None);
@@ -277,17 +284,18 @@ impl Queue {
         is_empty && self.running == 0
     }
 
-    /// Returns true if the last failure of any waiting write was a refusal by the kube-apiserver.
+    /// Returns true if the kube-apiserver refused the last attempt of at least one waiting write.
     pub fn is_refused(&self) -> bool {
         self.entries.values().any(|queued| queued.is_refused)
     }
 
-    /// Returns true if any waiting write has failed and has not succeeded since then.
+    /// Returns true if at least one waiting write has failed and has not succeeded since then.
     pub fn is_failing(&self) -> bool {
         self.entries.values().any(|queued| queued.failures > 0)
     }
 
-    /// Returns the next step. If the next step is a job or a comparison, the caller must start it.
+    /// Returns the next step. If the next step is a job or a comparison, the caller must start it,
+    /// because the queue counts it as running from now on.
     pub fn next(&mut self, now: Instant) -> Next {
         let is_handing_over = self.stopping == Some(AtStop::HandOver);
         let Some(compare_at) = self.compare_at.filter(|_| !is_handing_over) else {
@@ -366,8 +374,8 @@ impl Queue {
         match failure {
             StoreFailure::CrdMissing => {
                 // If the CRD was deleted, all custom resources were deleted with it. So the queue
-                // must create all of them again, also those of old operations. After the pause, the
-                // next step is a comparison.
+                // must create all custom resources again, also those of old operations. After the
+                // pause, the next step is a comparison.
                 for queued in self.entries.values_mut() {
                     if matches!(queued.stored, StoredState::Present(..)) {
                         (queued.stored, queued.is_old) = (StoredState::Absent, false);
@@ -426,8 +434,8 @@ impl Queue {
         }
         let is_first_sync_complete = self.unread_rule_sets.is_some();
         let due = queued.plan(&self.settings, self.stopping, now);
-        // If an operation changes while its write is due, the write keeps its due time. So frequent
-        // changes do not delay the write.
+        // If an operation changes while its write is due but has not started, the write keeps its
+        // due time. So frequent changes do not delay the write.
         let waiting_since = queued.due.filter(|since| *since <= now);
         queued.due = due
             .filter(|_| is_first_sync_complete)
@@ -442,9 +450,9 @@ impl Queue {
             self.entries.remove(name);
         }
         if has_failed {
-            // A job of this queue entry has failed, and now the queue entry needs no write. So no
-            // further attempt of this queue entry can show whether requests succeed again. A
-            // comparison shows this instead.
+            // The last job of this queue entry has failed, and now no write is needed, for example
+            // because the operation has ended. So no further attempt of this write shows whether
+            // requests succeed again. The comparison shows this instead.
             self.compare_by(now + self.settings.requeue);
         }
     }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The steady rate: the number of writes per second while more writes are waiting. For example, if
-/// 1,000 operations start together, the first [`BURST`] of 100 writes is sent at once. The other
-/// 900 writes take 18 s. This is a small load for a kube-apiserver, which handles thousands of
-/// writes per second.
+/// 1,000 operations start together, the first 100 writes ([`BURST`]) are sent without delay. The
+/// other 900 writes take 18 s. This is a small load for a kube-apiserver, which handles thousands
+/// of writes per second.
 const WRITES_PER_SECOND: u32 = 50;
 
 /// The time between two writes at the steady rate: 20 ms.
@@ -16,7 +16,8 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND 
 /// The largest number of writes that may be sent without delay after an idle period of 2 s or more.
 const BURST: u32 = 100;
 
-/// The longest delay after the first failure. Each further failure doubles the longest delay.
+/// The longest delay after the first failure. Each further failure doubles the longest delay, up to
+/// the limit that the caller passes to [`delay`].
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// A write that the kube-apiserver refuses counts as this number of writes. So if all writes are
@@ -30,16 +31,17 @@ const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
 /// only 10 s to write all waiting changes, so the back-off must be short.
 pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest time for which the leader obeys a `Retry-After` header. A longer value is shortened
-/// to this time.
+/// The longest pause. A longer pause is shortened to this time, also if a header `Retry-After` asks
+/// for it.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// Returns the delay between a failure and the next attempt. `failures` is the number of failures
 /// before this failure.
 ///
 /// The longest delay is 500 ms, doubled for each of the earlier failures, but at most `most`. The
-/// returned delay is random: at least half of the longest delay, and at most the longest delay. So
-/// the retries of several objects do not all come at the same time.
+/// returned delay is random: at least half of the longest delay, and at most the longest delay. For
+/// example, after two earlier failures the delay is 1 s to 2 s. Because the delay is random, the
+/// retries of several objects do not all come at the same time.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
     // The limit of 16 prevents an overflow. 500 ms · 2^16 is 9 hours.
     let step = (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most);
@@ -50,14 +52,15 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 /// is unavailable.
 #[derive(Debug)]
 pub(super) struct WritePace {
-    /// The time at which the next write is due at the steady rate. Each write moves this time by
-    /// [`WRITE_INTERVAL`]. A write may be sent up to `BURST - 1` intervals before this time.
+    /// The time at which the next write is due at the steady rate. Each write makes this time later
+    /// by [`WRITE_INTERVAL`]. A write may be sent up to `BURST - 1` intervals before this time.
     next_steady_write: Instant,
-    /// The end of the current or last pause. No request is sent during a pause.
+    /// The end of the current or last pause. No request is sent during a pause. None if there was
+    /// no pause yet.
     paused_until: Option<Instant>,
     /// The number of consecutive failures that concern all objects, for example because the
-    /// kube-apiserver is unreachable or the CRD is missing. A refused write of one object does not
-    /// count.
+    /// kube-apiserver is unreachable or the CRD is missing. If the kube-apiserver refuses a write
+    /// of one object, this number becomes 0.
     failures: u32,
 }
 
@@ -81,8 +84,8 @@ impl WritePace {
         self.failures > 0
     }
 
-    /// Takes the permission for one write. If no write is allowed now, returns the time of the next
-    /// permission.
+    /// Takes the permission for one write. If no write is allowed now, returns the time from which
+    /// on the next write is allowed.
     pub fn take_slot(&mut self, now: Instant) -> Result<(), Instant> {
         let ahead = WRITE_INTERVAL * (BURST - 1);
         if self.next_steady_write > now + ahead {
@@ -92,7 +95,8 @@ impl WritePace {
         Ok(())
     }
 
-    /// Records that the kube-apiserver processed a request. The next pause is short again.
+    /// Records that the kube-apiserver processed a request. The next back-off starts again with
+    /// [`FIRST_DELAY`].
     pub fn record_success(&mut self) {
         self.failures = 0;
     }
@@ -104,12 +108,13 @@ impl WritePace {
             self.next_steady_write.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
-    /// Starts a pause, because requests for all objects fail. `pause` is the shortest length of the
-    /// pause, for example from the header `Retry-After`.
+    /// Starts a pause, because requests for all objects fail. The pause lasts for the back-off, or
+    /// for `pause` if this is longer, but at most [`MAX_RETRY_AFTER`]. For example, `pause` comes
+    /// from the header `Retry-After`.
     pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
-            // Several requests are in flight at the same time. If they fail together, this counts
-            // as one failure.
+            // Several requests can be in flight at the same time. If they fail together, only the
+            // first failure counts.
             return;
         }
         let own = delay(self.failures, MAX_UNREACHABLE_DELAY);

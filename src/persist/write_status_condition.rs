@@ -1,5 +1,5 @@
-//! Reports whether operations are written as custom resources. Maintains the condition
-//! `OperationsPersisted` in the status of this server's `APIService`. Logs each change of the
+//! Reports whether operations are written as custom resources: sets the condition
+//! `OperationsPersisted` in the status of this server's `APIService`, and logs each change of the
 //! status or reason of this condition.
 
 use super::request_failure::StoreFailure;
@@ -18,10 +18,10 @@ pub const CONDITION: &str = "OperationsPersisted";
 
 /// The time for which requests must fail before the condition becomes `False`. A kube-apiserver
 /// that has just started refuses all requests for some seconds, until it has read the RBAC objects.
-/// Such short failures are not reported. A missing CRD is reported at once.
+/// The condition does not report failures of less than this time. It reports a missing CRD at once.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
-/// The result of the recent requests: whether operations are written as custom resources.
+/// The result of the recent requests for custom resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PersistVerdict {
     /// No request has succeeded yet, and no failure was reported yet.
@@ -29,7 +29,7 @@ pub enum PersistVerdict {
     Unknown,
     /// Operations are written.
     Works,
-    /// Operations are not written.
+    /// Requests fail, so some or all operations are not written.
     Fails {
         /// The reason of the condition, in CamelCase.
         reason: &'static str,
@@ -42,8 +42,8 @@ pub enum PersistVerdict {
 #[derive(Debug)]
 pub(super) struct WriteMonitor {
     published: watch::Sender<PersistVerdict>,
-    /// The time of the first failure since the requests for all objects last succeeded. None if no
-    /// request has failed since then.
+    /// The time of the first failure after the last time at which the requests for all objects
+    /// succeeded. None if no request has failed since then.
     failing_since: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl WriteMonitor {
     }
 
     /// Processes a success. `all_succeed` returns true if the caller knows no other object whose
-    /// requests still fail.
+    /// requests still fail. If it returns false, the verdict does not change.
     pub fn record_success(&mut self, all_succeed: impl FnOnce() -> bool) {
         let is_published =
             self.failing_since.is_none() && *self.published.borrow() == PersistVerdict::Works;
@@ -98,8 +98,8 @@ impl WriteMonitor {
             };
             if same {
                 // Each refusal can name other fields, so the message can change often. If only the
-                // message changes, the condition is not written at once. Its next periodic write
-                // contains the new message.
+                // message changes, the condition is not written at once. The next periodic write of
+                // the condition contains the new message.
                 *published = verdict;
                 return false;
             }
@@ -119,6 +119,7 @@ impl WriteMonitor {
 }
 
 /// The status in the last written condition, and the time at which the condition got this status.
+/// A new leader starts with an empty status.
 #[derive(Debug, Default)]
 struct WrittenCondition {
     status: &'static str,
@@ -126,10 +127,10 @@ struct WrittenCondition {
 }
 
 impl WrittenCondition {
-    /// Returns the condition for `verdict`. Returns None if the verdict is unknown.
+    /// Returns the condition for `verdict`, or None for [`PersistVerdict::Unknown`].
     ///
-    /// `lastTransitionTime` changes only together with the status. So if the same condition is
-    /// written again, the `APIService` stays unchanged.
+    /// While one replica leads, `lastTransitionTime` changes only together with the status. So if
+    /// the same condition is written again, the `APIService` stays unchanged.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
             PersistVerdict::Unknown => return None,
@@ -150,9 +151,10 @@ impl WrittenCondition {
 
 /// Writes the condition to this server's `APIService`. The future never completes.
 ///
-/// The condition is written when the verdict changes, and again after each period `every`. If an
-/// administrator deletes the `APIService` and applies it again, the condition is lost, and the next
-/// write restores it. If the condition cannot be written, only the first error is logged.
+/// The condition is written when the verdict changes, and again each time that the period `every`
+/// has passed without a change. If an administrator deletes the `APIService` and applies it again,
+/// the condition is lost. The next write restores the condition. If writes of the condition fail,
+/// only the first error is logged.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
@@ -162,8 +164,8 @@ pub async fn keep_condition(
     let kind = GroupVersionKind::gvk("apiregistration.k8s.io", "v1", "APIService");
     let resource = ApiResource::from_gvk_with_plural(&kind, "apiservices");
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    // The conditions are a list with the key `type`. Server-side apply replaces only our condition,
-    // and keeps the conditions that the kube-apiserver writes.
+    // The elements of the list `conditions` have the key `type`. So server-side apply changes only
+    // our condition, and keeps the conditions that the kube-apiserver writes.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut has_logged, mut written) = (false, WrittenCondition::default());
     loop {
@@ -280,7 +282,8 @@ mod tests {
     }
 
     /// Returns a client of a simulated kube-apiserver that accepts patches of the `APIService`.
-    /// Also returns the list to which the simulation adds the condition of each patch.
+    /// Also returns the list to which the simulated kube-apiserver adds the condition of each
+    /// patch.
     fn recording_client() -> (Client, Arc<Mutex<Vec<Value>>>) {
         let conditions_sent: Arc<Mutex<Vec<Value>>> = Arc::default();
         let log = conditions_sent.clone();

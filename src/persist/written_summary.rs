@@ -1,6 +1,9 @@
-//! Summarizes the fields of an operation whose changes cause a write of the custom resource. A
-//! custom resource is written if its summary differs from the summary of the operation in the index
-//! (the operations in memory). A summary is small, because it consists mostly of hashes.
+//! Computes a summary of an operation. In persistence mode, the leader (the replica that detects
+//! operations) writes each operation as a custom resource.
+//!
+//! The leader compares two summaries: that of the custom resource, and that of the operation in the
+//! index (the operations in memory). If they differ, the leader writes the custom resource. A
+//! summary is small, because it consists mostly of hashes.
 
 use super::custom_resource_conversion;
 use super::request_failure::StoreFailure;
@@ -15,25 +18,27 @@ use std::sync::Arc;
 pub(super) struct WrittenSummary {
     /// The phase of the operation.
     pub phase: Phase,
-    /// True if the operation is settling: no longer detected, but the debounce period is not over.
+    /// True if the operation is settling: it is no longer detected, but the debounce period of its
+    /// rule is not over.
     pub settling: bool,
-    /// A hash of all compared fields.
+    /// A hash of all fields whose changes cause a write. See [`WrittenSummary::of`].
     pub digest: u64,
-    /// A hash of the label keys. If the keys have changed, the next write may have to remove
-    /// labels.
+    /// A hash of the keys of the labels that this server writes. If the keys have changed, the next
+    /// write may have to remove labels.
     pub labels: u64,
 }
 
 impl WrittenSummary {
     /// Returns the summary of a custom resource. Returns None if the custom resource has no status.
     ///
-    /// These fields are not compared, so their changes cause no write:
+    /// These fields are not in the summary, so their changes cause no write:
     ///
-    /// - `lastDetected` and the conditions. If the watch of a target is interrupted and then
-    ///   continues, these fields change for all operations of the target at once.
-    /// - `subjectGeneration`, because it changes with each change of the subject's spec
-    /// - `startTimeSource`, because a restart of the server changes it
-    /// - labels and annotations of other clients, because this server does not write them
+    /// - `lastDetected` and the conditions. They change for all operations of a target (a watched
+    ///   resource) at once if the watch of the target is interrupted and then continues.
+    /// - `subjectGeneration`, because it changes with each change of the subject's spec. The
+    ///   subject is the object on which the operation runs.
+    /// - `startTimeSource`, because a restart of the server changes it.
+    /// - Labels and annotations of other clients, because this server does not write them.
     pub fn of(cr: &persisted::InFlightOperation) -> Option<Self> {
         let status = cr.status.as_ref()?;
         let compared = persisted::InFlightOperationStatus {

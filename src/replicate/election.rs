@@ -7,11 +7,11 @@
 //!
 //! # When a replica acquires the Lease
 //!
-//! - **The leader's container has restarted.** The Lease still names this Pod as the holder, and
-//!   the last renewal is less than one lease duration (8 s by default) old. If no other replica has
-//!   a copy of the operations, the restarted replica acquires the Lease at once. If another replica
-//!   has a copy, that replica leads when the Lease expires, because the index of the restarted
-//!   replica is empty.
+//! - **The leader's container has restarted.** The Lease still names the leader's Pod as the
+//!   holder, and the last renewal is less than one lease duration (8 s by default) old. The index
+//!   of the restarted replica is empty. If another replica has a copy of the operations, that
+//!   replica acquires the Lease when the Lease expires. Otherwise, the restarted replica acquires
+//!   the Lease at once.
 //! - **The leader has released the Lease**, because it shuts down. It has also written its final
 //!   version into the Lease: the last resourceVersion that it issued. A follower whose index has
 //!   reached the final version acquires the Lease at once. Every other follower first waits for the
@@ -24,8 +24,9 @@
 //!   replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. The last leader has written into the Lease whether a follower was copying its
-//! index. If so, the additional time is 10 s. Otherwise, it is three retry periods.
+//! Lease first. With each write of the Lease, a leader also writes if a follower is copying the
+//! leader's index. If a follower was copying the index at the last write, the additional time is
+//! 10 s. Otherwise, the additional time is three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
@@ -35,8 +36,8 @@
 //! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
 //! Two replicas may write the Lease at the same time. Each write of an existing Lease is a PUT with
-//! the Lease's own resourceVersion from the last answer. So the kube-apiserver accepts one PUT, and
-//! refuses the other as a conflict.
+//! the `metadata.resourceVersion` of the Lease that the replica last read or wrote. So the
+//! kube-apiserver accepts one PUT, and refuses the other PUT as a conflict.
 //!
 //! # Clocks
 //!
@@ -66,17 +67,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// After an [`ElectionEvent::Woken`], the Lease will probably change soon. For example, the stream
-/// of changes from the leader has ended. So for one retry period, this replica reads the Lease once
-/// per this interval.
+/// The time between two reads of the Lease in the retry period after an [`ElectionEvent::Woken`].
+/// The reads are frequent, because the Lease will probably change soon. For example, the stream of
+/// changes from the leader has ended.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// If another client has changed the Lease, a write fails with a conflict. Then this replica reads
-/// and writes the Lease again at once. After this number of attempts, it waits for one retry
-/// period.
+/// The largest number of attempts to write the Lease without a pause. If another client has changed
+/// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
+/// once. After this number of attempts, this replica waits for one retry period.
 const MAX_FAST_CONFLICTS: usize = 5;
 
-/// The properties of this replica that the election reads.
+/// The values that the election reads from the other tasks of this replica, and the channels
+/// between the election and these tasks.
 pub struct Replica {
     /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
@@ -90,8 +92,9 @@ pub struct Replica {
     /// The leadership term (the time for which one leader holds the Lease) of the last leader whose
     /// index this replica has copied completely. None if there is no such leader.
     pub in_sync: watch::Receiver<Option<Term>>,
-    /// True if this replica may acquire a Lease that was never held. False until this replica has
-    /// found that no server of release 0.1.0 is running. A server of release 0.1.0 uses no Lease.
+    /// True if this replica may acquire a Lease that was never held. The value becomes true when
+    /// this replica has found that no server of release 0.1.0 is running. A server of release 0.1.0
+    /// uses no Lease.
     pub may_begin: watch::Receiver<bool>,
     /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
     /// uses this when the stream of changes from the leader ends.
@@ -114,10 +117,11 @@ pub struct Election<S> {
     seen: Option<SeenLease>,
     /// True if a read of the Lease has succeeded, or has shown that no Lease exists.
     has_read: bool,
-    /// The last known leader.
+    /// The last known leader. None if this process has never seen a leader in the Lease.
     last: Option<Leader>,
-    /// The highest reserved resourceVersion that this process has read from the Lease, and the time
-    /// at which this process sent that read request.
+    /// A reserved resourceVersion from the Lease, and the time at which this process sent the
+    /// request that returned the Lease. The election keeps the pair with the highest
+    /// [`Election::reservation_floor`].
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
@@ -126,12 +130,12 @@ pub struct Election<S> {
     /// Becomes false when this process reads another holder of the Lease, and true when this
     /// process acquires the Lease.
     ///
-    /// If it is false and a read shows this Pod as the holder, an administrator has restored the
-    /// Lease from a backup. The other holder may still lead, so this replica must not acquire the
-    /// Lease at once.
+    /// If the value is false and a read shows this Pod as the holder, an administrator has restored
+    /// the Lease from a backup. The other holder may still lead, so this replica must not acquire
+    /// the Lease at once.
     may_be_ours: bool,
-    /// The last resourceVersion that this replica issued. It is None until this replica must
-    /// release the Lease. From then on, this replica never leads again.
+    /// The last resourceVersion that this replica issued. None until another task of this replica
+    /// requests the release of the Lease. After this request, this replica never leads again.
     final_version_at_stop: Option<Rv>,
     /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
@@ -156,11 +160,12 @@ struct Acquired {
     start: Rv,
     /// The time of the acquisition on the wall clock.
     at: Timestamp,
-    /// The time of the acquisition on the boot clock. For later reservations, the current time is
-    /// computed as `at` plus the time that has passed on the boot clock. The wall clock is not read
-    /// again, because an administrator can set it back.
+    /// The time of the acquisition on the boot clock. For each later reservation, the election
+    /// computes the current time as `at` plus the time that has passed on the boot clock. The
+    /// election does not read the wall clock again, because an administrator can set it back.
     boot: BootTime,
-    /// The number of times that any replica has acquired the Lease so far.
+    /// The number of times that any replica has acquired the Lease so far, including this
+    /// acquisition.
     transitions: i32,
 }
 
@@ -289,7 +294,7 @@ impl<S: LeaseStore> Election<S> {
 
     /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
     /// the time at which this replica may acquire the Lease. `until` is None if this time is
-    /// unknown.
+    /// unknown. Logs `reason`, the reason for the wait, if it is not the last logged reason.
     fn pause(&mut self, until: Option<BootTime>, reason: &'static str) -> Duration {
         if self.logged_wait.replace(reason) != Some(reason) {
             // While another replica holds the Lease, waiting is the normal state, so the level is
@@ -347,9 +352,9 @@ impl<S: LeaseStore> Election<S> {
         self.last = Some(leading.leader);
     }
 
-    /// Creates a Lease without a holder. The Lease contains the highest reserved resourceVersion
-    /// that this process knows. This matters if a user has deleted the Lease: the next leader may
-    /// be a replica that does not know this resourceVersion.
+    /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
+    /// leader can have reserved, as far as this process knows. This matters if a user has deleted
+    /// the Lease: the next leader may be a replica that does not know this resourceVersion.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
             last: self.last.clone(),

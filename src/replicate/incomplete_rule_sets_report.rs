@@ -1,8 +1,10 @@
-//! Reports which rule sets may miss operations, so that lists of operations get a warning.
+//! Reports which rule sets (`OperationRuleSet` objects) may miss operations. For example, a rule
+//! set misses operations if its rules do not compile. The server adds a warning to lists of
+//! operations that may be incomplete for this reason.
 //!
 //! The leader (the replica that detects operations) uses its own report. A follower (a replica that
-//! copies the leader's operations) regularly sends a state query to the leader. The follower uses
-//! the report in the last answer.
+//! copies the leader's operations) regularly sends a state query to the leader. The leader's answer
+//! contains the leader's report, and the follower uses the report in the last answer.
 
 use super::ReplicaStatus;
 use crate::rules::{IncompleteRuleSets, Reporter};
@@ -10,9 +12,9 @@ use ifo_api::completeness::{Completeness, Gaps};
 
 /// Reports, on the leader and on followers, which rule sets may miss operations.
 ///
-/// If this replica is the leader and has read the rule sets, the report is its own. Otherwise, the
-/// report is the last one that this replica received from a leader. If it has received none, the
-/// report is its own, which says that the rule sets have not been read.
+/// - If this replica is the leader and has read the rule sets, it uses its own report.
+/// - Otherwise, if it has received a report from a leader, it uses the last received report.
+/// - Otherwise, it uses its own report, which says that the rule sets have not been read.
 #[derive(Clone, Debug)]
 pub struct ReplicatedReporter {
     own: Reporter,

@@ -4,12 +4,15 @@
 //! The leader authenticates with a serving certificate for the name of our Service. The follower
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
-//! The follower authenticates with a token for our own audience, or with a client certificate. It
-//! does not send its token for the kube-apiserver, because the leader's address comes from the
-//! Lease. A user who can edit the Lease can write another address. If a server at this address also
-//! had a certificate for our Service, the server would receive this token. There is one exception:
-//! a server of release 0.1.0 accepts only the credentials for the kube-apiserver, and its address
-//! does not come from the Lease.
+//! The follower authenticates with a client certificate, or with a token for the audience
+//! [`leader_link_interface::AUDIENCE`]. The follower does not send its token for the
+//! kube-apiserver, because the leader's address comes from the Lease. A user who can edit the Lease
+//! can write another address. If a server at this address also had a certificate for our Service,
+//! the server would receive this token.
+//!
+//! There is one exception: a server of release 0.1.0 accepts only the credentials for the
+//! kube-apiserver. So this replica sends these credentials. The address of that server comes from
+//! the endpoints of our Service, and not from the Lease.
 
 use super::Leader;
 use super::leader_link_interface::{
@@ -56,10 +59,13 @@ const MAX_PAGE_BYTES: usize = 64 << 20;
 const SMALL_PAGE_OBJECTS: usize = 50;
 
 /// The largest accepted size of the answer to a state query: 4 MiB. The answer lists rule sets and
-/// namespaces. A cluster can have any number of them, so the answer can be large.
+/// namespaces. A cluster can have any number of them, so the answer can be large. If an answer is
+/// larger than the limit, the request fails with [`LinkError::Failed`]. The limit also applies to
+/// readiness reports.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// The largest accepted size of one watch event: 1 MiB.
+/// The largest accepted size of one watch event: 1 MiB. If an event is larger, the watch fails with
+/// [`LinkError::Failed`].
 const MAX_EVENT: usize = 1 << 20;
 
 /// The credentials with which this replica authenticates to other replicas.
@@ -110,8 +116,9 @@ pub struct HttpLinkFactory {
 }
 
 impl HttpLinkFactory {
-    /// Creates a factory that reads the CA bundle from the `APIService` named `api_service`, with
-    /// `client`. The leader's certificate must be valid for `server_name`, the name of our Service.
+    /// Creates a factory. With `client`, the factory reads the CA bundle from the `APIService`
+    /// named `api_service`. The leader's certificate must be valid for `server_name`, the name of
+    /// our Service.
     pub fn new(
         client: Client,
         api_service: &'static str,
@@ -151,8 +158,8 @@ impl HttpLinkFactory {
         config.tls_server_name = Some(self.server_name.clone());
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A watch can deliver nothing for a long time, so there is no time limit for reads. The
-        // caller limits the time of state queries.
+        // A watch can deliver nothing for a long time, so there is no time limit for reads. For
+        // state queries, the caller sets a time limit.
         config.read_timeout = None;
         config.default_retry = false;
         Ok(config)
@@ -170,8 +177,8 @@ impl HttpLinkFactory {
         Ok(Box::new(Self::through(client(config)?)))
     }
 
-    /// Returns a link to a server of release 0.1.0 at `address`. `credentials` are sent only if the
-    /// server has a certificate for our Service.
+    /// Returns a link to a server of release 0.1.0 at `address`. The link sends `credentials` only
+    /// if the server has a certificate for our Service.
     pub(super) async fn to_older_release(
         &self,
         address: &str,
@@ -198,7 +205,8 @@ impl HttpLinkFactory {
     pub(super) async fn readiness(&self, address: &str) -> Result<String, LinkError> {
         let mut config = self.config(address).await?;
         config.read_timeout = Some(READINESS_TIMEOUT);
-        // A server that is not ready sends the report with an error code, so the code is ignored.
+        // A server that is not ready sends the report with an error status. So this function
+        // accepts any status.
         let answer = send(&client(config)?, "/readyz?verbose").await?;
         let report = read(answer.into_body()).await?;
         Ok(String::from_utf8_lossy(&report).into_owned())

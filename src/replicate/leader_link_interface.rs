@@ -4,7 +4,8 @@
 //! The requests are lists, watches and state queries. A state query asks for the values in
 //! [`PeerAnswer`], such as the leader's newest resourceVersion.
 //!
-//! `leader_link_https.rs` implements the interface. The simulation in the tests also implements it.
+//! `leader_link_https.rs` implements the interface over HTTPS. The tests implement it with a
+//! simulated network.
 //!
 //! A [`Link`] belongs to one leadership term (the time for which one leader holds the Lease). Each
 //! request names this term. A replica refuses requests for every term except the last term in which
@@ -153,14 +154,15 @@ pub trait Link: Send + Sync {
     fn page(&self, start: PageStart) -> BoxFuture<'_, Result<ObjectPage, LinkError>>;
 
     /// Watches the changes after the resourceVersion `after`. The first event is a bookmark with
-    /// `after`. It confirms that the leader still has all changes after this resourceVersion.
+    /// `after`. This bookmark confirms that the leader knows `after`, and still has all later
+    /// changes.
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>>;
 }
 
 /// Creates links to leaders.
 pub trait LinkFactory: Send + Sync + 'static {
-    /// Returns a link to `leader`. An implementation need not send a request to the leader here. So
-    /// the leader of a returned link may be unreachable.
+    /// Returns a link to `leader`. The leader may be unreachable, because an implementation may
+    /// return the link before it sends a request to the leader.
     fn connect<'a>(&'a self, leader: &'a Leader)
     -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>>;
 }

@@ -8,12 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The name of one leadership term: the time for which one leader holds the Lease.
+/// The name of a leadership term. A leadership term is the time for which one leader holds the
+/// Lease.
 ///
 /// The name is the `holderIdentity` in the Lease. It consists of the UID of the leader's Pod, `_`,
-/// and a random number. Outside a Pod, another random number replaces the UID. A replica chooses
-/// the number after `_` again for each acquisition of the Lease, so no two terms have the same
-/// name.
+/// and a random number. Outside a Pod, another random number replaces the UID. A replica chooses a
+/// new number after `_` for each acquisition of the Lease, so no two terms have the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term(Arc<str>);
 
@@ -82,8 +82,8 @@ impl PartialEq for Leadership {
     }
 }
 
-/// The rights of the leader, as granted by its last successful write of the Lease: the acquisition
-/// or a renewal.
+/// The rights that the leader got with its last successful write of the Lease. This write was the
+/// acquisition or a renewal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeadershipGrant {
     /// The highest resourceVersion that the leader may issue.
@@ -128,9 +128,9 @@ impl Leadership {
     /// even if this process is paused after the call.
     ///
     /// The index takes each new resourceVersion from the clock. If the clock is behind the last
-    /// issued resourceVersion, the index adds 1 to the last issued one instead. A new
-    /// resourceVersion can be above the value that this function returns. Then the leader waits
-    /// until a renewal of the Lease has reserved more.
+    /// issued resourceVersion, the index adds 1 to the last issued one instead. If the new
+    /// resourceVersion is above the value that this function returns, the leader does not issue it
+    /// yet. The leader waits until a renewal of the Lease has reserved it.
     pub fn reserved(&self) -> Rv {
         let grant = *self.grant.borrow();
         // Without an election, `until` is never reached, so the clock is not read.
@@ -163,7 +163,7 @@ impl Leadership {
 
     /// Returns true while this replica leads. The leadership ends in these cases:
     ///
-    /// - No renewal is acknowledged within the renew deadline.
+    /// - The kube-apiserver acknowledges no renewal of the Lease within the renew deadline.
     /// - The Lease has another holder.
     /// - This replica releases the Lease.
     pub fn is_valid(&self) -> bool {

@@ -19,16 +19,16 @@ const RESERVED: &str = "ifo.kubevirt.io/reserved-version";
 /// Annotation with the last resourceVersion that the last holder issued. The holder writes this
 /// annotation when it releases the Lease.
 const FINAL: &str = "ifo.kubevirt.io/final-version";
-/// Annotation with the previous holder, while the Lease has no holder.
+/// Annotation with the previous holder. The annotation exists only while the Lease has no holder.
 const LAST: &str = "ifo.kubevirt.io/last-holder";
 
 /// Annotation that is `true` if another replica copies the holder's index (the operations in
-/// memory).
+/// memory). Otherwise, the annotation does not exist.
 const MIRRORED: &str = "ifo.kubevirt.io/mirrored";
 
 /// The shortest and the longest accepted lease duration. A user may write a wrong duration into the
-/// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So a
-/// duration outside this range is replaced by the nearest end of the range.
+/// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So
+/// [`LeaseRecord::read`] replaces a duration outside this range by the nearest end of the range.
 pub(super) const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
 pub(super) const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
@@ -41,29 +41,30 @@ pub(super) struct LeaseRecord {
     /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
     /// read and never written.
     pub uid: Option<String>,
-    /// The time of the last renewal. [`LeaseRecord::write`] ignores this value, and writes the
-    /// current time.
+    /// The time of the last renewal. None if the Lease was never held. [`LeaseRecord::write`]
+    /// ignores this value, and writes the current time.
     pub renewed: Option<Timestamp>,
-    /// The holder of the Lease, or its last holder if there is no holder now.
+    /// The holder of the Lease, or the last holder if there is no holder now. None if the Lease was
+    /// never held.
     pub last: Option<Leader>,
     /// True if the Lease has a holder now.
     pub is_held: bool,
-    /// The time at which the holder acquired the Lease.
+    /// The time at which the holder acquired the Lease. None if the Lease has no holder.
     pub acquired: Option<Timestamp>,
     /// The time for which the Lease is valid without a renewal.
     pub duration: Duration,
     /// The number of times that the Lease was acquired.
     pub transitions: i32,
-    /// The highest reserved resourceVersion. The holder issues no higher one, and the next leader
-    /// starts above it.
+    /// The highest reserved resourceVersion. The holder issues no higher resourceVersion before the
+    /// next renewal, and the next leader starts above it. None if the Lease has no reservation.
     pub reserved: Option<Rv>,
-    /// The last resourceVersion that the last holder issued before it released the Lease. None
-    /// while the Lease has a holder.
+    /// The last resourceVersion that the last holder issued before it released the Lease. None if
+    /// the Lease has a holder, or if the last holder did not release the Lease.
     pub final_version: Option<Rv>,
     /// True if another replica was copying the index of the leader `last` when that leader last
     /// wrote the Lease.
     pub is_index_copied: bool,
-    /// The names of annotations with invalid values. These values are ignored.
+    /// The names of annotations with invalid values. [`LeaseRecord::read`] ignores these values.
     pub unusable: Vec<&'static str>,
 }
 
@@ -122,12 +123,12 @@ impl LeaseRecord {
         last.map(|leader| &leader.term)
     }
 
-    /// Writes these values into `lease`, and the current time as the renewal time. Keeps all other
-    /// fields of `lease`.
+    /// Writes the values of this record into `lease`. If the record names a leader, also writes the
+    /// current time as the renewal time. Keeps all other fields of `lease`.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let spec = lease.spec.get_or_insert_default();
-        // The other replicas notice a renewal by the change of `renewTime`. So two consecutive
-        // renewals must have different times, even if the clock was set back.
+        // The other replicas notice a renewal by the change of `renewTime`. So the new time must
+        // differ from the last one. If a clock was set back, the two times could be equal.
         let micros = clock::now().as_microsecond();
         let before = spec.renew_time.as_ref().map(|time| time.0.as_microsecond());
         let micros = micros + i64::from(before == Some(micros));

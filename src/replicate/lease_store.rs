@@ -68,7 +68,8 @@ impl Timing {
 /// The reason why a request for the Lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
-    /// The Lease has changed since this replica last read or wrote it. The write had no effect.
+    /// Another client has changed the Lease since this replica last read or wrote it. The write had
+    /// no effect.
     #[error("the Lease has changed")]
     Conflict,
     /// The Lease does not exist.
@@ -101,8 +102,8 @@ pub trait LeaseStore: Send + Sync + 'static {
     /// Creates the Lease, and returns the stored object.
     fn create<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 
-    /// Replaces the Lease if its UID and resourceVersion are those of `lease`. Returns the stored
-    /// object.
+    /// Replaces the Lease, and returns the stored object. Fails with [`LeaseError::Conflict`] if
+    /// the stored Lease has another UID or another `metadata.resourceVersion` than `lease`.
     fn update<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<Lease, LeaseError>>;
 }
 

@@ -1,10 +1,12 @@
 //! The mirror is a task of each follower (a replica that does not lead). The mirror copies the
-//! leader's index, which has the operations in memory.
+//! leader's index (the operations in memory).
 //!
-//! The follower lists and watches the leader's operations. So its index gets the same objects and
-//! the same changes, with the same resourceVersions. The mirror stores each object with the same
-//! bytes as on the leader. So the follower keeps fields that only the leader's software release
-//! knows. During an update, replicas of the old and the new release can copy each other.
+//! The mirror lists and watches the leader's operations. So the follower's index gets the same
+//! objects and the same changes, with the same resourceVersions.
+//!
+//! During an update, replicas of the old and the new release copy each other. The mirror stores
+//! each object with the same bytes as on the leader. So the follower keeps fields that only the
+//! leader's release knows.
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not
 //! received. Then the next leader does not know the resourceVersion of this follower's index. So
@@ -64,10 +66,12 @@ pub(super) enum MirrorError {
 impl Mirror {
     /// Creates a mirror. The copy starts with a call of [`Mirror::follow`].
     ///
-    /// When this replica has all changes that the leader had when the connection began, the mirror
-    /// sets `in_sync` to the leader's term. A term is the time for which one leader holds the
-    /// Lease. When the copy is interrupted, the term may be over. So the mirror notifies `wake`,
-    /// and the election reads the Lease soon.
+    /// At the start of a connection, the leader tells its newest resourceVersion. When this
+    /// replica's index has reached this resourceVersion, the mirror sets `in_sync` to the leader's
+    /// term. A term is the time for which one leader holds the Lease.
+    ///
+    /// When the copy is interrupted, the term may be over. So the mirror notifies `wake`, and the
+    /// election reads the Lease soon.
     pub fn new(
         links: Arc<dyn LinkFactory>,
         in_sync: watch::Sender<Option<Term>>,
@@ -83,9 +87,9 @@ impl Mirror {
         }
     }
 
-    /// Copies the index of `leader`. The future never completes, but it can be dropped at any time.
-    /// Each write to the index is complete, because it contains no await point. So the index always
-    /// has the whole state of one resourceVersion.
+    /// Copies the index of `leader`. The future never completes, but the caller can drop it at any
+    /// time. A write to the index contains no await point, so a drop never interrupts a write. So
+    /// the index always has the whole state of one resourceVersion.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();
@@ -126,10 +130,10 @@ impl Mirror {
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
             // This replica may have received changes that only a crashed leader had. Then the
-            // resourceVersion of this replica's index can be higher than that of the new leader,
-            // although this replica lacks changes of the new leader. So the two resourceVersions
-            // are compared only after the new leader has confirmed that it knows the
-            // resourceVersion of this replica's index.
+            // resourceVersion of this replica's index can be higher than the new leader's newest
+            // one, although this replica lacks changes of the new leader. So this task first waits
+            // until the new leader has confirmed that it knows the resourceVersion of this
+            // replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
             while !reader
@@ -151,8 +155,8 @@ impl Mirror {
 /// Copies the leader's whole state if `next_start` requires this. Then applies each change. Returns
 /// the reason why the copy was interrupted, and sets `next_start` for the next attempt.
 ///
-/// Sets `confirmed` to true when the leader has confirmed that it knows the resourceVersion of this
-/// replica's index.
+/// Sets `confirmed` to true at the first event of the watch. With this event, the leader confirms
+/// that it knows the resourceVersion of this replica's index.
 async fn stream(
     writer: &mut Writer,
     link: &dyn Link,
@@ -173,8 +177,8 @@ async fn stream(
             }
             CopyStart::Latest => load(writer, link, PageStart::Latest).await?,
         }
-        // The index has a whole state. If the watch is interrupted, the next copy can resume at the
-        // resourceVersion of the index.
+        // The index now has a whole state. If the watch is interrupted, the next copy can resume at
+        // the resourceVersion of the index.
         *next_start = CopyStart::Resume;
         let events = link.watch(writer.head()).await?;
         apply(writer, events, confirmed).await
@@ -196,7 +200,7 @@ async fn stream(
     interruption
 }
 
-/// Replaces the contents of the index by the leader's state at one resourceVersion.
+/// Replaces the contents of the index by the leader's state at the resourceVersion of `start`.
 async fn load(writer: &mut Writer, link: &dyn Link, start: PageStart) -> Result<(), MirrorError> {
     let page = link.page(start).await?;
     fill(writer, link, page).await
@@ -253,9 +257,9 @@ async fn apply(
                 }
                 writer.commit(vec![Write::Delete { key }], VersionAssignment::Exact(rv))?;
             }
-            // The first change of a new leadership term changes no object. It arrives as a bookmark
-            // with a new resourceVersion. Every other bookmark has a resourceVersion that this
-            // index already has.
+            // At the start of a leadership term, the leader's index gets a new resourceVersion
+            // without a changed object. This resourceVersion arrives in a bookmark. Every other
+            // bookmark has a resourceVersion that this index has already reached.
             LeaderEvent::Bookmark(rv) if rv > writer.head() => writer.mark(rv)?,
             LeaderEvent::Bookmark(_) => {}
         }

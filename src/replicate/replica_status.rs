@@ -25,7 +25,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// If no read arrives for this time, the follower sends a state query nevertheless.
+/// The longest time between two state queries. If no read arrives for this time, the follower sends
+/// a state query without a read.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the waiting
@@ -62,14 +63,13 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// Without answers of the kube-apiserver, this replica cannot authenticate and authorize new
-/// clients. This replica knows the time of its own first unanswered request. The leader reports
-/// when the kube-apiserver last answered the leader:
+/// If the kube-apiserver does not answer this replica, this replica cannot authenticate and
+/// authorize new clients. This replica knows the time of its own first unanswered request. The
+/// leader reports when the kube-apiserver last answered the leader:
 ///
-/// - The kube-apiserver has answered the leader, and this was more than `UNREADY_WITHOUT_ANSWER`
-///   after this replica's first unanswered request. Then only this replica is affected, and it
-///   becomes unready.
-/// - Otherwise, the kube-apiserver may be unreachable for all replicas, and this replica stays
+/// - If that answer came more than 2 s after this replica's first unanswered request, only this
+///   replica is affected. So this replica becomes unready.
+/// - Otherwise, the kube-apiserver may be unreachable for all replicas. So this replica stays
 ///   ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
@@ -94,9 +94,12 @@ struct SharedReplicaStatus {
     query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
     /// The last time at which this replica's index certainly had all changes of the leader.
     up_to_date_at: watch::Sender<Instant>,
-    /// The last time at which this replica reached the leader. This is the time of the last answer
-    /// to a state query, or the time at which this replica began to follow the leader. While our
-    /// `APIService` is not registered, each attempt to connect sets this to the current time.
+    /// The last time at which this replica reached the leader. Each of these events sets it to the
+    /// current time:
+    ///
+    /// - The leader answers a state query.
+    /// - This replica begins to follow a leader.
+    /// - This replica cannot connect to the leader, because our `APIService` is not registered.
     leader_reached_at: watch::Sender<Instant>,
     /// True if our `APIService` is not registered, so that this replica cannot connect to the
     /// leader.
@@ -104,8 +107,9 @@ struct SharedReplicaStatus {
     /// The times at which the kube-apiserver answered this replica.
     answers: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
+    /// None if the leader has reported no answer.
     cluster_answered_leader_at: watch::Sender<Option<Instant>>,
-    /// The time of the last state query that this replica received.
+    /// The time of the last state query that this replica received from another replica.
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
     coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
@@ -160,10 +164,15 @@ impl ReplicaStatus {
         replica_status(reader, role.subscribe()).0
     }
 
-    /// Waits until this replica has all changes that the leader had when the read arrived.
+    /// Waits until this replica has all changes that the leader had when this method was called.
+    /// The caller has received a read from a client, and answers the read after the wait.
     ///
-    /// Also returns if this replica follows no leader, if the leader cannot be reached, or after a
-    /// time limit. Then the caller answers the read from the local index as it is.
+    /// Also returns in these cases, in which this replica may lack changes:
+    ///
+    /// - This replica follows no leader.
+    /// - The leader does not answer a state query within 1 s.
+    /// - This replica does not have the changes 3 s after the answer.
+    /// - 1024 other reads are already waiting for a state query.
     pub async fn wait_until_current(&self) {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return;
@@ -199,8 +208,8 @@ impl ReplicaStatus {
     }
 
     /// Returns the reason why this replica must become unready: it does not reach the leader or the
-    /// kube-apiserver. Returns None if this replica works. Also returns None if no replica leads,
-    /// because then no other replica serves clients better.
+    /// kube-apiserver. Returns None if this replica can stay ready. If no replica leads, this
+    /// replica stays ready, because no other replica serves clients better.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return None;
@@ -213,7 +222,7 @@ impl ReplicaStatus {
             return Some("the leader renews its Lease, but this replica does not reach it");
         }
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
-        // within 1 s. If its last answer is older than 3 s, the leader may have stopped leading.
+        // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.answers.borrow().unanswered_since?;
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
@@ -230,8 +239,7 @@ impl ReplicaStatus {
     /// - An administrator registers the server after the Deployment is ready. So the Deployment
     ///   must become ready without the registration.
     ///
-    /// Until this replica has copied the leader's index, its answer to requests for operations is
-    /// 429.
+    /// Until this replica has filled its index, it answers requests for operations with 429.
     pub fn is_unregistered(&self) -> bool {
         matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
             && self.0.unregistered.load(Ordering::Relaxed)
@@ -247,15 +255,20 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Decides whether this replica is ready although it has not copied the index of a leader.
-    /// Returns false while another replica leads, and before the first read of the Lease. The other
-    /// cases are:
+    /// Returns true if this replica is ready although it has not copied the index of a leader. The
+    /// result depends on the role of this replica:
     ///
-    /// - This replica leads: it is ready.
-    /// - No replica has ever led: it is ready after the search for a server of release 0.1.0.
-    /// - Any replica has led before: this replica is ready if its index was filled. A restarted
-    ///   container has an empty index. If it were ready, it would serve an empty list, although
-    ///   another replica may have the operations.
+    /// | Role of this replica | Result |
+    /// |---|---|
+    /// | it leads | true |
+    /// | another replica leads | false |
+    /// | the Lease has not been read yet | false |
+    /// | no replica leads, and none has led before | true if the search in `succession` has ended |
+    /// | no replica leads, but one has led before | true if this replica's index was filled |
+    ///
+    /// The last row matters for a restarted container, which has an empty index. If it were ready,
+    /// it would serve an empty list, although another replica may have the operations. The search
+    /// in `succession` is the search for a server of release 0.1.0.
     pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(_) => true,
@@ -265,7 +278,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the leader's last report about rule sets that may miss operations.
+    /// Returns the leader's last report about rule sets that may miss operations. Returns None if
+    /// no leader has sent a report to this replica.
     pub fn coverage(&self) -> Option<Arc<IncompleteRuleSets>> {
         self.0.coverage.borrow().clone()
     }
@@ -288,9 +302,9 @@ impl ReplicaStatus {
         })
     }
 
-    /// Returns true if another replica copies this replica's index. Such a replica sends a state
-    /// query at least every 2 s. So the result is true if a state query has arrived in the last
-    /// 6 s.
+    /// Returns true if another replica copies this replica's index. A replica that copies the index
+    /// sends a state query about every 2 s. So the result is true if a state query has arrived in
+    /// the last 6 s.
     pub fn is_index_copied(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
@@ -337,13 +351,14 @@ pub struct LeaderQueries {
 }
 
 impl LeaderQueries {
-    /// Records whether our `APIService` is not registered. Without the registration, this replica
-    /// cannot connect to the leader.
+    /// Records the state of our `APIService`. If `unregistered` is true, our `APIService` is not
+    /// registered, and this replica cannot connect to the leader.
     pub fn set_unregistered(&self, unregistered: bool) {
         let state = &self.replica_status.0;
         state.unregistered.store(unregistered, Ordering::Relaxed);
         if unregistered {
-            // The time limit [`UNREADY_WITHOUT_LEADER`] starts when our `APIService` is registered.
+            // The time limit `UNREADY_WITHOUT_LEADER` counts only from the registration of our
+            // `APIService`.
             state.leader_reached_at.send_replace(Instant::now());
         }
     }
@@ -370,9 +385,11 @@ impl LeaderQueries {
         }
     }
 
-    /// Sends the first state query of a connection, and returns the answer. The answer contains two
-    /// resourceVersions of the leader. A copy of the whole state can start at the oldest one. This
-    /// replica is in sync when its index has reached the newest one.
+    /// Sends the first state query of a connection, and returns the answer. The caller uses two
+    /// resourceVersions of the answer:
+    ///
+    /// - [`PeerAnswer::oldest`]: a copy of the leader's whole state can start there.
+    /// - [`PeerAnswer::head`]: when this replica's index has reached it, this replica is in sync.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -428,8 +445,8 @@ impl LeaderQueries {
                 () = tokio::time::sleep_until(next_query) => {}
             }
             let at = Instant::now();
-            // The watch has not delivered the resourceVersion of a state query's answer in time. So
-            // the watch is broken.
+            // If the watch has not delivered the resourceVersion of an answer in time, the watch is
+            // broken.
             if unreached.is_some_and(|(asked, _)| at - asked > STREAM_TIMEOUT) {
                 return LinkError::Failed("the leader's watch delivers no changes".to_owned());
             }
@@ -448,7 +465,8 @@ impl LeaderQueries {
                     }
                     continue;
                 }
-                // The other replica is reachable, so the query does not count as unanswered.
+                // The other replica is reachable, but its answer is not usable. So the query does
+                // not count as unanswered.
                 Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
                 Ok(Err(LinkError::AnotherTerm)) => return LinkError::AnotherTerm,
                 Ok(Err(_)) | Err(_) => unanswered += 1,

@@ -7,7 +7,8 @@
 //!
 //! - the pipeline, which detects operations, while this replica leads
 //! - the mirror, which copies the leader's index, while this replica follows
-//! - the [`Predecessor`], which copies a server of release 0.1.0, while no replica has led yet
+//! - the [`Predecessor`], which copies the operations of a server of release 0.1.0, while no
+//!   replica has led yet
 
 use super::{Leader, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
@@ -16,12 +17,12 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// A leader that stops releases the Lease, and waits for the release for at most this time. If the
-/// release fails, another replica can lead only when the Lease has expired.
+/// When a leader stops, it waits for at most this time until the Lease is released. After this
+/// time, it stops without the release. Then another replica leads only when the Lease has expired.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The tasks of a leader that detect operations and write them to the index. The tasks are started
-/// again for each leadership term (the time for which one leader holds the Lease).
+/// The tasks with which a leader detects operations and writes them to the index. [`Pipeline::run`]
+/// starts new tasks for each leadership term (the time for which one leader holds the Lease).
 pub trait Pipeline: Send {
     /// Detects operations and writes them to the index until the leadership is lost. The future can
     /// be dropped at any time.
@@ -35,7 +36,8 @@ pub trait Pipeline: Send {
     ) -> BoxFuture<'a, Option<&'static str>>;
 
     /// Stops all tasks of the term. If `in_order` is true, tasks that write to the cluster may
-    /// finish their current writes.
+    /// first finish their current writes. `in_order` is false if the leadership was lost. Then all
+    /// tasks stop at once.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
@@ -49,8 +51,8 @@ pub struct ReplicaTask<P> {
     pub role: watch::Receiver<ReplicaRole>,
     /// Copies the index of the leader. None for a server without an election.
     pub mirror: Option<Mirror>,
-    /// Copies the operations of a server of release 0.1.0, which uses no Lease. None if no such
-    /// server can exist.
+    /// Copies the operations of a server of release 0.1.0, which uses no Lease. None for a server
+    /// without an election.
     pub predecessor: Option<Predecessor>,
     /// The role of this replica, and how current its index is. Request handlers read this state.
     pub replica_status: ReplicaStatus,
@@ -78,8 +80,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                     self.follow(&leader).await;
                     None
                 }
-                // The last leader has released the Lease, and this replica lacks its last changes.
-                // The last leader still serves these changes.
+                // The last leader has released the Lease, and still serves its last changes. This
+                // replica lacks some of these changes, so it copies them from the last leader.
                 ReplicaRole::Vacant {
                     last: Some(leader),
                     final_version: Some(last),
@@ -172,7 +174,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // No resourceVersion is reserved any more, so from here on the index refuses all changes.
+        // With `Rv(0)`, no resourceVersion is reserved. So from here on, the index refuses all
+        // changes.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {

@@ -26,19 +26,23 @@ use tokio::time::Instant;
 /// The time between two checks of the old server.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time limit for copying the operations of the old server once. If this replica has copied no
-/// operations within this time after its start, this replica becomes ready without operations.
+/// The time limit for one attempt to copy the operations of the old server. After a failed attempt,
+/// the next one follows. If no attempt has succeeded within this time after the start of this
+/// replica, this replica becomes ready without operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After SIGTERM, the old server closes its listener, and writes its last custom resource up to
-/// 10 s later. So a terminating endpoint that does not answer counts as running for this time after
-/// the first of its consecutive failed checks.
+/// A terminating endpoint that does not answer counts as a running old server for this time. The
+/// time starts at the first of its consecutive failed checks. The reason: after SIGTERM, the old
+/// server closes its listener, but writes custom resources for up to 10 s.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
-/// A running old server can miss the time limit of a check. So an endpoint that does not answer
-/// counts as running for this time after the first of its consecutive failed checks. The time is
-/// shorter than the default lease duration of 8 s. In a new cluster, the first leader waits for one
-/// lease duration, so a replica that has not started yet does not delay this leader.
+/// Any other endpoint that does not answer counts as a running old server for this time, because a
+/// running old server can miss the time limit of a check. The time starts at the first of its
+/// consecutive failed checks.
+///
+/// In a new cluster, such an endpoint is usually a replica that has not started yet. It does not
+/// delay the first leader, because this leader waits for one lease duration. The default lease
+/// duration (8 s) is longer than this time.
 const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The name of the port in our Service.
@@ -69,8 +73,8 @@ pub struct Predecessor {
     /// The `IP:PORT` of this replica. The search skips this endpoint.
     own_address: String,
     succession: watch::Sender<Succession>,
-    /// Set to true when no old server runs any more. Then the election may acquire a Lease that was
-    /// never held. Set to false if an old server answers afterwards.
+    /// The search sends true when no old server runs any more. Then the election may acquire a
+    /// Lease that was never held. If an old server answers afterwards, the search sends false.
     may_begin: watch::Sender<bool>,
     created: Instant,
     /// For each endpoint whose last check failed: the time of the first of its consecutive failed
@@ -146,8 +150,8 @@ impl Predecessor {
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if the requests succeed and the index is filled, by this call or an earlier
-    /// one.
+    /// Returns true if all requests succeed and the index has been filled, by this call or by an
+    /// earlier call.
     ///
     /// If the old server answers, the list requests go directly to the old server's address.
     /// Through the kube-apiserver, the requests could reach a new replica, which has only a copy.
@@ -196,7 +200,7 @@ impl Predecessor {
             }
         };
         let listed = endpoints(&slices);
-        // A later Pod can have the address of a deleted Pod.
+        // The failures of a removed endpoint are forgotten, because a new Pod can get its address.
         self.first_failures
             .retain(|address, _| listed.iter().any(|it| it.address == *address));
         let mut found = PredecessorState::NotFound;
@@ -218,8 +222,8 @@ impl Predecessor {
         self.judge(endpoint, report)
     }
 
-    /// Returns what the readiness report of `endpoint` means. `report` is an error if the endpoint
-    /// has not answered.
+    /// Decides from the readiness report of `endpoint` whether an old server runs there. `report`
+    /// is an error if the endpoint has not answered.
     fn judge(&mut self, endpoint: Endpoint, report: Result<String, LinkError>) -> PredecessorState {
         match report {
             Ok(report) => {
@@ -250,11 +254,11 @@ impl Predecessor {
     }
 }
 
-/// The result of a search for an old server.
+/// The result of a search for an old server, or of the check of one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PredecessorState {
-    /// No old server was found. An endpoint that has not answered for some time does not count as
-    /// an old server.
+    /// No old server was found. An endpoint that has not answered for [`SILENCE_PERIOD`] does not
+    /// count as an old server. If the endpoint is terminating, the time is [`TERMINATION_PERIOD`].
     NotFound,
     /// An old server may exist: an endpoint does not answer, or the endpoints cannot be read.
     Silent,
@@ -298,8 +302,9 @@ mod tests {
 
     const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ours/endpointslices";
 
-    /// A search in `cluster`. The `APIService` of the cluster is not registered, so no endpoint can
-    /// be verified, and each check of an endpoint fails without a connection.
+    /// Creates a search in `cluster`, and a receiver of `may_begin`. Our `APIService` is not
+    /// registered in `cluster`, so the search has no CA certificate to verify an endpoint. So each
+    /// check of an endpoint fails without a connection.
     fn search_in(cluster: &Cluster) -> (Predecessor, watch::Receiver<bool>) {
         let credentials = PeerCredentials::TokenFile("token".into());
         let (may_begin, may_begin_reader) = watch::channel(false);
@@ -317,7 +322,8 @@ mod tests {
         (search, may_begin_reader)
     }
 
-    /// Stores the endpoints of this replica and of another one.
+    /// Stores the endpoints of this replica and of another replica. The other endpoint gets
+    /// `conditions`.
     fn put_endpoints(cluster: &Cluster, conditions: &Value) {
         let slice = json!({
             "metadata": {"name": "s"}, "addressType": "IPv4",

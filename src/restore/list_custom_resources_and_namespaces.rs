@@ -1,5 +1,5 @@
-//! Lists the namespaces and the custom resources of operations, so that a new leader can restore
-//! operations. Retries a list that fails temporarily.
+//! Lists the namespaces, and the custom resources that contain operations. A new leader restores
+//! operations from these lists. If a list fails temporarily, this module retries it.
 
 use crate::clock;
 use crate::persist::{self, Store, StoreFailure};
@@ -12,8 +12,9 @@ use tokio::time::Instant;
 /// The time between a failed request and the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The time for which a list is retried if the answer is 403. A kube-apiserver that has just
-/// started answers clients with 403, until it has read the RBAC objects.
+/// The time for which a list is retried if the answer is 403. After this time, the list fails. A
+/// kube-apiserver that has just started answers clients with 403, until it has read the RBAC
+/// objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
 /// The field selectors of the two lists, in this order. Operations in flight come first, so that
@@ -26,7 +27,8 @@ const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Compl
 /// refuses the selectors by phase. Kubernetes before 1.31 refuses them.
 const NO_SELECTOR: &[&str] = &[""];
 
-/// Reads all custom resources and adds their operations to `state`.
+/// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
+/// operations from custom resources, this function stops reading and returns no error.
 pub(super) async fn custom_resources(
     store: &impl Store,
     state: &mut InitialState,
@@ -86,7 +88,8 @@ struct Retry {
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns `failure` if there must be no further attempt.
+    /// Waits until the next attempt. Returns `failure` at once if no further attempt must follow:
+    /// the failure is permanent, or all answers during [`REFUSAL_PERIOD`] were 403.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::CrdMissing | StoreFailure::Invalid(_) => true,

@@ -4,14 +4,16 @@
 //! The operations come from the replica's own index (the operations in memory). In persistence
 //! mode, they also come from the custom resources.
 //!
-//! In persistence mode, and if completed operations are retained, the namespaces are read, too. The
-//! tracker does not restore completed operations and custom resources of a deleted namespace.
+//! This module also reads the namespaces in two cases: in persistence mode, and if the server
+//! retains completed operations. The tracker uses the namespaces to skip completed operations and
+//! custom resources of deleted namespaces.
 //!
 //! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
 //! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all lists end
-//! after at most 2 minutes, even if the kube-apiserver does not answer. At most one page of custom
-//! resources is in memory at a time. This module writes nothing, so the caller can cancel the
-//! reading at any time.
+//! after at most 2 minutes, even if the kube-apiserver does not answer. If a time limit is reached,
+//! the leader continues with the operations that it has read. At most one page of custom resources
+//! is in memory at a time. This module writes nothing, so the caller can cancel the reading at any
+//! time.
 
 mod list_custom_resources_and_namespaces;
 #[cfg(test)]
@@ -27,9 +29,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The namespaces that exist when the new leader reads them, with their creation times. If the
-/// leader could not read the namespaces, or did not read them: the namespaces of the operations in
-/// its index, without creation times.
+/// The namespaces that exist when the new leader reads them, each with its creation time.
+///
+/// If the leader did not read the namespaces, or if the read failed, the map contains the
+/// namespaces of the operations in the leader's index. Their creation times are then None.
 pub type KnownNamespaces = HashMap<String, Option<Timestamp>>;
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
@@ -38,34 +41,35 @@ const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time limit for reading the custom resources. In persistence mode, it is also the limit for
 /// reading the namespaces. The new leader does not detect operations before both reads have ended.
-/// The limit can be long: while the kube-apiserver does not answer, the leader cannot read the rule
-/// sets either, so it cannot detect operations.
+/// A shorter limit would not help: while the kube-apiserver does not answer, the leader cannot read
+/// the rule sets either.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The number of index entries that are decoded before other tasks run. Decoding 256 entries takes
 /// about 5 ms.
 const BATCH: usize = 256;
 
-/// The operations in the leader's own index, and the settings that decide which sources are read.
+/// The operations in the leader's own index, and the settings that decide what else the leader
+/// reads.
 #[derive(Debug)]
 pub struct TakeoverSources {
     /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
-    /// The entries that were deleted from the index recently. Of the completed operations among
-    /// them, the tracker remembers the start and the end. If the same operation starts again in the
-    /// same second, the new operation gets another name.
+    /// The entries that were deleted from the index recently. If an entry is a completed operation,
+    /// the tracker remembers its start and end. If the operation starts again in the same second,
+    /// the tracker gives the new run another name.
     pub deleted: Vec<Arc<IndexEntry>>,
     /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,
     /// True if completed operations are retained.
     pub retain: bool,
-    /// The namespace of operations on cluster-scoped subjects.
+    /// The namespace in which the server shows operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
 
 /// Returns the initial state of the tracker, and the namespaces that exist now. If custom resources
-/// cannot be read, the initial state lacks their operations. Then the leader detects those that are
-/// still in flight again.
+/// cannot be read, the initial state lacks their operations. If such an operation is still in
+/// flight, the leader detects it again later.
 pub async fn initial_state(
     client: Client,
     sources: TakeoverSources,

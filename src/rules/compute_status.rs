@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum length of a condition's message in characters (metav1.Condition allows 32,768).
+/// Maximum length of a condition's message in characters. A longer message is cut. metav1.Condition
+/// allows 32,768 characters.
 const MAX_MESSAGE: usize = 1_024;
 
 /// Type of the condition that a rule set has if it contains fields that this server does not know.
@@ -39,7 +40,7 @@ pub(super) struct RuleSetHealth<'a> {
     /// True if the rules do not compile, and the rules of the last valid spec are evaluated.
     pub(super) uses_last_rules: bool,
     pub(super) target: &'a Gvr,
-    /// The reason why the server refuses to watch the target.
+    /// The reason why the server refuses to watch the target. `None` if it does not refuse.
     pub(super) refused: Option<&'a str>,
     pub(super) resolution: Option<&'a Resolution>,
     /// The reason why the last look-up of the target failed. `None` if it succeeded.
@@ -56,7 +57,7 @@ pub(super) struct RuleSetHealth<'a> {
 /// The state of the feeds of a rule set, which are the watches of its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum WatchState {
-    /// No feed fails, but at least one feed is not up to date yet.
+    /// No feed fails, but at least one feed is not up to date yet or has not started yet.
     Pending,
     /// All feeds are up to date.
     Active,
@@ -206,7 +207,8 @@ fn evaluation_failure(
     Some((message, objects > 0))
 }
 
-/// Returns true if it is time to update `lastEvaluationTime`.
+/// Returns true if `lastEvaluationTime` must be updated: it is not set, or the last evaluation is
+/// at least `requeue` later.
 fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Duration) -> bool {
     let Some(evaluated) = activity.last_evaluation() else {
         return false;
@@ -219,7 +221,7 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
 
 /// Returns true if a message of `EvaluationFailed` names no object. Release 0.1.0 wrote messages of
 /// the form `<field> on <object>: <text that may quote a value>`. Such a message must be replaced,
-/// because users without access to the object can read it in the status.
+/// because users without access to the object can read the message in the status.
 fn names_no_subject(message: &str) -> bool {
     !message
         .split(": ")

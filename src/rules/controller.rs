@@ -28,14 +28,14 @@ const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
 /// When a feed becomes up to date, the controller sends a new [`Report`] after this delay. So the
 /// report also contains the other feeds that become up to date during the delay. After any other
-/// change, a list of operations can be incomplete, and the receivers of the report must know this.
-/// So the controller then sends the report at once.
+/// change, the controller sends the report at once, because lists of operations may have become
+/// incomplete.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval at which the statuses are compared with [`Activity`](ifo_engine::rules::Activity),
-/// where feeds record evaluations and failures. Feeds do not send messages about failed
-/// evaluations. So the status shows a failure with a delay of up to this interval. If the requeue
-/// interval is shorter, the requeue interval is used instead.
+/// Interval at which the controller computes the statuses again. Feeds record evaluations and
+/// failures in [`Activity`](ifo_engine::rules::Activity), and send the controller no message about
+/// them. So the status shows a failure with a delay of up to this interval. If the requeue interval
+/// (see [`Controller::new`]) is shorter, the controller uses the requeue interval instead.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets, in the cluster or in a folder.
@@ -50,11 +50,11 @@ pub enum RuleSetEvent {
     /// A rule set was deleted. The value is its name.
     Deleted(String),
     /// The fields of a rule set that this server does not know and therefore ignores. A newer
-    /// release may have them.
+    /// release may know them.
     UnknownFields {
         /// Name of the rule set.
         rule_set: String,
-        /// Paths of the fields, such as `spec.rules[0].operation`. Empty if all fields are known.
+        /// Paths of the fields, such as `spec.rules[0].newField`. Empty if all fields are known.
         fields: Vec<String>,
     },
     /// The fields of this release that the installed CRD does not have, such as
@@ -77,9 +77,9 @@ pub struct Inputs {
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// The rule sets whose target has no rule book. `None` at the start. The first value is sent
-    /// when every feed of the rule sets at the start has sent its first report: that the feed is up
-    /// to date, or why it is not.
+    /// The rule sets that are in no rule book. `None` at the start. The controller sends the first
+    /// value when each feed has sent its first report: that the feed is up to date, or why it is
+    /// not.
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
@@ -101,7 +101,7 @@ pub struct Controller {
     publish: EarliestTime,
     /// The next time at which only statuses are written.
     review: EarliestTime,
-    /// The next time at which the state of the rule sets is sent.
+    /// The next time at which a [`Report`] is sent.
     report: EarliestTime,
 }
 
@@ -182,9 +182,10 @@ impl Controller {
             }
             let unread = Arc::new(self.registry.unread_rule_sets());
             send_change(&outputs.unread_rule_sets, unread);
-            // The tracker must have received all published rule books before `caught_up` is sent.
-            // The tracker receives each rule book before the feeds of this rule book start. So when
-            // all feeds have reported, the tracker has received all rule books.
+            // The tracker, which turns detections into operations, must have received all published
+            // rule books before `caught_up` is sent. The tracker receives each rule book before the
+            // feeds of this rule book start. So when all feeds have reported, the tracker has
+            // received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
                 let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
                 send_change(&outputs.caught_up, Some(rule_sets_without_book));

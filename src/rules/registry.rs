@@ -1,6 +1,6 @@
 //! The state of all rule sets and of their targets (the resources that rule sets watch). The
-//! registry decides which rule books are published and which statuses are written. The registry has
-//! no I/O and no clock.
+//! registry decides which rule books are published and which statuses are written. A rule book
+//! contains the compiled rule sets of one target. The registry has no I/O and no clock.
 
 use super::StatusWrite;
 use super::compute_status::{self, RuleSetHealth, WatchState};
@@ -15,10 +15,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The report of a feed, which is the watch of a target or of one namespace of it.
+/// A report that a feed sends to the controller. A feed is the watch of one target, or of one
+/// namespace of it.
 #[derive(Clone, Debug)]
 pub struct Feedback {
-    /// The source that the feed reads.
+    /// The target and the namespace that the feed watches.
     pub source: Source,
     /// The generation of the rule book that the feed evaluates.
     pub generation: u64,
@@ -37,7 +38,7 @@ pub struct Publication {
     pub removed: bool,
 }
 
-/// Which targets are looked up in discovery.
+/// Selects the targets that are looked up in discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupRequest {
     /// Targets that were never looked up.
@@ -62,7 +63,7 @@ pub(super) struct Registry {
     /// Fields that the installed CRD does not have. `None` if the CRD has not been read.
     missing_fields: Option<Vec<String>>,
     targets: HashMap<Arc<Gvr>, TrackedTarget>,
-    /// The generation of the newest rule book.
+    /// The generation of the newest rule book. Each new rule book gets the next number.
     generation: u64,
 }
 
@@ -78,7 +79,7 @@ struct RegisteredRuleSet {
     /// The rules that are evaluated. While the spec does not compile, these are the rules of the
     /// last valid spec. `None` if no valid spec with the same target is known.
     rules: Option<Arc<RuleSet>>,
-    /// The reason why the server refuses to watch the target.
+    /// The reason why the server refuses to watch the target. `None` if it does not refuse.
     refused: Option<String>,
     /// The status that the rule set has in the cluster.
     held: HeldStatus,
@@ -177,7 +178,7 @@ impl Registry {
         self.unreadable.insert(name);
     }
 
-    /// Removes a rule set. Returns true if it existed.
+    /// Removes a rule set or an unreadable object. Returns true if it was a rule set.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.unreadable.remove(name);
         self.unknown_fields.remove(name);
@@ -188,7 +189,7 @@ impl Registry {
         true
     }
 
-    /// Returns the names of all rule sets.
+    /// Returns the names of all rule sets and of all unreadable objects.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.rule_sets.keys().chain(&self.unreadable)
     }
@@ -197,7 +198,7 @@ impl Registry {
         self.targets.entry(target.clone()).or_default().mark_stale();
     }
 
-    /// Returns the targets that must be looked up.
+    /// Returns the targets that `which` selects.
     pub(super) fn to_resolve(&self, which: LookupRequest) -> Vec<Arc<Gvr>> {
         self.targets
             .iter()
@@ -268,7 +269,7 @@ impl Registry {
     ///
     /// - The target is not served, or no look-up of the target has succeeded yet.
     /// - The rule book has not been published yet.
-    /// - The rule set does not compile.
+    /// - The rule set does not compile, and no earlier valid version of its rules is known.
     pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
@@ -365,7 +366,8 @@ impl Registry {
     /// Records that a status was written. `version` is the resourceVersion that the rule set has
     /// after the write.
     pub(super) fn written(&mut self, write: StatusWrite, version: Option<String>) {
-        // In the meantime, another rule set with the same name may have replaced the written one.
+        // During the write, a user may have deleted the rule set and created another rule set with
+        // the same name.
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
@@ -375,7 +377,7 @@ impl Registry {
 }
 
 impl RegisteredRuleSet {
-    /// Returns the state of the rule set: whether it works, or why it does not.
+    /// Returns the state of the rule set: its target is being watched, or the reason why not.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
             return RuleSetState::Idle(IdleReason::NotCompiled);
@@ -408,8 +410,9 @@ impl RegisteredRuleSet {
         match target.watch_state(name) {
             WatchState::Pending => RuleSetState::Idle(IdleReason::NotSynced),
             WatchState::Failed(_) => RuleSetState::Idle(IdleReason::WatchFailed),
-            // Until the new feeds report, `watch_state` returns the state of the previous feeds for
-            // the status. But the rule set may already miss operations, so the report must say so.
+            // After a new rule book is published, `watch_state` returns the state of the previous
+            // feeds until the new feeds report. In this time, the rule set may miss operations, and
+            // the report must say so.
             WatchState::Active if target.is_unread(name) => {
                 RuleSetState::Idle(IdleReason::NotSynced)
             }
@@ -422,7 +425,7 @@ impl RegisteredRuleSet {
         self.generation.is_some() && self.held.status.observed_generation == self.generation
     }
 
-    /// Returns true if the status says that the current rules are being watched.
+    /// Returns true if the status says that the target is being watched with the current rules.
     fn is_reported_as_watched(&self) -> bool {
         self.has_current_status() && self.held.status.watch_active
     }

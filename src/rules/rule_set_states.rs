@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// The state of all rule sets at one time.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// True if the rule sets of the cluster have been read.
+    /// True if the server has read the rule sets of the cluster.
     pub(super) read: bool,
     /// All rule sets.
     pub(super) rule_sets: Vec<Reported>,
@@ -22,8 +22,9 @@ pub struct Report {
 #[derive(Debug)]
 pub(super) struct Reported {
     pub(super) facts: Arc<Facts>,
-    /// The kind of the target's objects, and whether this kind is namespaced. `None` if discovery
-    /// has not shown that the target is served.
+    /// The kind of the target's objects, and true if this kind is namespaced. The target is the
+    /// resource that the rule set watches. `None` if discovery has not shown that the cluster
+    /// serves the target.
     pub(super) kind: Option<(Arc<str>, bool)>,
     pub(super) state: RuleSetState,
 }
@@ -69,19 +70,21 @@ pub(super) enum RuleSetState {
     NotInstalled,
     /// The rule set may miss all its operations, for this reason.
     Idle(IdleReason),
-    /// The target is being watched. If a rule fails on an object, it is unknown whether an
-    /// operation is in flight on this object. The activity of the rule set counts these objects.
+    /// The server watches the target. If a rule fails on an object, the server does not know
+    /// whether an operation is in flight on this object. [`RuleSet::activity`] counts these
+    /// objects.
     Watching(Arc<RuleSet>),
 }
 
 /// The reason why a rule set may miss all its operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleReason {
-    /// The object is not a valid rule set.
+    /// The object cannot be decoded as a rule set.
     Unreadable,
     /// An expression does not compile.
     NotCompiled,
-    /// The server refuses to watch this target.
+    /// The server refuses to watch this target. For example, the target is cluster-scoped, but the
+    /// rule set names namespaces.
     TargetRefused,
     /// The cluster serves the API group of the target, but not the target.
     TargetNotServed,
@@ -89,7 +92,7 @@ pub(super) enum IdleReason {
     DiscoveryFailed,
     /// The watch of the target fails.
     WatchFailed,
-    /// The target has not been read completely.
+    /// The server has not read all objects of the target yet.
     NotSynced,
 }
 
@@ -119,7 +122,8 @@ impl IdleReason {
     }
 }
 
-/// The text in the warning on lists if a rule set is throttled.
+/// The text for the warning on lists if a rule set is throttled: its rules use too many evaluation
+/// steps, so the server evaluates them on only one object every ten seconds.
 const THROTTLED: &str = "throttled";
 
 impl Report {
@@ -168,8 +172,9 @@ impl Reporter {
 }
 
 impl Reporter {
-    /// Returns the objects whose operations are listed in `namespace`. An empty `namespace` means
-    /// all namespaces.
+    /// Returns the scope of the objects whose operations a list of `namespace` contains. An empty
+    /// `namespace` means all namespaces. Operations on cluster-scoped objects are in the list of
+    /// `cluster_namespace`.
     pub fn wanted<'a>(&self, namespace: &'a str) -> ObjectScope<'a> {
         ObjectScope {
             namespace: (!namespace.is_empty()).then_some(namespace),
@@ -234,7 +239,8 @@ impl Reported {
         })
     }
 
-    /// Returns the rule set with the affected namespaces, if any of its operations may be missing.
+    /// Returns the rule set, with the namespaces in which its operations may be missing. Returns
+    /// `None` if no operations of the rule set can be missing.
     fn uncovered(&self) -> Option<IncompleteRuleSet> {
         let gap = self.gap(ObjectScope::ALL)?;
         let is_namespaced = self.kind.as_ref().map(|(_, is_namespaced)| *is_namespaced);
@@ -262,7 +268,8 @@ impl Reported {
         })
     }
 
-    /// Returns true if the rule set watches some of the `wanted` objects.
+    /// Returns true if the rule set may watch some of the `wanted` objects. As long as the kind of
+    /// the target is not known, its objects may be namespaced or cluster-scoped.
     fn covers(&self, wanted: ObjectScope<'_>) -> bool {
         if let Some((_, false)) = self.kind {
             return wanted.cluster_scoped;

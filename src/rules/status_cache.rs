@@ -4,11 +4,11 @@
 
 use ifo_api::ruleset::OperationRuleSetStatus;
 
-/// The newest known status of a rule set in the cluster. It comes from a watch event, or from the
-/// answer to the controller's own write.
+/// The newest known status of a rule set in the cluster. The status comes from a watch event, or
+/// from the answer to the controller's own write.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldStatus {
-    /// The resourceVersion. Rule sets from files have none.
+    /// The resourceVersion of the rule set. `None` for a rule set from a file.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
     /// True if another client has edited the status since the controller's last write.
@@ -16,8 +16,8 @@ pub(super) struct HeldStatus {
 }
 
 impl HeldStatus {
-    /// Records the status in a watch event. Returns true if the event is newer than the known
-    /// status.
+    /// Records the status in a watch event. Ignores an event that is not newer than the known
+    /// status, and then returns false.
     pub(super) fn observe(
         &mut self,
         version: Option<String>,
@@ -34,7 +34,7 @@ impl HeldStatus {
     }
 
     /// Records the status that the controller itself has written. `version` is the resourceVersion
-    /// of the rule set after this write.
+    /// of the rule set after this write. `None` for a rule set from a file or a deleted rule set.
     pub(super) fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
         if version.is_some() && version != self.version {
             let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
@@ -48,8 +48,8 @@ impl HeldStatus {
     }
 
     /// Returns true if `other` is newer than the known version. resourceVersions of one resource
-    /// can be compared as numbers (KEP-5504). If one of the two versions is not a number, `other`
-    /// counts as newer if it is different.
+    /// can be compared as numbers (KEP-5504). If one of the two versions is not a number, every
+    /// different version counts as newer.
     fn is_older_than(&self, other: &str) -> bool {
         let Some(known) = &self.version else {
             return true;

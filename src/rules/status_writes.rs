@@ -1,6 +1,7 @@
-//! Writes the statuses of rule sets. Only a few writes are in flight at the same time, and only one
-//! for each rule set. A failed write is retried after a delay. In a cluster, a write succeeds only
-//! if the rule set still has the version for which the status was computed.
+//! Writes the statuses of rule sets. At most eight writes are in flight at the same time, and at
+//! most one for each rule set. A failed write is retried after a delay. In a cluster, a write
+//! succeeds only if the rule set still has the resourceVersion for which the controller computed
+//! the status.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -11,18 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of concurrent writes. Further writes wait. So a start with many rule sets does
-/// not cause a burst of requests.
+/// Maximum number of concurrent writes. Further writes wait. The limit prevents a burst of requests
+/// when the server starts with many rule sets.
 const CONCURRENCY: usize = 8;
 
 /// Delay after the first failed write. The delay doubles with each further failure, up to
 /// [`MAX_RETRY_DELAY`].
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);
-/// Maximum delay after a failed write. Each failure is logged. With this delay, few log lines
-/// appear if the ifo server has no permission to write statuses.
+/// Maximum delay after a failed write. Each failure makes a log line. If the server has no
+/// permission to write statuses, this delay keeps the number of log lines low.
 ///
-/// Another client may edit a status again and again. The same delays limit how often the controller
-/// repairs such a status.
+/// If another client edits a status again and again, the controller repairs the status with the
+/// same delays: first 5 s, then twice the previous delay, up to this maximum.
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
 /// A status to write.
@@ -30,9 +31,9 @@ const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 pub struct StatusWrite {
     /// Name of the rule set.
     pub name: String,
-    /// UID of the rule set. Rule sets from files may have none.
+    /// UID of the rule set. A rule set from a file may have no UID.
     pub uid: Option<String>,
-    /// The resourceVersion that the rule set must still have. Rule sets from files have none.
+    /// The resourceVersion that the rule set must still have. `None` for a rule set from a file.
     pub version: Option<String>,
     /// True if this status replaces a status that another client has edited.
     pub repairs: bool,
@@ -43,9 +44,10 @@ pub struct StatusWrite {
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusAnswer {
-    /// The status was written. The value is the new resourceVersion of the rule set, if it has one.
+    /// The status was written, or the rule set was deleted before the write. The value is the new
+    /// resourceVersion of the rule set. `None` for a rule set from a file or a deleted rule set.
     Written(Option<String>),
-    /// The rule set has another UID or resourceVersion.
+    /// The cluster has refused the write, because the rule set has another UID or resourceVersion.
     Conflict,
     /// The write has failed and must be retried.
     Failed,
@@ -53,8 +55,8 @@ pub enum StatusAnswer {
 
 /// Writes statuses to the cluster, or to the store of the demo.
 pub trait StatusSink: Send + Sync + 'static {
-    /// Writes a status. In a cluster, writes only if the rule set still has the UID and the
-    /// resourceVersion in `write`.
+    /// Writes a status. In a cluster, the write has an effect only if the rule set still has the
+    /// UID and the resourceVersion in `write`.
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer>;
 }
 
@@ -65,10 +67,11 @@ pub(super) struct StatusWrites {
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
     waiting: VecDeque<StatusWrite>,
-    /// The failed writes, by the name of the rule set.
+    /// The rule sets whose last write has failed, by name.
     failed: HashMap<String, FailedWrite>,
-    /// The rule sets whose status another client has edited, by name. The value is the earliest
-    /// time of the next repair, and the delay after that repair.
+    /// The rule sets whose status the controller has repaired, because another client had edited
+    /// it. The key is the name. The value is the earliest time of the next repair, and the delay
+    /// after that repair.
     repaired: HashMap<String, (Instant, Duration)>,
 }
 
@@ -77,9 +80,9 @@ struct FailedWrite {
     at: Instant,
     /// The delay after that attempt.
     next: Duration,
-    /// The resourceVersion in the failed write. Only present if this was the first failure in a row
-    /// and a conflict. Then the next write may start as soon as the rule set has another
-    /// resourceVersion, without the delay.
+    /// The resourceVersion in the failed write, if the failure was a conflict and the first failure
+    /// in a row. A write with another resourceVersion may then start without the delay. `None` if
+    /// every write must wait for the delay.
     conflict: Option<String>,
 }
 
@@ -100,13 +103,16 @@ impl StatusWrites {
     /// - Another write of the same rule set is in flight. The caller must pass the ignored write
     ///   again when the other write has ended.
     /// - The delay after a failed write or after a repair is not over. The caller must pass the
-    ///   ignored write again at the returned time.
+    ///   ignored write again after the delay.
+    ///
+    /// Returns the time at which the first of these delays ends. `None` if no write waits for a
+    /// delay.
     pub(super) fn replace_waiting(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));
-        // An entry is removed if the status was not edited for a long time. Then the next edit is
-        // repaired at once.
+        // An entry is removed if the controller repairs nothing in the five minutes after the time
+        // in the entry. The controller then repairs the next edit at once.
         self.repaired
             .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
         self.waiting.clear();
@@ -124,8 +130,8 @@ impl StatusWrites {
         again
     }
 
-    /// Returns the earliest time at which this write may start. Returns `None` if it may start at
-    /// once.
+    /// Returns the earliest time at which this write may start. Returns `None` if the write need
+    /// not wait.
     fn earliest_start(&self, write: &StatusWrite) -> Option<Instant> {
         let failed = self.failed.get(&write.name).filter(|failed| {
             failed.conflict.is_none() || failed.conflict.as_ref() == write.version.as_ref()
@@ -157,8 +163,9 @@ impl StatusWrites {
         }
     }
 
-    /// Waits for the end of a write. Returns the write and the new version of the rule set, or
-    /// `None` if the write has failed. Pending while no write is in flight. Cancel-safe.
+    /// Waits for the end of a write. Returns the write and the new resourceVersion of the rule set,
+    /// or `None` if the write has failed. While no write is in flight, the future stays pending.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
         let Some((write, answer)) = self.in_flight.next().await else {
             return std::future::pending().await;
@@ -171,9 +178,9 @@ impl StatusWrites {
         }
         let before = self.failed.get(&write.name);
         let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next);
-        // After the first conflict, a write for a newer resourceVersion may start at once. After
-        // two consecutive failures, every write waits. Otherwise a client that constantly changes
-        // the rule set could cause a conflict for each of its changes.
+        // After the first conflict, a write with another resourceVersion may start at once. After
+        // two consecutive failures, every write waits. Without this rule, a client that constantly
+        // changes the rule set could cause a conflict for each of its changes.
         let conflict = (answer == StatusAnswer::Conflict && before.is_none())
             .then(|| write.version.clone())
             .flatten();

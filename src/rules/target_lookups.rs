@@ -1,5 +1,5 @@
-//! Looks up targets (the resources that rule sets watch) in discovery. Only a few look-ups run at
-//! the same time, and only one for each target.
+//! Looks up targets (the resources that rule sets watch) in discovery. At most eight look-ups run
+//! at the same time, and at most one for each target.
 
 use crate::observe::Resolve;
 use futures::future::BoxFuture;
@@ -9,9 +9,9 @@ use ifo_api::{Gvr, Resolution};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Maximum number of concurrent look-ups. Further look-ups wait. Several look-ups may run, because
-/// an API group that does not answer must not delay all other groups. The number is small, so that
-/// the kube-apiserver does not receive a burst of requests.
+/// Maximum number of concurrent look-ups. Further look-ups wait. The number is greater than one,
+/// because an API group that does not answer must not delay all other groups. The number is small,
+/// so that the kube-apiserver does not receive a burst of requests.
 const CONCURRENCY: usize = 8;
 
 type LookupAnswer = (Arc<Gvr>, Resolution);
@@ -20,8 +20,8 @@ pub(super) struct Lookups {
     resolve: Arc<dyn Resolve>,
     in_flight: FuturesUnordered<BoxFuture<'static, LookupAnswer>>,
     waiting: VecDeque<Arc<Gvr>>,
-    /// The targets that wait for a look-up or are being looked up. The value is true if the target
-    /// must be looked up again after the running look-up, whose answer may be outdated.
+    /// The targets that wait for a look-up or are being looked up. The value is true if another
+    /// look-up of the target must follow the running look-up, whose answer may be outdated.
     requested: HashMap<Arc<Gvr>, bool>,
 }
 
@@ -35,8 +35,11 @@ impl Lookups {
         }
     }
 
-    /// Requests a look-up of `targets`. If `needs_newer` is true, the answer of a look-up that is
-    /// already running may be outdated. Then the target is looked up again afterwards.
+    /// Requests a look-up of each target in `targets`. If a look-up of the target is already
+    /// running, `needs_newer` decides:
+    ///
+    /// - False: the answer of the running look-up is enough.
+    /// - True: the answer may be outdated, so another look-up follows.
     pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
         for target in targets {
             if let Some(again) = self.requested.get_mut(&target) {
@@ -53,8 +56,8 @@ impl Lookups {
         while self.in_flight.len() < CONCURRENCY
             && let Some(target) = self.waiting.pop_front()
         {
-            // This look-up starts now, so its answer is new enough for all earlier requests of this
-            // target.
+            // The look-up starts after all earlier requests of this target. So its answer is new
+            // enough for these requests.
             self.requested.insert(target.clone(), false);
             let resolve = self.resolve.clone();
             let answer = async move {
@@ -65,7 +68,8 @@ impl Lookups {
         }
     }
 
-    /// Returns the next answer, or `None` if no look-up runs. Cancel-safe.
+    /// Waits for the end of a look-up and returns the answer. If no look-up runs, returns `None` at
+    /// once. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<LookupAnswer> {
         let (target, resolution) = self.in_flight.next().await?;
         if self.requested.remove(&target) == Some(true) {

@@ -12,18 +12,19 @@ use std::sync::Arc;
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// The result of the last successful look-up: whether the target is served, according to
-    /// discovery. [`Resolution::Unknown`] if all look-ups so far have failed. None before the end
-    /// of the first look-up.
+    /// The result of the last successful look-up in discovery. [`Resolution::Unknown`] if all
+    /// look-ups so far have failed. `None` before the end of the first look-up.
     resolution: Option<Resolution>,
-    /// The reason why the last look-up failed. None if it succeeded.
+    /// The reason why the last look-up failed. `None` if it succeeded, or if no look-up has ended
+    /// yet.
     look_up_failure: Option<String>,
     /// The published rule book.
     published: Option<Arc<RuleBook>>,
-    /// True if the rule book may have to change.
+    /// True if a rule set or the resolution has changed since the last call of
+    /// [`TrackedTarget::publish`]. The rule book may then have to change.
     stale: bool,
-    /// The last report of each feed for the published rule book. `None` means that the feed is up
-    /// to date.
+    /// The last report of each feed for the published rule book: the reason why the feed fails, or
+    /// `None` if the feed is up to date. A feed that has not reported yet has no entry.
     feeds: HashMap<Source, Option<String>>,
     /// The previous watch state of each rule set that the last publication did not change. If one
     /// rule set changes, a new rule book is published, and new feeds start for all rule sets of the
@@ -38,7 +39,7 @@ impl TrackedTarget {
         self.stale = true;
     }
 
-    /// Returns true if the target must be looked up.
+    /// Returns true if `which` selects this target for a look-up.
     pub(super) fn wants_look_up(&self, which: LookupRequest) -> bool {
         match which {
             LookupRequest::New => self.resolution.is_none(),
@@ -51,7 +52,8 @@ impl TrackedTarget {
         }
     }
 
-    /// Records a result of discovery. Returns true if the result changes the state.
+    /// Records a result of discovery. Returns true if the result changes the state. A failed
+    /// look-up does not replace the result of an earlier look-up.
     pub(super) fn record_resolution(&mut self, resolution: Resolution) -> bool {
         if let Resolution::Unknown { message } = resolution {
             if self.resolution.is_none() {
@@ -80,11 +82,13 @@ impl TrackedTarget {
         before != Some(feedback.failure)
     }
 
-    /// Returns the rule book of the rule sets `usable` (sorted by name), if it differs from the
-    /// published rule book.
+    /// Returns a publication with the rule book of the rule sets `usable`, which are sorted by
+    /// name. Returns `None` if the published rule book stays in use. `generation` is the generation
+    /// of the newest rule book of any target.
     ///
     /// After a restart of the server, a rule set still has the status that the previous process
-    /// wrote. `was_watched` returns true if this status says that the rule set is being watched.
+    /// wrote. `was_watched` returns true if this status says that the server watches the target of
+    /// the rule set. Such a rule set keeps this status until its feeds have reported.
     pub(super) fn publish(
         &mut self,
         gvr: &Arc<Gvr>,
@@ -173,14 +177,14 @@ impl TrackedTarget {
         self.published.is_some()
     }
 
-    /// Returns true if no rule book of this target is published, but the next publication may
-    /// publish one.
+    /// Returns true if no rule book of this target is published, but the next call of
+    /// [`TrackedTarget::publish`] may publish a rule book.
     pub(super) fn awaits_book(&self) -> bool {
         self.stale && self.published.is_none()
     }
 
-    /// Returns true if every feed that should run has reported that it is up to date, or why it is
-    /// not.
+    /// Returns true if every feed of the published rule book has sent its first report: that the
+    /// feed is up to date, or why it is not. Also returns true if no rule book is published.
     pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
         self.published.as_ref().is_none_or(|book| {
             book.sources(gvr)
@@ -189,8 +193,8 @@ impl TrackedTarget {
         })
     }
 
-    /// Returns true if the rule set `name` may miss operations, because its target has not been
-    /// read completely or its watch is interrupted.
+    /// Returns true if the rule set `name` may miss operations, because the server has not read all
+    /// objects of its target, or because a watch of the target is interrupted.
     pub(super) fn is_unread(&self, name: &str) -> bool {
         match (&self.resolution, &self.published) {
             (Some(Resolution::NotServed { .. }), _) => false,
@@ -277,7 +281,8 @@ impl TrackedTarget {
     }
 }
 
-/// Returns the namespaces of the feeds of a rule set. `None` is the feed of all namespaces.
+/// Returns the namespaces that the feeds of a rule set watch. The element `None` stands for the
+/// feed of all namespaces.
 fn feed_namespaces<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
     match (book.by_namespace, &rule_set.namespaces) {
         (true, Some(own)) => own.iter().map(|own| Some(own.as_str())).collect(),

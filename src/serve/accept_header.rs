@@ -5,12 +5,11 @@
 use http::{HeaderMap, header};
 
 /// Returns the clauses of the first `Accept` header, sorted by preference: a higher weight first,
-/// and types before wildcards. If the request has no such header, the result is one clause for
-/// JSON.
+/// and types before wildcards. If the header is absent or empty, the result is one clause for JSON.
 ///
-/// The kube-apiserver sorts clauses with the library goautoneg. The comparison in this library is
-/// not transitive, so the order depends on the sorting algorithm. This function uses an insertion
-/// sort, because Go sorts short slices in this way.
+/// The order is the same as in the kube-apiserver, which sorts clauses with the library goautoneg.
+/// The comparison in this library is not transitive, so the order depends on the sorting algorithm.
+/// This function uses an insertion sort, because Go sorts short slices with an insertion sort.
 pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
     let accept = headers
         .get(header::ACCEPT)
@@ -38,7 +37,7 @@ pub fn clauses(headers: &HeaderMap) -> Vec<AcceptClause<'_>> {
 /// clauses.
 pub const MAX_CLAUSES: usize = 64;
 
-/// One clause of an `Accept` header. The text field of an absent parameter is empty.
+/// One clause of an `Accept` header. If a parameter is absent, its text field is empty.
 #[derive(Clone, Debug)]
 pub struct AcceptClause<'a> {
     media_type: &'a str,
@@ -51,7 +50,7 @@ pub struct AcceptClause<'a> {
     group: &'a str,
     /// The parameter `v`: the API version of that kind.
     version: &'a str,
-    /// The parameter `stream`.
+    /// The parameter `stream`. The server supports only the value `watch`.
     stream: &'a str,
     /// True if the clause has the parameter `pretty=1`.
     pub pretty: bool,
@@ -139,8 +138,8 @@ impl<'a> AcceptClause<'a> {
         self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty()
     }
 
-    /// Returns the requested version of the kind `kind` in `group`. None if the clause requests
-    /// another kind.
+    /// If the clause requests the kind `kind` in the API group `group`, returns the requested
+    /// version. Otherwise returns None.
     pub fn version_of(&self, group: &str, kind: &str) -> Option<&'a str> {
         (self.group == group && self.as_kind == kind).then_some(self.version)
     }

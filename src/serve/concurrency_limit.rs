@@ -1,7 +1,8 @@
 //! Limits the number of concurrent requests, both in total and for each user.
 //!
-//! Input: the name of a user. Output: a slot, or None if a limit is reached. The slot becomes free
-//! when the returned value is dropped.
+//! Input: the name of a user. Output: a slot, or None if a limit is reached. Without a slot, the
+//! middleware answers the request with a 429. Only administrators' requests other than watches need
+//! no slot. A slot becomes free when its value is dropped.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -4,11 +4,11 @@
 //! A new connection is a newcomer, because its user is not known yet. A newcomer always gets a
 //! slot. If no slot is free, the server evicts (closes) an older newcomer.
 //!
-//! The first request that is not for health moves the connection to another class
-//! ([`ConnectionClass`]). The new class is the class of the user, or the class of the front proxy.
-//! If no slot is available in that class, the server answers the request with 429 and closes the
-//! connection. The middleware determines the user. The module [`eviction`] chooses the connections
-//! to evict.
+//! The first request other than a health probe moves the connection to another class
+//! ([`ConnectionClass`]): the class of the user, or the class of the front proxy (a kube-apiserver
+//! that forwards the requests of users). If no slot is available in the new class, the server
+//! answers the request with a 429 and closes the connection. The middleware determines the user.
+//! The module [`eviction`] chooses the connections to evict.
 
 mod activity;
 mod class;
@@ -29,16 +29,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Largest number of evicted connections whose sockets are still open. The task of an evicted
-/// connection closes the socket as soon as the task runs. Clients cannot delay this. If the limit
-/// is reached, the server accepts the next connection after one of these sockets is closed.
+/// Largest number of evicted connections whose sockets are still open. If the limit is reached, the
+/// server accepts the next connection after one of these sockets is closed. The task of an evicted
+/// connection closes the socket as soon as the task runs, so a client cannot delay the closing.
 const MAX_CLOSING: usize = 64;
 
 /// All open connections.
 pub struct Connections {
     slots: usize,
     registry: Mutex<OpenConnections>,
-    /// One permit for each slot, and [`MAX_CLOSING`] more.
+    /// Each open socket has one permit. The number of permits is the number of slots plus
+    /// [`MAX_CLOSING`].
     sockets: Arc<Semaphore>,
 }
 
@@ -69,8 +70,8 @@ impl Connections {
         })
     }
 
-    /// Waits until another socket may be opened. This function waits only for the sockets of
-    /// evicted connections to close, so no client can delay it.
+    /// Waits until another socket may be opened. If too many sockets are open, some of them belong
+    /// to evicted connections. The server closes these sockets soon, and clients cannot delay this.
     pub async fn wait_for_socket(&self) -> Socket {
         // `ok` never yields None, because the semaphore is never closed.
         Socket {
@@ -97,8 +98,8 @@ impl Connections {
             connection: Arc::clone(&connection),
         };
         let result = registry.find_slot(self.slots, &entry.record());
-        // The result is never `Full`. At least one slot is reserved for newcomers. So if no slot is
-        // free, there is another newcomer, which can be evicted.
+        // The result is never `Full`. At least one slot is reserved for newcomers. If no slot is
+        // free, another newcomer uses this slot and can be evicted.
         if let AdmissionResult::After(evicted) = result {
             registry.evict(evicted);
         }
@@ -109,10 +110,10 @@ impl Connections {
         }
     }
 
-    /// Asks clients to reconnect, so that they reach another replica. Newcomers, such as the
-    /// connections of probes, are not affected. All other connections accept no further requests.
-    /// Such a connection ends when its open requests end, or after ten seconds. The server still
-    /// accepts new connections.
+    /// Closes the connections of clients, so that the clients reconnect and reach another replica.
+    /// Newcomers, such as the connections of probes, stay open. All other connections accept no
+    /// further requests, and end when their open requests end, or after ten seconds. The server
+    /// still accepts new connections.
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
@@ -128,7 +129,7 @@ impl Connections {
 
 impl OpenConnections {
     /// Checks if a slot is available for the connection of the record `entering`. If this
-    /// connection already has a slot, that slot counts as free.
+    /// connection already has a slot in its old class, the old slot counts as free.
     fn find_slot(&self, slots: usize, entering: &ConnectionRecord) -> AdmissionResult {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();
@@ -194,8 +195,9 @@ impl ClientConnection {
         self.evicted.cancelled().await;
     }
 
-    /// Waits until the connection is refused a slot, or until its client is asked to reconnect. The
-    /// caller then closes the connection after the answers to its requests have been sent.
+    /// Waits until the server refuses a slot to the connection, or until [`Connections::turn_away`]
+    /// selects the connection. The caller then closes the connection after the answers to its
+    /// requests have been sent.
     pub async fn wait_until_refused(&self) {
         self.refused.cancelled().await;
     }
@@ -210,8 +212,8 @@ impl ClientConnection {
         self.activity.idle_since()
     }
 
-    /// Returns true if the connection is still a newcomer: it has had no requests, or only requests
-    /// for health. Also returns true if the connection was evicted.
+    /// Returns true if the connection is still a newcomer: it has had no requests, or only health
+    /// probes. Also returns true if the connection was evicted.
     pub fn is_newcomer(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
@@ -219,7 +221,8 @@ impl ClientConnection {
     }
 
     /// Moves the connection to `class` if `class` has a higher precedence than the connection's
-    /// current class. Otherwise, the connection keeps its class.
+    /// current class. Otherwise, the connection keeps its class. Returns an error if no slot is
+    /// available in `class`, or if the connection was evicted.
     fn admit(&self, class: ConnectionClass) -> Result<(), ConnectionRefused> {
         let mut registry = self.connections.registry();
         // An evicted connection is absent from `open`. Its task is about to close the socket.
@@ -248,8 +251,8 @@ impl ClientConnection {
     }
 }
 
-/// The error if no slot is available for a connection, or if the connection was evicted. The
-/// connection must be closed.
+/// The error if no slot is available for a connection, or if the connection was evicted. The server
+/// then closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionRefused;
 

@@ -26,7 +26,8 @@ pub enum Shape {
     Watch,
 }
 
-/// The form of the objects in an answer.
+/// The form of the objects in an answer. `Table` and `PartialObjectMetadata` are kinds of the API
+/// group `meta.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectForm {
     /// Whole objects.
@@ -78,9 +79,9 @@ pub struct WantedForm {
 
 /// The clause (comma-separated part) of the `Accept` header that determines the answer.
 ///
-/// A handler chooses the clause first. Later, [`ChosenClause::form`] checks if the answer can have
-/// the form that the clause requests. Between these two steps, the handler reports invalid options
-/// and missing objects. The kube-apiserver reports these errors in the same order.
+/// First, the handler of a request calls [`ChosenClause::of`]. Then it reports other errors:
+/// invalid options and missing objects. At the end, [`ChosenClause::form`] checks if the answer can
+/// have the form that the clause requests. The kube-apiserver reports errors in the same order.
 #[derive(Debug)]
 pub struct ChosenClause<'a> {
     headers: &'a HeaderMap,
@@ -102,7 +103,9 @@ impl<'a> ChosenClause<'a> {
     }
 
     /// Returns the form and the syntax of the answer. Returns a 406 if the clause is not possible
-    /// for an answer of this `shape`. Returns a 400 if the option `includeObject` is not valid.
+    /// for an answer of this `shape`. For example, `as=PartialObjectMetadata` is not possible for a
+    /// list. The message of this 406 contains `list_kind`. Returns a 400 if the option
+    /// `includeObject` is not valid.
     pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
         check_form(self.headers, self.query, shape, list_kind, &self.clause)
     }
@@ -120,22 +123,22 @@ pub fn negotiate(
     ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
-/// Returns the syntax of an error answer: the syntax that the client accepts. If the client accepts
-/// no supported syntax, the error is indented JSON.
+/// Returns the syntax of an error answer, as [`negotiate_plain`] does. If the client accepts no
+/// supported syntax, the error is indented JSON.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
     negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
 }
 
-/// Returns the syntax of an answer that is not made of API objects, such as an error. Clauses that
-/// request a conversion of objects, such as `as=Table`, are ignored. Returns None if the client
-/// accepts no supported syntax.
+/// Returns the syntax of an answer that contains no API objects, such as an error. Ignores clauses
+/// that request a conversion of objects, such as `as=Table`. Returns None if the client accepts no
+/// supported syntax.
 pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     let mut clauses = clauses(headers).into_iter();
     let clause = clauses.find(|clause| clause.has_supported_syntax() && clause.is_plain())?;
     Some(syntax(headers, query, &clause))
 }
 
-/// Returns the syntax of an answer that is not a watch.
+/// Returns the syntax for the chosen `clause`. The answer must not be a watch.
 pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> Syntax {
     if clause.is_yaml() {
         Syntax::Yaml
@@ -165,8 +168,8 @@ fn check_form(
     list_kind: &str,
     clause: &AcceptClause<'_>,
 ) -> Result<WantedForm, ErrorStatus> {
-    // The clause is chosen before the server checks whether the answer is a watch. So a clause for
-    // YAML can be chosen, although watches support only JSON.
+    // The function that chooses the clause does not know whether the answer is a watch. So it can
+    // choose a clause for YAML, although watches support only JSON.
     if shape == Shape::Watch && clause.is_yaml() {
         return Err(unacceptable(shape));
     }
@@ -226,8 +229,8 @@ fn is_pretty(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> b
                         .iter()
                         .any(|prefix| agent.starts_with(prefix))
                 }),
-            // The option `pretty` is true for the values that Go's `strconv.ParseBool` parses as
-            // true. Other boolean options are true for all values except `0` and `false`.
+            // These are the values that Go's `strconv.ParseBool` parses as true. Other boolean
+            // options are true for all values except `0` and `false`.
             given => matches!(given, "1" | "t" | "T" | "true" | "TRUE" | "True"),
         }
 }

@@ -1,9 +1,13 @@
 //! Serves API discovery. Input: the descriptions of the resources. Output: the paths `/api`,
 //! `/apis`, `/apis/GROUP` and `/apis/GROUP/VERSION`.
 //!
-//! The answers are computed once, at the start, so discovery works before any operation is known.
-//! This is important: while the discovery of an aggregated API fails, Kubernetes cannot delete any
-//! namespace in the cluster.
+//! In plain discovery, each group and each version has its own path. In aggregated discovery
+//! (KEP-3352), one answer of `/apis` or `/api` describes all groups, versions and resources. The
+//! client selects the type of discovery with the header `Accept`.
+//!
+//! The server computes the answers once, at the start, so discovery works before any operation is
+//! known. This is important: while the discovery of an aggregated API fails, Kubernetes cannot
+//! delete any namespace in the cluster.
 
 use super::accept_header::{AcceptClause, clauses};
 use super::content_negotiation::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
@@ -21,7 +25,7 @@ use serde_json::{Value, json};
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// The media type of aggregated discovery in Kubernetes 1.26 to 1.29.
 const V2_BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
-/// The media type of all other answers of this module.
+/// The media type of plain discovery in JSON.
 const JSON: &str = "application/json";
 
 /// A resource as discovery describes it.
@@ -61,11 +65,11 @@ impl From<&Resource> for AdvertisedResource {
 }
 
 /// Creates the routes of discovery for `resources`, and for the resources `direct` that another
-/// router serves.
+/// router of this server serves.
 ///
-/// `direct` is None in an aggregated server. Such a server has no path `/api`, because the
-/// kube-apiserver serves the core group. A server that clients use without a kube-apiserver has the
-/// path `/api`, even if the core group has no resources.
+/// In a cluster, `direct` is None, and there is no route `/api`, because the kube-apiserver serves
+/// the core group. The clients of the demo use this server without a kube-apiserver. So the demo
+/// has the route `/api`, even if the core group has no resources.
 ///
 /// Several resources may have the same group or the same version. The first version of a group is
 /// the preferred version of the group.
@@ -107,7 +111,7 @@ pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> 
     router
 }
 
-/// Adds the paths of the core group. If the core group has no resource, it has no version.
+/// Adds the routes of the core group. `core` is None if the core group has no resource.
 fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
     let versions = core
         .map(|core| core.versions.as_slice())
@@ -126,7 +130,7 @@ fn serve_core(router: Router, core: Option<&DiscoveryGroup<'_>>) -> Router {
     router
 }
 
-/// Adds the route `path`. The answer is `plain`. If the client requests aggregated discovery, the
+/// Adds the route `path`. In plain discovery, the answer is `plain`. In aggregated discovery, the
 /// answer is a list of `items`.
 fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Router {
     let aggregated = |version: &str, content_type| {
@@ -157,8 +161,8 @@ fn serve(router: Router, path: &str, value: &Value) -> Router {
     })
 }
 
-/// Adds the route `path`. `answer` gets the query and the headers of the request. If `answer`
-/// returns None, the client accepts no available media type and gets a 406.
+/// Adds the route `path`. `answer` gets the query and the headers of the request. If the client
+/// accepts no available media type, `answer` returns None, and the client gets a 406.
 fn add<F>(router: Router, path: &str, answer: F) -> Router
 where
     F: Fn(&Query, &HeaderMap) -> Option<Response> + Clone + Send + Sync + 'static,

@@ -1,7 +1,8 @@
 //! Writes objects, lists and watch events in the form that the client requested: whole objects,
-//! `PartialObjectMetadata` or a `Table`. Input: entries of the index. An entry is one object at one
-//! version: its JSON, and some decoded values. Output: the JSON of the answer. The JSON of an entry
-//! is copied and not decoded again, except for some columns of tables.
+//! `PartialObjectMetadata` or a `Table`. Input: entries of the index, which is the server's store
+//! of objects in memory. An entry is one object at one version: its JSON, and some decoded values.
+//! Output: the JSON of the answer. The functions copy the JSON of an entry. They decode the JSON
+//! only for some columns of tables.
 
 use super::content_negotiation::{Include, ObjectForm};
 use super::resource_definitions::Resource;
@@ -21,7 +22,7 @@ pub struct VersionedEntry<'a> {
 }
 
 impl<'a> VersionedEntry<'a> {
-    /// Returns the object with its own version.
+    /// Returns the object with the version of its entry.
     pub fn own(entry: &'a IndexEntry) -> Self {
         Self {
             entry,
@@ -50,7 +51,7 @@ pub struct ListMeta {
     pub rv: Rv,
     /// The continue token for the next page. Empty on the last page.
     pub continue_token: String,
-    /// The number of objects after this page. None if it is unknown or zero.
+    /// The number of objects after this page. None if the number is unknown or zero.
     pub remaining: Option<usize>,
 }
 
@@ -66,8 +67,8 @@ pub struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    /// Writes the answer to a get, or the object of a watch event. `columns` is true if a table
-    /// must have its column definitions.
+    /// Writes the answer to a get, or the object of a watch event. If `columns` is true, a table
+    /// gets its column definitions.
     pub fn object(&self, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         if let ObjectForm::Table { version, .. } = self.form {
             self.table_head(version, shown.rv, columns, out);
@@ -148,8 +149,8 @@ impl Encoder<'_> {
         out.push(b'\n');
     }
 
-    /// Writes one watch event as a line. `columns` is true if a table must have its column
-    /// definitions. Only the first event of a watch has column definitions.
+    /// Writes one watch event as a line. If `columns` is true, a table gets its column definitions.
+    /// The caller passes true only for the first event of a watch.
     pub fn event(&self, kind: &str, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
         self.object(shown, columns, out);
@@ -157,7 +158,7 @@ impl Encoder<'_> {
     }
 
     /// Writes a bookmark as a line. `initial_end` is true for the bookmark after the initial
-    /// events.
+    /// events. `columns` is the same as in [`Encoder::event`].
     pub fn bookmark(&self, rv: Rv, initial_end: bool, columns: bool, out: &mut Vec<u8>) {
         let annotations = if initial_end {
             "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
@@ -180,9 +181,9 @@ impl Encoder<'_> {
             ),
             ObjectForm::Table { version, include } => {
                 self.table_head(version, rv, columns, out);
-                // The bookmark after the initial events has an annotation, which is a part of the
-                // object in its row. So this row has an object even if the client requested rows
-                // without objects.
+                // The bookmark after the initial events has an annotation. The annotation is in the
+                // object of the table row. So this row has an object even if the client requested
+                // rows without objects.
                 let object = if include == Include::None && !initial_end {
                     "null".to_owned()
                 } else {

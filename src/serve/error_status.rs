@@ -1,6 +1,6 @@
-//! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`). If
-//! the kube-apiserver has the same error, the message, the reason, the details and the order of the
-//! keys are the same as in its answer, because clients depend on them.
+//! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`).
+//! Clients depend on the error answers of the kube-apiserver. If the kube-apiserver has the same
+//! error, its answer has the same message, reason, details and order of the keys.
 
 mod body;
 
@@ -12,12 +12,12 @@ use crate::auth::{Attributes, User};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
-/// Largest length of a message in bytes. A longer message is cut off. The limit is large enough for
-/// a message that contains the longest possible name of an object several times.
+/// Largest length of a message in bytes. The end of a longer message is cut off. A message can
+/// still contain the longest possible name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Largest length in bytes of a name, a group, a kind or the message of a cause in the details.
-/// Longer text is cut off. The limit is about twice the length that Kubernetes allows for names.
+/// Largest length in bytes of a name, a group, a kind or the message of a cause in the details. The
+/// end of a longer text is cut off. Kubernetes allows about half this length for names.
 const MAX_DETAIL: usize = 512;
 
 /// An error answer. An answer has at most 5 KB, or 20 KB if JSON escapes every character. The
@@ -28,7 +28,7 @@ pub struct ErrorStatus(Box<ErrorParts>);
 
 #[derive(Debug, Clone)]
 struct ErrorParts {
-    /// The HTTP status code. It is also in the body.
+    /// The HTTP status code, which the body also contains.
     code: StatusCode,
     message: String,
     details: Option<StatusDetails>,
@@ -65,7 +65,8 @@ impl OptionProblem {
     }
 }
 
-/// Returns the name of a resource for messages: `plural.group`, or the plural in the core group.
+/// Returns the name of a resource for messages, such as `deployments.apps`. For the core group, the
+/// name is the plural, such as `pods`.
 fn qualified(plural: &str, group: &str) -> String {
     if group.is_empty() {
         plural.to_owned()
@@ -130,7 +131,7 @@ impl ErrorStatus {
     }
 
     /// Creates a 403: `user` does not have the access `asked`. `reason` is the reason that the
-    /// authorizer gave, or empty.
+    /// authorizer gave. Empty if the authorizer gave no reason.
     pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
         let (mut message, details) = match asked {
             Attributes::NonResource { path, verb } => (
@@ -198,8 +199,8 @@ impl ErrorStatus {
         .with(StatusDetails::default())
     }
 
-    /// Creates a 405: the resource does not support `verb`. The message is the one that the
-    /// kube-apiserver sends for custom resources.
+    /// Creates a 405: the resource does not support `verb`. The kube-apiserver sends the same
+    /// message for custom resources.
     pub fn not_supported(verb: &str, group: &str, plural: &str) -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -295,8 +296,8 @@ impl ErrorStatus {
     }
 
     /// Creates a 421 for a request of another replica. The request names a leadership term (the
-    /// time for which one replica is the leader), but this replica does not serve the changes of
-    /// that term.
+    /// time for which one replica is the leader). This replica does not serve the changes of this
+    /// term.
     pub fn not_leader_of_term() -> Self {
         Self::new(
             StatusCode::MISDIRECTED_REQUEST,
@@ -304,8 +305,9 @@ impl ErrorStatus {
         )
     }
 
-    /// Creates a 504: the index did not reach the resourceVersion `requested` within the time
-    /// limit.
+    /// Creates a 504: the index (the server's store of objects in memory) did not reach the
+    /// resourceVersion `requested` within the time limit. `current` is the newest resourceVersion
+    /// of the index.
     pub fn version_not_reached(requested: u64, current: u64) -> Self {
         Self::new(
             StatusCode::GATEWAY_TIMEOUT,

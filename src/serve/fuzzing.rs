@@ -2,7 +2,7 @@
 //! if the server violates one of its guarantees.
 //!
 //! This code is compiled only for the fuzz targets in `fuzz/` and for tests. The tests run each
-//! target with its corpus, which is a folder of stored inputs. A server does not contain this code.
+//! target with its corpus, which is a folder of stored inputs.
 
 mod answers;
 mod requests;
@@ -15,8 +15,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 
-/// Largest length of an input in bytes. Longer inputs slow the fuzzer down and find no new cases.
-/// The script `.ci/fuzz` passes the same value to the fuzzer with the option `-max_len`.
+/// Largest length of an input in bytes. The fuzz targets ignore longer inputs, which slow the
+/// fuzzer down and find no new cases. The script `.ci/fuzz` passes the same value to the fuzzer
+/// with the option `-max_len`.
 pub const LONGEST: usize = 2048;
 
 /// Returns the input as text. Returns None if the input is not valid UTF-8 or too long.
@@ -46,8 +47,9 @@ pub fn field_selector(input: &[u8]) {
     }
 }
 
-/// Checks the option `continue`. The first byte determines the page size and the format of the
-/// rest. The rest is a continue token, or the JSON that the token encodes.
+/// Checks the option `continue`. The lowest three bits of the first byte are the page size. 0 means
+/// no limit. The next bit determines the format of the other bytes: 0 for the JSON that a continue
+/// token encodes, 1 for a continue token.
 pub fn continue_token(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else {
         return;
@@ -67,7 +69,7 @@ pub fn continue_token(input: &[u8]) {
     });
 }
 
-/// Checks the query of a URI.
+/// Checks the query of a URI, for a list of operations and for a health probe.
 pub fn query(input: &[u8]) {
     let Some(text) = text(input) else {
         return;
@@ -98,8 +100,8 @@ pub fn accept(input: &[u8]) {
     FuzzServer::with(|fuzz_server| requests::check_discovery(fuzz_server, &values));
 }
 
-/// Checks a complete request. The first line of the input has the method and the URI. Each further
-/// line is a header.
+/// Checks a complete request. The first line of the input is `METHOD URI`. Each further line is a
+/// header, such as `accept: application/json`.
 pub fn request(input: &[u8]) {
     if input.len() > LONGEST {
         return;

@@ -12,10 +12,13 @@ use crate::index::Rv;
 use axum::response::Response;
 use http::HeaderMap;
 
-/// Answers a get. If the option `resourceVersion` is present, this function first waits until the
-/// index has reached this version. The options `pretty` and `includeObject` are supported. If the
-/// option `export` is true, the request gets a 400. The other options of lists and watches are
-/// ignored.
+/// Answers a get request. This function supports these query options, and ignores all others:
+///
+/// - `resourceVersion`: the function waits until the index (the objects in memory) has reached this
+///   version. If this takes longer than [`FRESHNESS_TIMEOUT`], the client gets a 504.
+/// - `pretty`: requests indented JSON.
+/// - `includeObject`: selects the object in each row of a table.
+/// - `export`: if the value is true, the client gets a 400.
 pub async fn get(
     resource: &Resource,
     request: &ResourceRequest,

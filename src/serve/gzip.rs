@@ -5,7 +5,7 @@
 //!
 //! A compressor takes 270 KB of memory. If each answer kept its own compressor, slow clients would
 //! cause a high memory usage. So each chunk is compressed independently, and only a checksum is
-//! kept between two chunks. This makes the compressed chunks 5 % larger.
+//! kept between two chunks. The independent compression makes the chunks 5 % larger.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -23,9 +23,9 @@ use std::task::{Context, Poll, ready};
 /// `defaultGzipThresholdBytes`.
 const THRESHOLD: usize = 128 << 10;
 
-/// Largest number of bytes that are compressed together. A chunk of a list (64 KiB) usually fits
-/// into this size. Deflate only finds repetitions within 32 KiB. So with larger chunks, the
-/// compressed answer would hardly be smaller.
+/// Largest number of bytes that are compressed together. Longer data is compressed in several
+/// parts. A chunk of a list (64 KiB) usually fits into this size. Deflate only finds repetitions
+/// within 32 KiB. So with larger chunks, the compressed answer would hardly be smaller.
 const CHUNK: usize = 128 << 10;
 
 /// The fastest compression level. It is the kube-apiserver's constant
@@ -47,8 +47,9 @@ const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
 /// appended as whole bytes, because all earlier blocks end at byte boundaries.
 const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Returns true if `Accept-Encoding` contains `gzip`, without a weight or with a weight above 0. A
-/// weight that is not a number counts as 0. As in the kube-apiserver, `*` does not count.
+/// Returns true if `Accept-Encoding` contains `gzip`, without a weight (the parameter `q`) or with
+/// a weight above 0. A weight that is not a number counts as 0. As in the kube-apiserver, `*` does
+/// not count.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     request
         .get_all(header::ACCEPT_ENCODING)
@@ -69,9 +70,10 @@ pub fn accepts_gzip(request: &HeaderMap) -> bool {
         })
 }
 
-/// Compresses the answer if it is larger than `THRESHOLD`. If the body may be larger, this function
-/// waits until it has received more than `THRESHOLD` bytes or the whole body. So the caller must
-/// not pass the answer to a watch: the events of a watch must be sent at once.
+/// Compresses the answer if its body is larger than [`THRESHOLD`] and is not compressed yet. If the
+/// size of the body is unknown, this function waits until it has received more than [`THRESHOLD`]
+/// bytes or the whole body. So the caller must not pass the answer to a watch: the events of a
+/// watch must be sent at once.
 pub async fn compress(response: Response) -> Response {
     let size = response.body().size_hint();
     let is_small = size.upper().is_some_and(|most| most <= THRESHOLD as u64);
@@ -108,7 +110,7 @@ pub async fn compress(response: Response) -> Response {
         rest: Some(body),
         member: Member::new(),
     };
-    // The received data is compressed now, so that it takes less memory while it waits.
+    // The received data is compressed now, so that it takes less memory until it is sent.
     for data in received {
         let mut out = Vec::new();
         for chunk in data.chunks(CHUNK) {
@@ -142,7 +144,7 @@ struct Gzip {
     compressed: VecDeque<Bytes>,
     /// Data that has arrived from `rest` and is not compressed yet.
     uncompressed: Bytes,
-    /// The rest of the original body. None after its end.
+    /// The rest of the original body. None after the end of the original body, or after an error.
     rest: Option<Body>,
     member: Member,
 }
@@ -185,7 +187,8 @@ impl hyper::body::Body for Gzip {
     }
 }
 
-/// A gzip member that is being written.
+/// A gzip member (RFC 1952) that is being written: a header, deflate blocks, a checksum and the
+/// length of the uncompressed data.
 struct Member {
     has_header: bool,
     crc: Crc,
@@ -199,7 +202,7 @@ impl Member {
         }
     }
 
-    /// Writes `data` as deflate blocks. The first call also writes the header.
+    /// Writes `data` as deflate blocks. The first call writes the header before the blocks.
     fn write_chunk(&mut self, data: &[u8], level: Compression, out: &mut Vec<u8>) {
         if !self.has_header {
             out.extend_from_slice(&HEADER);
@@ -218,7 +221,7 @@ impl Member {
     }
 }
 
-/// Idle compressors for reuse. Each compressor takes 270 KB of memory.
+/// Idle compressors of level [`FAST_LEVEL`] for reuse. Each compressor takes 270 KB of memory.
 static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
 
 /// Largest number of idle compressors. Further compressors are dropped when they become idle. The
@@ -226,8 +229,8 @@ static IDLE_COMPRESSORS: Mutex<Vec<Compress>> = Mutex::new(Vec::new());
 /// time.
 const MAX_IDLE_COMPRESSORS: usize = 4;
 
-/// Writes `data` as deflate blocks. The blocks do not refer to earlier data, and they end at a byte
-/// boundary.
+/// Writes `data` as deflate blocks. The blocks do not refer to the data of earlier calls. The last
+/// block ends at a byte boundary.
 fn deflate(data: &[u8], level: Compression, out: &mut Vec<u8>) {
     let idle = || {
         IDLE_COMPRESSORS

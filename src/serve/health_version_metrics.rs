@@ -16,12 +16,13 @@ use std::sync::Arc;
 /// The name of a health check, and the function that returns true if the check passes.
 type HealthCheck = (&'static str, fn(&Health) -> bool);
 
-/// Largest length in bytes of the text that repeats unknown names from the option `exclude`. A
-/// longer text is cut off.
+/// Largest length in bytes of the unknown names in an answer. A longer text is cut off. The query
+/// option `exclude` names checks to skip. The answer repeats the names that match no check.
 const MAX_NAMES_BYTES: usize = 512;
 
 /// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.
-/// If it does not, the kubelet restarts the server. A restart would not help after other failures.
+/// If the server does not answer, the kubelet restarts it. A restart would not help after other
+/// failures.
 const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
 /// The checks of `/readyz`.
 const READINESS_CHECKS: &[HealthCheck] = &[

@@ -1,13 +1,17 @@
-//! Adds a `Warning` header to lists and watches that may lack operations. Input: a request, and the
-//! rule sets that may miss operations. For example, a rule set misses operations if its rules do
-//! not compile. The header is added if an operation of such a rule set could match the request. The
-//! header is also added if the cluster has no rule sets, if the rule sets have not been read, or if
-//! the index of this replica is not current. All other lists and watches of operations get the
-//! header `ifo-complete`.
+//! Adds a `Warning` header to lists and watches that may lack operations. A rule set defines how
+//! the server detects operations. Input: a request, and the rule sets that may miss operations, for
+//! example because their rules do not compile. An answer gets the header in each of these cases:
+//!
+//! - The request could match an operation of a rule set that may miss operations.
+//! - The cluster has no rule sets.
+//! - The server has not read the rule sets yet.
+//! - The index (the operations in memory) of this replica was last up to date more than 15 s ago.
+//!
+//! All other lists and watches of operations get the header `ifo-complete`.
 //!
 //! If a rule set is broken, a list can be empty although operations are in flight. kubectl prints
-//! the text of the `Warning` header, and client-go logs the text once. So users notice that the
-//! list may be incomplete.
+//! the text of the `Warning` header, and client-go logs the text. So users notice that the list may
+//! be incomplete.
 
 use super::ServerState;
 use super::request::{Query, ResourceRequest};
@@ -20,7 +24,7 @@ use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWo
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
 /// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
-/// missing, and otherwise `ifo-complete`. Answers for other resources get no header.
+/// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
 pub async fn warn(
     shared: &ServerState,
     request: &ResourceRequest,
@@ -84,15 +88,15 @@ fn named(gap: Gap) -> Named {
 
 /// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
 /// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
-/// server's name. None if the text contains a character that a header must not contain.
+/// server's name. Returns None if the text contains a character that a header must not contain. The
+/// answer then gets no header.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
     HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
-/// Returns true if the user may list rule sets. Only then does the warning contain the names of
-/// rule sets.
+/// Returns true if the user may list rule sets. The warning names the rule sets only to such users.
 async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     let Some(user) = user else {
         return false;
@@ -112,12 +116,12 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
     matches!(decision, Ok(AccessDecision::Allow))
 }
 
-/// Returns true if an operation of the rule set that `gap` describes could match the selectors.
-/// Some labels and fields can differ between the operations of one rule set. The function assumes
-/// that each requirement on such a label or field matches.
+/// Returns true if an operation of the rule set that `gap` describes could match the selectors. The
+/// function compares the component, the kind of the subject and the operation, if `gap` contains
+/// them. It assumes that the requirements on all other labels and fields match.
 ///
-/// If a selector requires a value, upper case and lower case are equal, as in `kubectl ifo`. This
-/// can cause an unnecessary warning, which does less harm than a missing warning.
+/// The operators `=` and `in` ignore case, as in `kubectl ifo`. This can cause an unnecessary
+/// warning, which does less harm than a missing warning.
 fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
     let can_match =
         |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {

@@ -1,9 +1,9 @@
 //! Answers list requests: all objects at one resourceVersion, as a whole or in pages.
 //!
 //! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
-//! index, and does not copy the objects. So an answer that a client reads slowly takes little
-//! memory. Comparing many objects with a selector takes time, so a list pauses regularly to let
-//! other requests run.
+//! index (the server's store of objects in memory), and does not copy the objects. So an answer
+//! that a client reads slowly takes little memory. Comparing many objects with a selector takes
+//! time, so a list pauses regularly to let other requests run.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -49,8 +49,9 @@ pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// also the size of the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
 
-/// A continue token. It has the format of the kube-apiserver's tokens, so that other tools can
-/// decode it.
+/// A continue token: the place in a list at which the next page starts. Clients get the token as
+/// JSON that is encoded in base64. The kube-apiserver's tokens have the same format, so that other
+/// tools can decode this server's tokens.
 #[derive(Debug, Serialize, Deserialize)]
 struct ContinueToken {
     #[serde(default)]
@@ -59,8 +60,8 @@ struct ContinueToken {
     /// version.
     #[serde(default)]
     rv: i64,
-    /// The last key of the page (see [`key_in_token`]), followed by a zero byte. This is the
-    /// smallest possible key of the next page.
+    /// The last key of the previous page (see [`key_in_token`]), followed by a zero byte. This text
+    /// is the smallest possible key of the next page.
     #[serde(default)]
     start: String,
 }
@@ -68,8 +69,8 @@ struct ContinueToken {
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Returns the key of an entry in the format of a continue token: `/namespace/name`. In a list of
-/// one namespace, and for a cluster-scoped object, the key is `/name`. The key is the concatenation
-/// of the four returned slices.
+/// one namespace (`of_namespace`), and for a cluster-scoped object, the key is `/name`. The key is
+/// the concatenation of the four returned slices.
 fn key_in_token(entry: &IndexEntry, of_namespace: bool) -> [&[u8]; 4] {
     let key = entry.key();
     let name = key.name.as_bytes();
@@ -158,7 +159,8 @@ fn go_base64_error(error: &base64::DecodeError) -> String {
 /// The parsed options that select the version and the page of a list.
 struct ListRange {
     version: ReadVersion,
-    /// The version that the index must have reached before the list is answered.
+    /// The version that the index must have reached before the list is answered. None if any
+    /// version is sufficient.
     min_version: Option<u64>,
     token: Option<ContinueToken>,
     limit: Option<usize>,
@@ -216,7 +218,8 @@ pub async fn list(
     let options = Options::of_list(query, resource)?;
     let mut scope = options.selector.scope(&request.namespace, resource);
     if is_replica && scope == ListScope::All {
-        // A follower copies operations and records with one list.
+        // Another replica (a follower) copies the operations, and the records of completed
+        // operations, with one list.
         scope = ListScope::Everything;
     }
     // A list can have at most one object if it selects one name in one namespace, or one name of a
@@ -403,7 +406,7 @@ impl Iterator for Chunks {
             Syntax::Indented => {
                 let mut json = std::mem::replace(&mut out, Vec::with_capacity(2 * CHUNK));
                 self.compact(&mut json);
-                // As in the kube-apiserver, only compact JSON ends with a line feed.
+                // As in the kube-apiserver, indented JSON does not end with a line feed.
                 self.indenter.write(json.trim_ascii_end(), &mut out);
             }
             Syntax::Yaml => self.yaml(&mut out),

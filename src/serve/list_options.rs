@@ -108,9 +108,10 @@ impl<'a> Options<'a> {
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
-        // If a watch has neither `sendInitialEvents` nor `resourceVersionMatch`, and its
-        // resourceVersion is empty or `0`, the kube-apiserver sets both options
-        // (`SetListOptionsDefaults`). Then the kube-apiserver refuses a continue token.
+        // The kube-apiserver sets `sendInitialEvents` and `resourceVersionMatch` for some watches
+        // (`SetListOptionsDefaults`): watches that have neither option, and whose resourceVersion
+        // is empty or `0`. With `resourceVersionMatch`, the kube-apiserver refuses a continue
+        // token. So this server also refuses a continue token in these watches.
         let sends_by_default =
             self.send_initial_events.is_none() && matches!(self.version, "" | "0");
         if self.version_match.is_empty() {

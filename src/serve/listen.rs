@@ -31,23 +31,24 @@ use tower::ServiceExt as _;
 
 /// Time limit of a TLS handshake. Go's HTTP client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which an idle newcomer is closed. A newcomer is a connection without a request so
-/// far, or only with requests for `/livez`, `/readyz` or `/healthz`. Clients connect when they have
-/// a request to send, and a kubelet opens a new connection for each probe. So no client needs an
-/// idle newcomer for longer.
+/// Time after which the server closes an idle newcomer. A newcomer is a connection without a
+/// request so far, or only with requests for `/livez`, `/readyz` or `/healthz`. Clients connect
+/// when they have a request to send, and a kubelet opens a new connection for each probe. So no
+/// client needs an idle newcomer for longer.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
 /// has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// If the server has asked a client to close its connection, the client has this time to do so.
-/// Then the server closes the connection.
+/// After this time, the server closes the connection.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest number of headers in one HTTP/1.1 request. The front proxy sends one header for each
+/// Largest number of headers in one HTTP/1.1 request. A request with more headers gets a 431. The
+/// front proxy (the kube-apiserver that forwards the requests of users) sends one header for each
 /// group and for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Largest size of all headers in one request, in bytes. HTTP/2 adds 32 bytes for each header. The
-/// limit is enough for 750 groups with names of 80 bytes, or for 200 groups with names of 400
-/// bytes.
+/// Largest size of all headers in one request, in bytes. A request with larger headers gets a 431.
+/// HTTP/2 counts 32 additional bytes for each header. The limit is enough for 750 groups with names
+/// of 80 bytes, or for 200 groups with names of 400 bytes.
 ///
 /// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
 /// its user is authenticated.
@@ -70,17 +71,18 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// Time without data from an HTTP/2 client after which the server sends a ping.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Time limit for the client to answer the ping.
+/// Time limit for the client to answer the ping. After this time, the server closes the connection.
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// When the server stops, open requests have this time to end. Then their connections are closed.
+/// When the server stops, open requests have this time to end. After this time, the server closes
+/// their connections.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the server could not accept a connection, for example because no file descriptor was
 /// free.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves requests until `shutdown` is cancelled. Then the server accepts no more connections and
-/// asks clients to close their connections. The function returns when all connections are closed,
-/// or after ten seconds.
+/// asks clients to close their connections. After ten seconds, the server closes the remaining
+/// connections. The function returns when all connections are closed.
 ///
 /// `admission` limits the number of connections. `tls` must offer HTTP/2 and HTTP/1.1 by ALPN.
 pub async fn serve(
@@ -175,8 +177,8 @@ fn protocol_server(http2: bool) -> auto::Builder<Streams> {
     builder
 }
 
-/// Runs each stream of an HTTP/2 connection as its own task. When such a task is aborted, the
-/// connection stays open.
+/// Runs each stream of an HTTP/2 connection as its own task. If the client reads an answer too
+/// slowly, [`AbortableExchange`] ends only the task of this stream. The connection stays open.
 #[derive(Clone)]
 struct Streams;
 
@@ -186,7 +188,6 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     }
 }
 
-/// Sets the socket options of a connection.
 fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     // Watch events are small. The kernel must send each event at once, and not wait for more data.
     stream.set_nodelay(true)?;
@@ -306,7 +307,8 @@ async fn serve_connection(
     }
 }
 
-/// Waits until a connection has been idle for longer than its class allows.
+/// Waits until a newcomer has been idle for [`NEWCOMER_IDLE_TIMEOUT`], or another HTTP/2 connection
+/// for [`IDLE_TIMEOUT`].
 async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
     let started = Instant::now();
     loop {

@@ -36,19 +36,21 @@ pub type WatchSlot = Arc<dyn Any + Send + Sync>;
 /// The properties of an admitted request. The handler gets them as an extension of the request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    /// The requested verb and resource. If the request is not for a resource, the requested path.
+    /// The target of the request: a resource with a verb, or a path that belongs to no resource.
     pub requested: RequestTarget,
     /// The options in the query of the request.
     pub query: Arc<Query>,
     /// The slot in the limit of watches. None if the request is not a watch.
     pub watch_slot: Option<WatchSlot>,
-    /// The authenticated user. None for public paths.
+    /// The authenticated user. None for public paths (paths without authentication) and for health
+    /// probes.
     pub user: Option<User>,
 }
 
 /// Time limit for a client to read the answer to a refused request, to a request for a public path,
-/// or to a health probe. Most of these answers have a few KB. `OpenAPI` documents are larger, but
-/// all answers share one copy of the document in memory.
+/// or to a health probe. After this time, the server aborts the answer. Most of these answers have
+/// a few KB. `OpenAPI` documents are larger, but all answers share one copy of the document in
+/// memory.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Processes a request: checks it, calls its handler (`next`), and completes the answer.
@@ -62,8 +64,9 @@ pub async fn process_request(
     let (parts, _) = request.into_parts();
     let is_head = parts.method == Method::HEAD;
     let method = method_name(&parts.method);
-    // The kube-apiserver adds the headers `Audit-ID` and `Cache-Control` to answers that it passes
-    // on. If this server also added these headers, the client would receive each header twice.
+    // The kube-apiserver sends `x-remote-user` in the requests that it forwards. It adds the
+    // headers `Audit-ID` and `Cache-Control` to the answers. If this server also added these
+    // headers, the client would receive each header twice.
     let is_proxied = parts.headers.contains_key("x-remote-user");
     let audit_id = audit_id(&parts.headers);
     let accepts_gzip = gzip::accepts_gzip(&parts.headers);
@@ -125,11 +128,16 @@ struct HeldPermits {
     _small_answer: Option<OwnedSemaphorePermit>,
 }
 
-/// Limits the number of error answers to requests without a slot, and the number of other answers
-/// on public paths and to health probes. Returns the slots that the answer keeps. If the limit is
-/// reached, the body of the answer is removed, and an answer that is not an error becomes a 429. An
-/// answer without a body never waits for its client, because HTTP/2 flow control does not apply to
-/// headers.
+/// Takes a slot for the answer to a refused request, to a request for a public path, or to a health
+/// probe. Returns the slots that the answer keeps. Errors and other answers have separate limits:
+///
+/// | Answer | Limit | At the limit |
+/// |---|---|---|
+/// | an error | [`MAX_REFUSALS`](super::MAX_REFUSALS) | the answer loses its body |
+/// | another answer | [`MAX_PUBLIC`](super::MAX_PUBLIC) | the client gets a 429 without a body |
+///
+/// An answer without a body never waits for its client, because HTTP/2 flow control does not apply
+/// to headers.
 fn limit_small_answer(
     shared: &ServerState,
     response: &mut Response,
@@ -178,8 +186,8 @@ fn remove_body(response: &mut Response) {
     }
 }
 
-/// Returns the audit ID that the client has sent. If the client has sent no valid ID, a new ID is
-/// created.
+/// Returns the audit ID that the client has sent. Creates a new ID if the client has sent none, or
+/// an ID that is empty or longer than 64 bytes.
 fn audit_id(headers: &HeaderMap) -> HeaderValue {
     headers
         .get("audit-id")
@@ -192,7 +200,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
         })
 }
 
-/// Returns the method in lower case. Methods that Kubernetes does not use are `other`.
+/// Returns the method in lower case, or `other` for a method that Kubernetes does not use.
 fn method_name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "get",
@@ -207,8 +215,8 @@ fn method_name(method: &Method) -> &'static str {
 }
 
 /// Calls the handler (`next`) if the request is admitted. Returns the answer and the running
-/// request, which counts until the answer has been sent. The running request is None for a watch,
-/// and for a request that is refused before its handler runs.
+/// request, which keeps its slot until the answer has been sent. The running request is None for a
+/// watch, and for a request that is refused before its handler runs.
 async fn run_handler(
     shared: &Arc<ServerState>,
     (requested, query): (RequestTarget, Arc<Query>),
@@ -270,7 +278,7 @@ struct RunningRequest {
 }
 
 /// Returns the labels of the request in metrics. Their values come from fixed sets, so clients
-/// cannot create new metrics.
+/// cannot create an unlimited number of time series.
 fn labels(
     shared: &ServerState,
     requested: Option<&RequestTarget>,

@@ -1,7 +1,7 @@
 //! The HTTP API. It serves operations (such as the migration of a VM) as read-only Kubernetes
 //! objects. Input: HTTP requests, and for each resource a reader of the index, which contains the
-//! objects in memory. Output: the answers to discovery, `OpenAPI`, get, list and watch. They are
-//! the same as the answers of a kube-apiserver for custom resources.
+//! objects in memory. Output: the answers to discovery, `OpenAPI`, get, list and watch. These
+//! answers are the same as the answers of a kube-apiserver for custom resources.
 //!
 //! ```text
 //! listen ─▶ middleware (authenticate, authorize, limits) ─▶ probes │ discovery │ openapi
@@ -93,9 +93,11 @@ pub struct ServerParameters {
     pub authenticate: Arc<dyn Authenticate>,
     /// Authorizes requests.
     pub authorize: Arc<dyn Authorize>,
-    /// Reports the rule sets that may miss operations, for the warnings to clients.
+    /// Reports the rule sets that may miss operations, for the warnings to clients. A rule set
+    /// defines how the server detects operations.
     pub completeness: Arc<dyn Completeness>,
-    /// The role of this replica (leader or follower), and the age of the data in its index.
+    /// The role of this replica, and the age of the data in its index. One replica, the leader,
+    /// detects operations. The other replicas, the followers, copy the leader's index.
     pub replica_status: ReplicaStatus,
     /// Returns the same rule sets as `completeness`, in the form in which the leader sends them to
     /// its followers.
@@ -130,8 +132,9 @@ pub struct Limits {
     /// Number of watches of one user. Members of `system:masters` have no such limit.
     pub watches_per_user: usize,
     /// Number of open connections. A quarter is reserved for newcomers: connections whose user is
-    /// not known yet. An eighth is reserved for the front proxy. The rest is for users. The
-    /// connections of one user from one address may be at most half of the rest.
+    /// not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which forward
+    /// the requests of users. The rest is for users. The connections of one user from one address
+    /// may be at most half of the rest.
     pub connections: usize,
 }
 
@@ -338,9 +341,9 @@ async fn resource(
     answer_result
 }
 
-/// Returns true if the request must be answered with the newest state. A follower then asks the
-/// leader for the leader's newest version before it answers. A request with a resourceVersion or a
-/// continue token accepts an older state.
+/// Returns true if the request must be answered with the newest state. A follower then first waits
+/// until it has the leader's newest version ([`ReplicaStatus::wait_until_current`]). A request with
+/// a resourceVersion or a continue token accepts an older state.
 fn reads_newest(request: &ResourceRequest, query: &Query) -> bool {
     matches!(request.verb, "get" | "list" | "watch")
         && query.text("resourceVersion").is_empty()

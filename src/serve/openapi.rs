@@ -1,7 +1,10 @@
 //! Serves `OpenAPI` documents, for `kubectl explain` and for clients that validate objects or
 //! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
-//! Output: the HTTP path `/openapi/v2` with one document for all resources, the path `/openapi/v3`
-//! with an index, and below it one document for each group-version of the API.
+//! Output: these HTTP paths:
+//!
+//! - `/openapi/v2`: one document for all resources.
+//! - `/openapi/v3`: an index of the following documents.
+//! - `/openapi/v3/apis/GROUP/VERSION`: one document for each version of an API group.
 //!
 //! The documents are computed once, at the start. The document of `OpenAPI` version 2 is converted
 //! from the documents of `OpenAPI` version 3.
@@ -106,8 +109,8 @@ fn document(document: &Document, request: &HeaderMap) -> Response {
 /// header `Cache-Control` allows the client to cache the document for a year.
 ///
 /// If the hash is wrong, the kube-apiserver redirects to the right URL. This server returns the
-/// document without this `Cache-Control` instead, because the aggregator turns redirects into a
-/// 502.
+/// document without `Cache-Control` instead. The aggregator (the part of the kube-apiserver that
+/// forwards requests to this server) would turn a redirect into a 502.
 fn group_version_document(this: &Document, query: Option<&str>, request: &HeaderMap) -> Response {
     let mut response = document(this, request);
     let hash = form_urlencoded::parse(query.unwrap_or_default().as_bytes())

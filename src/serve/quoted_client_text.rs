@@ -15,7 +15,8 @@ pub fn clip(text: &mut String, max_bytes: usize) {
     }
 }
 
-/// Joins error messages in the format of Kubernetes: several messages are in square brackets.
+/// Joins error messages in the format of Kubernetes: `a` and `b` give `[a, b]`. A single message is
+/// returned unchanged.
 pub fn join_errors(errors: &[String]) -> String {
     match errors {
         [message] => message.clone(),
@@ -53,7 +54,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// Returns true for letters, marks, numbers, punctuation and symbols, as Go's `unicode.IsPrint`
-/// does. Only for the space, `unicode.IsPrint` returns true and this function returns false.
+/// does. `unicode.IsPrint` also returns true for the ASCII space, which the caller handles itself.
 fn is_printable(c: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}]$").expect("the pattern is a valid constant")

@@ -1,7 +1,11 @@
-//! The readiness of this replica (one process of the server). Other modules report that the index
-//! is complete, or that the replica has joined the other replicas. They also report that the
-//! replica is impaired, or that the server is stopping. Output: the results of the checks of
-//! `/readyz`.
+//! The readiness of this replica (one process of the server). Other modules report these events:
+//!
+//! - The index (the operations in memory) is complete.
+//! - The replica has joined the other replicas.
+//! - The replica is impaired: it does not reach the leader or the kube-apiserver.
+//! - The server is stopping.
+//!
+//! Output: the results of the checks of `/readyz`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,29 +25,32 @@ impl Health {
         Self::default()
     }
 
-    /// Records that the index is complete, or that the time limit for filling it is over. Until
-    /// then, the server refuses get, list and watch, and the check `informer-sync` fails.
+    /// Records that the index is complete, or that the time limit for filling it is over. Before
+    /// this call, the server answers get, list and watch with a 429, and the check `informer-sync`
+    /// fails.
     pub fn set_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Returns true if [`Health::set_synced`] was called. Until then, the server refuses get, list
-    /// and watch.
+    /// Returns true if [`Health::set_synced`] was called.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Records that the replica has joined the other replicas. A follower joins when it has
-    /// received all operations of the leader. A replica also joins if it has no leader to copy
-    /// from, for example because it is the leader, or because the `APIService` is not registered.
-    /// From now on, the check `replica` passes while the replica is not impaired.
+    /// Records that the replica has joined the other replicas. A follower (a replica that copies
+    /// the leader's operations) joins when it has received all operations of the leader. A replica
+    /// also joins if it cannot copy from a leader, for example because it is the leader, or because
+    /// the `APIService` is not registered. From now on, the check `replica` passes while the
+    /// replica is not impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }
 
-    /// Records whether the replica is impaired. An impaired replica does not reach the leader,
-    /// although the leader renews its Lease. Or it does not reach the kube-apiserver, although the
-    /// leader does. The check `replica` fails while the replica is impaired.
+    /// Records whether the replica is impaired. The check `replica` fails while the replica is
+    /// impaired. A replica is impaired in two cases:
+    ///
+    /// - It does not reach the leader, although the leader renews its Lease.
+    /// - It does not reach the kube-apiserver, although the leader reaches the kube-apiserver.
     pub fn set_impaired(&self, impaired: bool) {
         self.impaired.store(impaired, Ordering::Release);
     }

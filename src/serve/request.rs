@@ -34,13 +34,14 @@ pub struct ResourceRequest {
     pub version: String,
     /// The plural name of the resource.
     pub resource: String,
-    /// The subresource, and the rest of the path after it. Empty if there is no subresource.
+    /// The subresource, such as `status`, and the rest of the path after the subresource. Empty if
+    /// the path has no subresource.
     pub subresource: String,
     /// The namespace. Empty if the path has no namespace.
     pub namespace: String,
     /// The name of the object. Empty if the path has no name.
     pub name: String,
-    /// True for the deprecated paths with `/watch/`.
+    /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
     pub legacy_watch: bool,
 }
 
@@ -119,7 +120,8 @@ impl Query {
         })
     }
 
-    /// Returns the option `resourceVersion`. None if the option is empty or absent.
+    /// Returns the option `resourceVersion`. None if the option is empty or absent. Returns a 400
+    /// if the value is not an unsigned 64-bit number.
     pub fn resource_version(&self) -> Result<Option<u64>, ErrorStatus> {
         let value = self.text("resourceVersion");
         if value.is_empty() {
@@ -140,8 +142,9 @@ impl Query {
         })
     }
 
-    /// Returns the option `timeout`: the time limit of the request, in the format of Go's
-    /// durations. None if the option is absent or empty. A negative value yields zero.
+    /// Returns the option `timeout`: the time limit of the request, in Go's format, such as
+    /// `1m30s`. None if the option is absent or empty. A negative value yields zero. Returns a 400
+    /// if the value is not valid.
     pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -210,7 +213,8 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<RequestTarget,
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
     // As in the kube-apiserver, additional slashes at the start and at the end are accepted, and an
     // empty namespace means all namespaces. This server does not redirect to a path without these
-    // slashes, because the aggregator turns redirects into a 502.
+    // slashes. The aggregator (the part of the kube-apiserver that forwards requests to this
+    // server) would turn a redirect into a 502.
     let mut parts = path.trim_matches('/').split('/');
     let (Some("apis"), Some(group), Some(version), Some(first)) =
         (parts.next(), parts.next(), parts.next(), parts.next())

@@ -3,10 +3,12 @@
 //! the request ends earlier. A watch is logged when the watch ends. The fields are collected only
 //! if the log level includes these lines (`-v=1`).
 //!
-//! A log line has the path of the URL without the query. From the headers, the log line has only
-//! the audit ID, and the user name if the front proxy has sent it. So a log line contains no
-//! credentials. Text from clients is shortened, and control characters are escaped. So clients
-//! cannot forge a line, and cannot control a terminal that shows the log.
+//! A log line contains no credentials. From the URL, it has only the path, without the query. From
+//! the headers, it has only the audit ID, and the user name that the front proxy sends. The front
+//! proxy is the kube-apiserver that forwards the requests of users.
+//!
+//! Text from clients is shortened, and control characters are escaped. So clients cannot forge a
+//! line, and cannot control a terminal that shows the log.
 
 use super::quoted_client_text::clip;
 use super::request::RequestTarget;
@@ -49,7 +51,7 @@ struct LoggedFields {
 
 impl RequestLogLine {
     /// Begins the log line of a request. `method` is logged as the verb if the request is not for a
-    /// resource.
+    /// resource, or if the method has no Kubernetes verb.
     pub fn begin(
         parts: &Parts,
         method: &'static str,

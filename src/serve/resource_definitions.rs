@@ -1,7 +1,10 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
-//! the index of the objects. There are three resources: operations (`inflightoperations`), records
-//! of completed operations (`operationrecords`) and rule sets (`operationrulesets`). The other
-//! modules of the API work with any resource that has such a description.
+//! the index of the objects. The other modules of the API work with any resource that has a
+//! description of the type [`Resource`]. There are three resources:
+//!
+//! - `inflightoperations`: operations.
+//! - `operationrecords`: records of completed operations.
+//! - `operationrulesets`: rule sets, only in a server without a cluster (the demo).
 
 mod operations;
 mod records;
@@ -40,7 +43,7 @@ pub struct Resource {
     pub short_names: &'static [&'static str],
     /// The categories of the resource in kubectl, such as `all`.
     pub categories: &'static [&'static str],
-    /// The columns of tables, in this order.
+    /// The columns of a `Table` of these objects, from left to right.
     pub columns: &'static [Column],
     /// The fields that field selectors support, in addition to `metadata.name` and
     /// `metadata.namespace`.
@@ -69,7 +72,7 @@ impl Resource {
         }
     }
 
-    /// Returns the 404 for an object that does not exist.
+    /// Returns the error 404 for an object that does not exist.
     pub(super) fn no_object(&self, name: &str) -> ErrorStatus {
         ErrorStatus::no_object(self.group, self.plural, name)
     }
@@ -85,8 +88,8 @@ impl Resource {
 pub enum SelectableField {
     /// A text of the object.
     Text(TextField),
-    /// The nodes of an operation. A requirement `=` is fulfilled if the list of nodes contains the
-    /// value, or if the list and the value are empty.
+    /// The nodes of an operation. An operation on the nodes `n1` and `n2` fulfils
+    /// `status.nodes=n1`. An operation without nodes fulfils `status.nodes=`.
     Nodes,
     /// The status of the condition `Overdue`: `True` or `False`, or empty if the condition is
     /// absent.
@@ -294,7 +297,7 @@ mod tests {
         for (column, printed) in columns.iter().zip(printed) {
             let path = match column.cell {
                 Cell::Pointer(pointer) => json!(pointer.replace('/', ".")),
-                // Other cells come from a function, which cannot be compared with a path.
+                // The source of these cells is not a path, so the test does not compare it.
                 Cell::Text(_) | Cell::Age | Cell::Function(_) => printed["jsonPath"].clone(),
             };
             let mut expected = json!({

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 
-/// Creates a response from the JSON of its body, which is converted to `syntax`.
+/// Creates a response. Its body is `json`, converted to `syntax`.
 pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     let body = match syntax {
         Syntax::Compact => json,
@@ -16,7 +16,7 @@ pub fn whole(json: Vec<u8>, syntax: Syntax) -> Response {
     encoded_response(Body::from(body), syntax)
 }
 
-/// Converts JSON to YAML. If this fails, the result is the JSON, because JSON is also YAML.
+/// Converts JSON to YAML. If the conversion fails, returns the JSON, which is also valid YAML.
 pub fn yaml(json: &[u8]) -> Vec<u8> {
     serde_json::from_slice::<serde_json::Value>(json)
         .ok()
@@ -24,7 +24,7 @@ pub fn yaml(json: &[u8]) -> Vec<u8> {
         .map_or_else(|| json.to_vec(), String::into_bytes)
 }
 
-/// Creates a response from a body that already has this syntax.
+/// Creates a response from a body that already has the syntax `syntax`.
 pub fn encoded_response(body: Body, syntax: Syntax) -> Response {
     let mut response = Response::new(body);
     let content_type = if syntax == Syntax::Yaml {
@@ -70,19 +70,19 @@ pub fn overload() -> Response {
     response
 }
 
-/// A marker for responses with which the server protects itself: refusals because of load, and
-/// timeouts. A metric counts such responses.
+/// Marks a response with which the server protects itself: a refusal because of load, or a timeout.
+/// The metric `apiserver_request_terminations_total` counts these responses.
 #[derive(Clone, Copy, Debug)]
 pub struct SelfDefence;
 
-/// Indents `json` with two spaces for each level, as Go's `json.Indent` does.
+/// Indents compact JSON with two spaces for each level, as Go's `json.Indent` does.
 pub fn indent(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() * 2);
     Indenter::default().write(json, &mut out);
     out
 }
 
-/// Indents JSON that arrives in several parts. A part can end anywhere.
+/// Indents compact JSON that arrives in several parts. A part can end at any byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Indenter {
     depth: usize,
@@ -90,7 +90,8 @@ pub struct Indenter {
     in_string: bool,
     /// True if the last character was a backslash that starts an escape sequence.
     escaped: bool,
-    /// True if the last character was an opening bracket. An empty object or array is not indented.
+    /// True if the last character was `{` or `[`. The next character decides if a new line follows
+    /// the bracket: `{}` and `[]` stay on one line.
     opened: bool,
 }
 

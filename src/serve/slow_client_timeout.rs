@@ -1,14 +1,15 @@
 //! Aborts answers that clients read too slowly. Input: the body of an answer. Output: a body with
 //! the same bytes, which ends when the connection has sent the last byte.
 //!
-//! An answer that is being sent uses a slot of the limits and holds objects in memory. So clients
-//! have a limited time to read it:
+//! Until the answer to a request is sent, it uses a slot of the limit of requests or watches, and
+//! keeps objects in memory. So clients have a limited time to read an answer:
 //!
-//! - The answer to an authorized request that is not a watch, such as a list, must be read within a
-//!   minute, as in the kube-apiserver.
-//! - The answer on a public path, and the answer to a refused request, must be read within 10
-//!   seconds.
-//! - While a watch has unread data, the client must read some of it at least every two minutes.
+//! - A list or another authorized request, but not a watch: the client must read the whole answer
+//!   within a minute, as in the kube-apiserver.
+//! - A request for a public path, or a refused request: the client must read the whole answer
+//!   within 10 seconds.
+//! - A watch: while there is unread data, the client must read some of it at least every two
+//!   minutes.
 //!
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
@@ -62,7 +63,7 @@ enum DeliveryDeadline {
 }
 
 impl AbortableExchange {
-    /// Returns the exchange that the current task runs. None in tests without a listener.
+    /// Returns the exchange that the current task runs. Returns None in tests without a listener.
     fn current() -> Option<Arc<Self>> {
         EXCHANGE.try_with(Arc::clone).ok()
     }
@@ -96,7 +97,8 @@ impl AbortableExchange {
                 }
                 let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(deadline_time)));
                 // The deadline often moves to a later time. The timer is not reset each time,
-                // because that is expensive. So the timer may fire before the deadline.
+                // because that is expensive. So the timer may fire before the deadline. The next
+                // turn of the loop then resets the timer.
                 if timer.is_elapsed() || timer.deadline() > deadline_time {
                     timer.as_mut().reset(deadline_time);
                 }
@@ -132,7 +134,7 @@ impl AbortableExchange {
 #[derive(Debug)]
 struct UnsentBytes {
     progress: Mutex<SentProgress>,
-    /// The waker of the body. It is woken when the last chunk has been sent.
+    /// Wakes the task that polls the body, when all chunks have been sent.
     waker: AtomicWaker,
 }
 
@@ -150,7 +152,8 @@ impl UnsentBytes {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time since which data waits and nothing was sent. None if no data waits.
+    /// Returns the time of the last progress (see [`SentProgress`]) if a chunk is unsent. Returns
+    /// None if all chunks have been sent.
     fn waiting_since(&self) -> Option<Instant> {
         let progress = self.progress();
         (progress.chunks > 0).then_some(progress.last_progress)

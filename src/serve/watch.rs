@@ -2,10 +2,10 @@
 //! buffer. Each watch has a cursor, which is its position in the ring buffer. The watch sends the
 //! changes after its cursor as a streamed body.
 //!
-//! There is no queue for each client. A slow client falls behind, and gets an error when the ring
-//! buffer no longer has the next change for this client. Apart from a chunk of its body, a watch
-//! keeps only the objects of its initial events in memory. If the client reads the initial events
-//! too slowly, the watch ends.
+//! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
+//! buffer no longer has the next change for this client, the client gets a 410. Apart from a chunk
+//! of its body, a watch keeps only the objects of its initial events in memory. If the client reads
+//! the initial events too slowly, the watch ends.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -49,13 +49,14 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 /// Number of attempts to start a watch at the newest version. An attempt fails if the ring buffer
-/// drops the changes after this version before the cursor is created.
+/// drops the changes after this version before the cursor is created. After the last attempt, the
+/// client gets an error.
 const MAX_START_ATTEMPTS: usize = 5;
 
-/// Answers a watch request. The watch keeps `watch_slot` until the watch ends. Cancelling `stop`
-/// ends the watch without an error. If the client is another replica, a watch without initial
-/// events begins with a bookmark. This bookmark confirms that this server has the requested
-/// version.
+/// Answers a watch request. The watch keeps `watch_slot`, its slot in the limit of watches, until
+/// the watch ends. Cancelling `stop` ends the watch without an error. `is_replica` is true if the
+/// client is another replica. Then a watch without initial events begins with a bookmark, which
+/// confirms that this server has the requested version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &ResourceRequest,
@@ -81,7 +82,8 @@ pub fn watch(
     let wanted = chosen.form(Shape::Watch, resource.list_kind)?;
     let mut scope = selector.scope(&request.namespace, resource);
     if is_replica && scope == ListScope::All {
-        // A follower copies operations and records with one watch.
+        // A follower (a replica that copies the leader's index) reads operations and records with
+        // one watch.
         scope = ListScope::Everything;
     }
     let now = Instant::now();
@@ -158,14 +160,14 @@ struct InitialEvents {
     /// The cursor at the version of the state. After the initial events, the watch continues from
     /// this cursor.
     cursor: Cursor,
-    /// The time until which the initial events must be sent. Without this limit, a slow watch would
-    /// keep objects in memory that have been replaced. The time limit is the same as for reading a
-    /// list: one minute. It is checked only when the connection asks for more data.
+    /// The time until which the initial events must be sent: one minute after the start, as for
+    /// reading a list. Without this limit, a slow watch would keep objects in memory that have been
+    /// replaced. The watch checks the limit only when the connection asks for more data.
     until: Instant,
 }
 
 impl Watcher {
-    /// Returns the next bytes of the body. None at the end of the watch.
+    /// Returns the next bytes of the body. Returns None at the end of the watch.
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             let chunk = match std::mem::replace(&mut self.step, WatchStep::Over) {
@@ -173,8 +175,9 @@ impl Watcher {
                 WatchStep::Start(start) => {
                     let stop = self.stop.clone();
                     // The start of a watch may wait until the index reaches the requested version.
-                    // If this takes too long, the client gets an error. As in the kube-apiserver,
-                    // the client gets the error even if the watch should have ended earlier.
+                    // After `FRESHNESS_TIMEOUT`, the client gets an error. As in the
+                    // kube-apiserver, the client gets the error even if the watch should have ended
+                    // earlier.
                     let started = tokio::select! {
                         biased;
                         () = stop.cancelled() => return None,
@@ -268,8 +271,8 @@ impl Watcher {
                 return Ok(step);
             }
         }
-        // After a 410, a client that has sent `sendInitialEvents` repeats its request without a
-        // pause. So such a client gets a 429, after which the client waits.
+        // After a 410, a client that has sent `sendInitialEvents` repeats its request at once. So
+        // this client gets a 429, after which it waits before the next request.
         Err(if self.lifetime.initial_events_requested {
             ErrorStatus::initializing()
         } else {
@@ -278,8 +281,8 @@ impl Watcher {
         })
     }
 
-    /// Returns the next initial events. The function stops when a chunk is full, or when it has
-    /// paused for other requests.
+    /// Returns the next initial events. The function returns when a chunk is full, or after it has
+    /// paused to let other requests run. The result can be empty.
     async fn next_initial_events(&mut self, mut initial: InitialEvents) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < CHUNK {
@@ -353,9 +356,10 @@ impl Watcher {
     /// - If the object matches before and after the change, the event is `MODIFIED`.
     /// - If the object no longer matches, the event is `DELETED`. This event has the last matching
     ///   content of the object, and the version of the change.
-    /// - A change without an object marks the start of a new leader. If the client allows
+    /// - A change without an object marks the start of a new leadership term. If the client allows
     ///   bookmarks, the event is a bookmark. From the version of this bookmark on, a client can
-    ///   continue the watch at every replica.
+    ///   continue the watch at every replica. If the client does not allow bookmarks, the result
+    ///   has no bytes.
     fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
@@ -376,8 +380,9 @@ impl Watcher {
         }
     }
 
-    /// Returns the encoded event for a change, from the cache of lines if possible. `rv` is the
-    /// version in the event. If `rv` is None, the event has the version of `entry`.
+    /// Returns the encoded event for a change. If the event is not in the cache
+    /// [`Resource::lines`], this method encodes the event. `rv` is the version in the event. If
+    /// `rv` is None, the event has the version of `entry`.
     fn shared_line(
         &mut self,
         kind: &'static str,

@@ -2,8 +2,8 @@
 //! form (whole objects, metadata or a table) share the bytes of a line. So a change is usually
 //! encoded once for each form, and not once for each watch.
 //!
-//! The cache has only the latest lines. If a watch is far behind, the lines for this watch are
-//! encoded again.
+//! The cache has only the latest lines. If a watch is far behind, the server encodes the lines for
+//! this watch again.
 
 use super::content_negotiation::ObjectForm;
 use super::encode_objects::VersionedEntry;
@@ -29,9 +29,9 @@ pub struct LineCache {
 struct EncodedLine {
     key: LineKey,
     /// The encoded object. On a follower (a replica that copies the leader's index), several
-    /// objects can have the same version. So the object is compared, too. A weak reference does not
-    /// keep the content of the object in memory. But it prevents another object from getting the
-    /// same address.
+    /// objects can have the same version. So a lookup also compares the address of the object. The
+    /// weak reference does not keep the content of the object in memory. But while it exists, no
+    /// other object can get the same address.
     entry: Weak<IndexEntry>,
     bytes: Bytes,
 }
@@ -42,6 +42,7 @@ struct LineKey {
     kind: &'static str,
     rv: Rv,
     form: ObjectForm,
+    /// True if the line contains the column definitions of a table.
     columns: bool,
     /// The time at which the line was encoded, in seconds since 1970. None if the form is not a
     /// table, because only tables contain ages.
@@ -76,8 +77,8 @@ impl LineCache {
             columns,
             second: matches!(form, ObjectForm::Table { .. }).then(|| now.as_second()),
         };
-        // The lock is held while the line is encoded. Other watches that need the same line wait
-        // for the lock and then find the line in the cache.
+        // This function holds the lock of the slot while it encodes the line. Other watches that
+        // need the same line wait for the lock and then find the line in the cache.
         let mut slot = self.slots[key.slot()]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,6 @@
 //! The metrics of overdue and stalled operations, of the usual durations of operations (baselines),
-//! and of the records of completed operations.
+//! and of the records of completed operations. An overdue operation takes longer than expected. A
+//! stalled operation makes no progress.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily, IndexSample, Metrics, OperationSample};
@@ -8,7 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 metrics! {
-    /// The registered metrics.
     pub(super) struct DurationMetrics {
         overdue: GaugeFamily =
             "ifo_operations_overdue", "Operations in flight whose condition Overdue is True";
@@ -45,13 +45,14 @@ impl Metrics {
         self.durations.writes.get_or_create(&labels).inc();
     }
 
-    /// Counts that the ConfigMap of baselines could not be decoded.
+    /// Counts that the text in the ConfigMap of baselines could not be decoded.
     pub fn baselines_rejected(&self) {
         self.durations.rejected.inc();
     }
 
     /// Sets the gauges of baselines and records to the values of `sample`. Clears the gauges of
-    /// overdue and stalled operations, which [`Self::count_overdue_and_stalled`] then fills.
+    /// overdue and stalled operations. After this call, the caller adds each operation to these
+    /// gauges with [`Self::count_overdue_and_stalled`].
     pub(super) fn read_durations(&self, sample: &IndexSample) {
         let durations = &self.durations;
         durations.overdue.clear();

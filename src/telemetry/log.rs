@@ -14,19 +14,21 @@ pub enum LogFormat {
 /// The `tracing` target of the log lines about requests. These lines have the level DEBUG.
 pub const ACCESS_LOG: &str = "access";
 
-/// Log filter for kube's client. If an answer cannot be decoded, the client logs the whole answer
-/// at the level WARN. The answer can contain an object, which must not be in the log. The module
-/// `builder` logs each failed request at the level ERROR. This is not necessary, because the code
-/// that sends a request knows the purpose of the request, and logs its failure.
+/// Log filter for kube's client. It suppresses two kinds of messages:
+///
+/// - If an answer cannot be decoded, the client logs the whole answer at the level WARN. The answer
+///   can contain an object, which must not be in the log.
+/// - The module `builder` logs each failed request at the level ERROR. The code of this server that
+///   sends the request also logs the failure, together with the purpose of the request.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
 /// Returns the log filter for the verbosity of the flag `-v`:
 ///
 /// - 0: messages of the level INFO and above.
-/// - 1: in addition, each request.
+/// - 1: in addition, a line for each request to this server.
 /// - 2 to 4: in addition, the debug messages of this server.
-/// - 5 and more: the debug messages of all libraries, including answers that kube's client cannot
-///   decode, and the trace messages of this server.
+/// - 5 and more: in addition, the trace messages of this server and the debug messages of all
+///   libraries. [`KUBE_CLIENT_FILTER`] is off, so the log can contain whole answers.
 fn filter_of(verbosity: u8) -> String {
     match verbosity {
         0 => format!("info,{KUBE_CLIENT_FILTER}"),
@@ -36,8 +38,9 @@ fn filter_of(verbosity: u8) -> String {
     }
 }
 
-/// Starts the log with the filter from `RUST_LOG`, or with the filter for `-v` if `RUST_LOG` is not
-/// set.
+/// Starts the log. `filter` is the value of the environment variable `RUST_LOG`. If it is None, the
+/// filter for `verbosity` is used. Returns an error if `filter` is invalid, or if a log was already
+/// started.
 pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Result<(), String> {
     use tracing_subscriber::EnvFilter;
     let default = filter_of(verbosity);

@@ -4,9 +4,9 @@
 /// Declares a struct of metrics and its constructor `register`, which registers the metrics in the
 /// order of the rows.
 ///
-/// A row can end with an expression that creates the metric. Without this expression, the default
-/// of the type is used. The Prometheus library adds the suffix `_total` to the names of counters.
-/// The library does not add units here, so the names in the table contain the units.
+/// A row can end with an expression that creates the metric. Without this expression, the macro
+/// uses the default of the type. The Prometheus library adds the suffix `_total` to the names of
+/// counters. The name in a row contains the unit, such as `_seconds`.
 macro_rules! metrics {
     ($(#[$attribute:meta])* $visible:vis struct $table:ident {
         $($field:ident: $kind:ty = $name:literal, $help:literal $(, $made:expr)?;)+

@@ -1,5 +1,5 @@
-//! The metrics of persistence mode, in which the leader writes operations as custom resources.
-//! While this mode is off, the metrics have no series, so an alert on missing writes does not fire.
+//! The metrics of persistence mode, in which the leader writes operations as custom resources. If
+//! this mode is off, the metrics have no series. So an alert on missing writes does not fire.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, FloatGaugeFamily, GaugeFamily};
@@ -9,7 +9,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 metrics! {
-    /// The registered metrics.
     struct QueueMetrics {
         writes: CounterFamily =
             "ifo_persistence_writes", "Custom resources written (apply) and deleted (delete)";
@@ -22,22 +21,23 @@ metrics! {
     }
 }
 
-/// The metrics, and the time since which the oldest operation has been waiting to be written.
+/// The metrics of persistence mode. The task of persistence mode updates them.
 pub struct PersistenceMetrics {
     queue: QueueMetrics,
     waiting: Mutex<WaitingSince>,
 }
 
-/// The time since which the oldest operation has been waiting to be written.
+/// The time since which the oldest due write has been waiting. A write is due if the task of
+/// persistence mode may send it now.
 #[derive(Clone, Copy, Default)]
 enum WaitingSince {
     /// [`PersistenceMetrics::backlog`] was not called yet, for example because persistence mode is
     /// off.
     #[default]
     Off,
-    /// No operation is waiting to be written.
+    /// No write is due.
     Nothing,
-    /// The oldest operation has been waiting since this time.
+    /// The oldest due write has been waiting since this time.
     Since(Instant),
 }
 
@@ -63,8 +63,8 @@ impl PersistenceMetrics {
         self.queue.failures.get_or_create(&labels).inc();
     }
 
-    /// Sets the number of operations that are to be written now, and the time since which the
-    /// oldest of them has been waiting. `since` is None if no operation is waiting.
+    /// Sets the number of custom resources whose write is due or running (`length`), and the
+    /// earliest due time of these writes (`since`). `since` is None if `length` is 0.
     pub fn backlog(&self, length: usize, since: Option<Instant>) {
         let length = i64::try_from(length).unwrap_or(i64::MAX);
         self.queue.length.get_or_create(&Vec::new()).set(length);
@@ -72,9 +72,9 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Sets the metric of the oldest operation's waiting time, if [`Self::backlog`] has been
-    /// called. The waiting time is computed at each scrape, because it grows even if the queue does
-    /// not change.
+    /// Computes the waiting time of the oldest due write, and sets its metric. This runs at each
+    /// scrape, because the waiting time grows even if the queue does not change. Does nothing
+    /// before the first call of [`Self::backlog`].
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

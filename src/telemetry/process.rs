@@ -23,7 +23,7 @@ pub(super) struct ProcessMetricsReader(ProcessMetrics);
 
 impl ProcessMetricsReader {
     /// Registers the metrics, and sets the start time of the process to the current time.
-    #[allow(clippy::cast_precision_loss)] // seconds since 1970 fit 52 bits
+    #[allow(clippy::cast_precision_loss)] // The seconds since 1970 are far below 2^52.
     pub(super) fn new(registry: &mut Registry) -> Self {
         let metrics = ProcessMetrics::register(registry);
         metrics.started.set(clock::now().as_second() as f64);
@@ -36,8 +36,8 @@ impl ProcessMetricsReader {
         /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
         const TICKS_PER_SECOND: f64 = 100.0;
         if let Ok(stat) = std::fs::read_to_string("/proc/self/stat")
-            // The second field is the command. The command is in parentheses and can contain
-            // spaces, so the fields are counted from the last parenthesis.
+            // The second field is the command, such as `(ifo-apiserver)`. A command can contain
+            // spaces and parentheses, so the fields are counted from the last parenthesis.
             && let Some((_, rest)) = stat.rsplit_once(')')
         {
             let fields: Vec<&str> = rest.split_whitespace().collect();

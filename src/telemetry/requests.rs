@@ -1,5 +1,5 @@
-//! The metrics of requests. Except for `ifo_watchers`, they have the names of metrics of
-//! Kubernetes' own servers, and some of their labels.
+//! The metrics of requests. Their names and labels are those of Kubernetes' own servers, which have
+//! more labels. Only `ifo_watchers` is a metric of this project.
 
 use super::{Metrics, SeriesLabels};
 use prometheus_client::metrics::gauge::Gauge;
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// not apply to the request are empty.
 #[derive(Clone, Debug, Default)]
 pub struct RequestLabels<'a> {
-    /// Kubernetes verb in upper case. For a request without a known resource or verb, the HTTP
-    /// method.
+    /// Kubernetes verb in upper case, such as `LIST`. If the resource or the verb of the request is
+    /// unknown, this is the HTTP method, such as `GET`.
     pub verb: String,
     /// API group.
     pub group: &'a str,
@@ -18,7 +18,7 @@ pub struct RequestLabels<'a> {
     pub version: &'a str,
     /// Plural name of the resource.
     pub resource: &'a str,
-    /// `resource` (one object by name), `namespace` or `cluster`.
+    /// `resource` (the request names one object), `namespace` or `cluster`.
     pub scope: &'static str,
 }
 
@@ -35,8 +35,8 @@ impl Metrics {
     }
 
     /// Counts a response in `apiserver_request_total`, and records its `duration` in
-    /// `apiserver_request_duration_seconds`. `duration` is `None` for watches, so their duration is
-    /// not recorded.
+    /// `apiserver_request_duration_seconds`. `code` is the HTTP status code. `duration` is `None`
+    /// for a watch, and is then not recorded.
     pub fn request(&self, of: &RequestLabels<'_>, code: u16, duration: Option<Duration>) {
         let mut labels = self.request_labels(of);
         if let Some(duration) = duration {
@@ -49,23 +49,23 @@ impl Metrics {
         self.server.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that was refused because of load or ended at its time limit
-    /// (`apiserver_request_terminations_total`).
+    /// Counts a request in `apiserver_request_terminations_total`. The server has refused this
+    /// request because of load, or has ended it at its time limit.
     pub fn request_terminated(&self, of: &RequestLabels<'_>, code: u16) {
         let mut labels = self.request_labels(of);
         labels.push(("code", code.to_string()));
         self.server.terminations.get_or_create(&labels).inc();
     }
 
-    /// Counts a response that was aborted because the client did not read it
-    /// (`apiserver_request_aborts_total`).
+    /// Counts a response in `apiserver_request_aborts_total`. The server has aborted this response,
+    /// because the client did not read it in time.
     pub fn request_aborted(&self, of: &RequestLabels<'_>) {
         let labels = self.request_labels(of);
         self.server.aborts.get_or_create(&labels).inc();
     }
 
     /// Counts a running request in `apiserver_current_inflight_requests{request_kind}` until the
-    /// returned guard is dropped. Watches are not counted here.
+    /// returned guard is dropped. For a watch, call [`Self::watcher`] instead.
     pub fn in_flight(&self) -> CountedInGauge {
         let labels = vec![("request_kind", "readOnly".to_owned())];
         CountedInGauge::new(&self.server.in_flight.get_or_create(&labels))

@@ -1,13 +1,13 @@
 //! The metrics of reviews (`TokenReview` and `SubjectAccessReview`). With a review, this server
-//! asks the kube-apiserver to authenticate or authorize a request. The metrics have the names and
-//! buckets of Kubernetes' own extension API servers.
+//! asks the kube-apiserver to authenticate or authorize a request. The metrics have the same names
+//! and buckets as in extension API servers that use the Go library `k8s.io/apiserver`.
 
 use super::metrics_macro::metrics;
 use super::{CounterFamily, Histogram, Histograms, Metrics, SeriesLabels};
 use prometheus_client::metrics::family::Family;
 use std::time::Duration;
 
-/// Buckets from 250 ms to 10 s, as in `k8s.io/apiserver/pkg/server/options`.
+/// Buckets in seconds, as in `k8s.io/apiserver/pkg/server/options`.
 const BUCKETS: [f64; 8] = [0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 
 /// The kind of a review.
@@ -20,7 +20,6 @@ pub enum ReviewKind {
 }
 
 metrics! {
-    /// The registered metrics.
     pub(super) struct ReviewMetrics {
         tokens: CounterFamily =
             "apiserver_delegated_authn_request", "TokenReviews sent, by status code";
@@ -40,7 +39,7 @@ impl Metrics {
     /// Records one review. `code` is the HTTP status code of the answer. It is `None` if the
     /// kube-apiserver did not answer.
     pub fn review(&self, kind: ReviewKind, code: Option<u16>, duration: Duration) {
-        // Kubernetes' own servers also use the code `<error>` for a review without an answer.
+        // `k8s.io/apiserver` also uses the code `<error>` for a review without an answer.
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
         let labels: SeriesLabels = vec![("code", code)];
         let (count, durations) = match kind {

@@ -1,5 +1,6 @@
 //! Tests of a demo that reads its objects and rule sets from two folders of manifests. When a file
-//! changes, the operations must change, too. Invalid files and invalid rule sets must be reported.
+//! changes, the operations must change, too. The demo must report invalid files and invalid rule
+//! sets.
 
 use super::harness::{Demo, Folders, RULE_SETS, condition, eventually, rule_set, vm};
 use serde_json::Value;
@@ -16,8 +17,8 @@ async fn operations_follow_the_files_of_a_folder() {
     // `folders.vm` replaces the file of the object in one step, as editors do.
     folders.vm("web", "Starting");
     demo.wait_for_operations(&["web Starting"]).await;
-    // This file is written in two steps. After the first step, it contains only a part of an
-    // object.
+    // The test writes this file in two steps. After the first step, the file contains only a part
+    // of an object.
     let file = folders.objects.join("db.yaml");
     std::fs::write(&file, "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\n").unwrap();
     std::fs::write(&file, vm("db", "Starting")).unwrap();
@@ -69,7 +70,8 @@ async fn an_invalid_file_is_reported_with_its_position_and_the_rest_continues() 
     demo.wait_for_log(&["binary.yaml", "UTF-8"]).await;
     demo.wait_for_log(&["half.yaml", "document 2", "apiVersion"])
         .await;
-    // While a file is invalid, its objects stay as they were. The next valid content replaces them.
+    // While a file is invalid, the demo keeps the objects from the last valid content of the file.
+    // The next valid content replaces them.
     folders.put(&folders.objects, "web.yaml", "- nonsense");
     demo.wait_for_log(&["web.yaml", "not an object"]).await;
     folders.vm("db", "Starting");

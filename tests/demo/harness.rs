@@ -1,4 +1,4 @@
-//! Helpers of the tests of the demo: they start `ifo-apiserver demo`, send requests to it, and
+//! Helpers of the tests of the demo. They start `ifo-apiserver demo`, send requests to it, and
 //! write the manifests that the demo reads.
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -12,8 +12,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// Time limit of every wait in these tests. A passing test does not reach it, even if the machine
-/// is busy.
+/// Time limit of every wait in these tests. A test that reaches the limit fails. The limit is long
+/// enough for a busy machine.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
@@ -25,7 +25,7 @@ pub const OPERATIONS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperat
 /// API path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 
-/// The lines that a process has written to one of its outputs so far.
+/// The lines that a process has written to its standard output or standard error so far.
 #[derive(Clone, Default)]
 pub struct OutputLines(Arc<Mutex<Vec<String>>>);
 
@@ -74,15 +74,17 @@ pub fn binary(args: &[&str]) -> Command {
 }
 
 impl Demo {
-    /// Starts a demo and waits until it is ready.
+    /// Starts a demo with a kubeconfig in a temporary folder. Waits until the demo has written the
+    /// kubeconfig and accepts connections. After that, the demo still answers 429 for a short time
+    /// (see [`Self::items`]).
     pub async fn start(args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         Self::launch(&kubeconfig, Some(folder), args).await
     }
 
-    /// Starts a demo that writes its kubeconfig to this path, and waits until the demo is ready.
-    /// The demo overwrites an existing file.
+    /// Starts a demo as [`Self::start`] does, but with a kubeconfig at this path. The demo
+    /// overwrites an existing file.
     pub async fn start_at(kubeconfig: &Path, args: &[&str]) -> Self {
         Self::launch(kubeconfig, None, args).await
     }
@@ -135,7 +137,7 @@ impl Demo {
             .expect("no test uses the id of an exited demo")
     }
 
-    /// Returns what the demo has written to its standard output so far.
+    /// Returns the text that the demo has written to its standard output so far.
     pub fn stdout(&self) -> String {
         self.out.lines().join("\n")
     }
@@ -154,13 +156,14 @@ impl Demo {
         .await
     }
 
-    /// Sends a GET request as the user of the demo's kubeconfig, and returns the JSON answer.
+    /// Sends a GET request as the default user of the demo's kubeconfig, who may read everything.
+    /// Returns the JSON answer.
     pub async fn get(&self, path: &str) -> Result<Value, kube::Error> {
         let request = http::Request::get(path).body(Vec::new()).unwrap();
         self.client.request(request).await
     }
 
-    /// Waits until the server no longer answers 429, and returns the operations.
+    /// Returns all operations. While the server answers 429, waits as [`Self::items`] does.
     pub async fn operations(&self) -> Vec<Value> {
         self.items(OPERATIONS).await
     }
@@ -169,15 +172,16 @@ impl Demo {
     pub async fn items(&self, path: &str) -> Vec<Value> {
         eventually("a list", async || match self.get(path).await {
             Ok(list) => Some(list["items"].as_array().unwrap().clone()),
-            // At its start, the server answers 429 until it has read all targets.
+            // At its start, the server answers 429 until it has read all targets (the resources
+            // that the rule sets watch).
             Err(kube::Error::Api(status)) if status.code == 429 => None,
             Err(error) => panic!("{path}: {error}"),
         })
         .await
     }
 
-    /// Waits until exactly the `expected` operations are in flight. An entry is the name of an
-    /// object and the name of its operation, such as `web Starting`.
+    /// Waits until exactly the `expected` operations are in flight. An entry of `expected` has the
+    /// form of [`active`], such as `web Starting`. The entries must be sorted.
     pub async fn wait_for_operations(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let started = Instant::now();
@@ -256,8 +260,8 @@ pub async fn wait_for_signal_handlers(child: &Child) {
     .await;
 }
 
-/// Returns the name of the operation's object and the name of the operation, such as `web
-/// Starting`. Returns None if the operation has completed.
+/// Returns the name of the object that the operation is about, and the name of the operation, such
+/// as `web Starting`. Returns None if the operation has completed.
 pub fn active(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
@@ -283,8 +287,8 @@ impl Watch {
     }
 }
 
-/// Calls `check` repeatedly until it returns a value, and returns this value. The function panics
-/// after [`DEADLINE`]. In the panic message, `what` describes the missing value.
+/// Calls `check` repeatedly until it returns a value, and returns this value. After [`DEADLINE`],
+/// the function panics. The panic message contains `what`, a description of the value.
 pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -375,7 +379,7 @@ pub fn rule_set(name: &str, resource: &str, operation: &str, expression: &str) -
     .to_string()
 }
 
-/// Returns the condition of type `kind` of a rule set.
+/// Returns the condition of type `kind` of a rule set, or None if there is no such condition.
 pub fn condition<'a>(rule_set: &'a Value, kind: &str) -> Option<&'a Value> {
     rule_set["status"]["conditions"]
         .as_array()?

@@ -1,6 +1,6 @@
 //! Tests of a demo with its built-in scenes. A scene is a recording of changing objects, which the
-//! demo replays again and again. So the demo always has operations. The tests read the operations
-//! as kubectl does, and check the rights of the users in the demo's kubeconfig.
+//! demo replays in a loop. The tests read the operations as kubectl does. They also check the
+//! rights of the users in the demo's kubeconfig.
 
 use super::harness::{Demo, OPERATIONS, RULE_SETS, condition, eventually};
 use std::collections::BTreeSet;
@@ -55,8 +55,7 @@ async fn the_demo_kubeconfig_can_read_operations_and_rule_sets() {
         .unwrap();
     assert_eq!(live.resources[0].kind, "InFlightOperation");
 
-    // `kubectl get ifos -A -w` requests a watch as tables. It prints the current operations first,
-    // and then their changes.
+    // `kubectl get ifos -A -w` sends this watch request. Each event contains a table with one row.
     let mut watch = demo.watch(&format!("{OPERATIONS}?watch=true"), TABLE).await;
     for n in 0..15 {
         let event = watch.next().await.expect("the watch must not end");
@@ -114,7 +113,8 @@ async fn the_objects_of_the_scenes_can_be_read() {
     let machines = "/apis/kubevirt.io/v1/namespaces/team-b/virtualmachines";
     let mail = demo.get(&format!("{machines}/mail")).await.unwrap();
     assert_eq!(mail["metadata"]["namespace"], "team-b");
-    // The demo changes its objects again and again, but their UIDs stay the same.
+    // The demo replays each scene in a loop. The VirtualMachine `mail` exists from the beginning of
+    // its scene, so its UID stays the same in all rounds.
     let lists_mail = async |path: &str| {
         let items = demo.items(path).await;
         let uid = &mail["metadata"]["uid"];

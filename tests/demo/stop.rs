@@ -1,5 +1,5 @@
-//! Tests of how the demo stops after a signal. It must exit with the right exit code, and must
-//! delete its kubeconfig and no other.
+//! Tests of how the demo stops after a signal. It must exit with the code 0, and delete its
+//! kubeconfig. It must not delete the kubeconfig of another demo at the same path.
 
 use super::harness::{Demo, OutputLines, binary, signal, wait_for_exit, wait_for_signal_handlers};
 
@@ -40,13 +40,12 @@ async fn a_signal_during_the_start_ends_a_demo_and_leaves_no_file() {
         let log = OutputLines::collect(child.stderr.take().unwrap());
         wait_for_signal_handlers(&child).await;
         signal(child.id().unwrap(), name);
-        // If the demo did not handle the signal, the kernel would kill it, and there would be no
-        // exit code.
+        // Without a signal handler, the kernel would kill the demo, and `code` would be None.
         let code = wait_for_exit(&mut child).await.code();
         let log = log.lines();
         assert_eq!(code, Some(0), "{name}: {log:#?}");
-        // A demo that waits for its clients logs this line. During its start, the demo has no
-        // clients, so it must not wait.
+        // After SIGTERM, a server behind a Service logs this line, and stops after a delay. The
+        // demo must stop without this delay.
         let is_wait = |line: &String| line.contains("is now unready");
         assert!(!log.iter().any(is_wait), "{name}: {log:#?}");
         assert!(!kubeconfig.exists());

@@ -102,7 +102,8 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
     });
 }
 
-/// Gives the user the built-in ClusterRole `view` in a namespace.
+/// Gives the user the built-in ClusterRole `view` in a namespace. This role includes the right to
+/// read operations.
 async fn grant(cluster: &TestCluster, namespace: &str, user: &str) {
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -134,8 +135,8 @@ fn forged_headers_give_no_administrator_rights() {
         }
         let watch = format!("{path}?watch=1");
         stranger.get_with(&watch, &forged).await.refused(403);
-        // The kube-apiserver ignores these headers in a client's request. It refuses the request,
-        // because the client's own user may not read operations.
+        // The kube-apiserver ignores the `X-Remote-*` headers in a client's request. So the request
+        // fails, because the client's own user may not read operations.
         let name = format!("{}-user", cluster.namespace("forged").await);
         let user = cluster.user(&name);
         let message = user.get_with(&path, &forged).await.refused(403);
@@ -220,7 +221,8 @@ fn the_front_proxy_acts_for_the_user_it_names() {
             ("X-Remote-Group", "system:masters"),
         ];
         proxy.get_with(&OPERATION.path(None), &masters).await.ok();
-        // If the header `X-Remote-User` is missing, the request of the front proxy has no user.
+        // The front proxy (the kube-apiserver) names the user in the header `X-Remote-User`. A
+        // request of the front proxy without this header has no user.
         proxy.get(&path).await.refused(401);
     });
 }
@@ -288,7 +290,8 @@ fn issue(name: &str, group: &str, ca: &X509, key: &PKey<Private>) -> (Vec<u8>, V
     )
 }
 
-/// Issues a certificate for the key `own`. If `ca` is None, the certificate is self-signed.
+/// Issues a certificate for the key `own`, and signs it with `ca_key`. If `ca` is None, the
+/// certificate is self-signed, and `own` and `ca_key` must be the same key.
 fn issue_with(
     name: &str,
     group: &str,

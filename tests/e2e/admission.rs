@@ -1,8 +1,10 @@
-//! Tests of the admission policies in `deploy/rbac/admission.yaml`. These
-//! ValidatingAdmissionPolicies have two purposes:
+//! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`. There are two
+//! policies:
 //!
-//! - A ClusterRole that lets the ifo server read resources must not grant other verbs.
-//! - A user may create a rule set only if the user may list the resource that the rule set watches.
+//! - A ClusterRole with the label [`LABEL`] gives rights to the ifo server. The policy allows only
+//!   the verbs get, list and watch in this ClusterRole, and no nonResourceURLs.
+//! - A user may create a rule set only if the user may list the resource that the rule set watches
+//!   (its target). The same holds for a change of the rule set's spec.
 
 use crate::harness::{
     ApiAnswer, Caller, RULE_SET, TestCluster, VM, eventually, migrating, ok_if, rule_set, shared,
@@ -20,8 +22,8 @@ fn role(name: &str, label: &str, rule: &Value) -> Value {
     })
 }
 
-/// Creates a role with these rules and binds it to a user, in one namespace or in the whole
-/// cluster.
+/// Creates a role with these rules, and binds it to a user. If `namespace` is None, these are a
+/// ClusterRole and a ClusterRoleBinding.
 async fn grant(cluster: &TestCluster, user: &str, namespace: Option<&str>, rules: &Value) {
     let kind_prefix = if namespace.is_some() { "" } else { "Cluster" };
     let folder = namespace.map_or_else(String::new, |it| format!("namespaces/{it}/"));
@@ -51,8 +53,8 @@ async fn grant(cluster: &TestCluster, user: &str, namespace: Option<&str>, rules
     cluster.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Repeats a request until it is refused with a message that contains `text`, because a new policy
-/// takes effect only after some seconds.
+/// Repeats a request until the kube-apiserver refuses it with a message that contains `text`. A new
+/// policy takes effect only after some seconds.
 async fn until_refused(text: &str, mut request: impl AsyncFnMut() -> ApiAnswer) {
     eventually("the policy refuses the request", async || {
         let answer = request().await;
@@ -97,7 +99,7 @@ fn a_role_for_targets_may_only_grant_reading() {
             .await
             .ok();
 
-        // The label cannot be added to an existing role that grants other verbs.
+        // The policy also refuses to add the label to an existing role that grants other verbs.
         let name = format!("{}-role", cluster.namespace("admission").await);
         cluster
             .admin
@@ -113,7 +115,7 @@ fn a_role_for_targets_may_only_grant_reading() {
     });
 }
 
-/// Creates a rule set as this user, as a dry run.
+/// Sends a dry run of the creation of a rule set, as this user.
 async fn create_as(user: &Caller, rule_set: &Value) -> ApiAnswer {
     user.post(&format!("{}?dryRun=All", RULE_SET.path(None)), rule_set)
         .await
@@ -175,8 +177,8 @@ fn the_author_of_a_rule_set_needs_the_right_to_list_its_target() {
             "{message}"
         );
 
-        // A change of the spec needs the right to list the target. A change of the labels does not
-        // need this right.
+        // A change of the spec needs the right to list the target. A change of the labels needs no
+        // such right.
         let existing = cluster.ready_rule_set(&migrating(other)).await;
         let path = format!(
             "{}/{}",

@@ -69,7 +69,7 @@ fn kubectl_api_resources_lists_operations_and_rule_sets() {
 fn kubectl_explain_describes_every_field() {
     shared(async |cluster| {
         // The kube-apiserver reads the OpenAPI document of `ifo-apiserver` some time after the
-        // APIService was created.
+        // creation of the APIService. Until then, `kubectl explain` fails.
         let status = eventually("operations are documented", async || {
             cluster.kubectl(&["explain", "ifo.status"]).await
         })
@@ -261,9 +261,8 @@ fn the_manifests_are_accepted_without_a_warning() {
                 "--warnings-as-errors",
             ];
             if let Err(error) = cluster.kubectl(&args).await {
-                // The harness has already installed some of these objects. So errors are ignored if
-                // they report that an object exists or that something is already allocated to an
-                // object.
+                // The harness has already installed some of these objects. So the test ignores the
+                // errors that report a conflict with an existing object.
                 let other = error
                     .lines()
                     .filter(|line| line.contains("rror") || line.contains("arning"))

@@ -1,6 +1,6 @@
 //! Tests of the kustomize components in `deploy/components`. Each combination of components must
-//! render the expected objects, in the default namespace and in another namespace. With the objects
-//! of all [`COMPONENTS`] in the other namespace, the server must run.
+//! render the expected objects, in the default namespace and in another namespace. One test
+//! installs the server with all [`COMPONENTS`] in the other namespace, and removes it.
 
 mod certificate_renewal;
 mod olm;
@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 
 pub const COMPONENTS: [&str; 4] = ["persistence", "network-policy", "replicas", "monitoring"];
 
-/// The components that provide a serving certificate. An installation uses one of them or none.
+/// The components that provide a serving certificate. An installation uses at most one of them.
+/// `None` is an installation without such a component: the server issues its certificate with its
+/// own CA.
 pub const CERTIFICATES: [Option<&str>; 3] =
     [None, Some("cert-manager"), Some("openshift-service-ca")];
 
@@ -88,12 +90,12 @@ fn strings(value: &Value) -> Vec<&str> {
 
 /// One combination of options that an administrator can choose.
 pub struct Choice {
-    /// The chosen components. A component that provides the certificate is the last one.
+    /// The chosen components, including the component in `certificates`.
     pub components: Vec<&'static str>,
-    /// The component that provides the serving certificate. None if the server issues its
-    /// certificate with its own CA.
+    /// The component that provides the serving certificate, an element of [`CERTIFICATES`].
     pub certificates: Option<&'static str>,
-    /// The namespace that the overlay sets. None for the namespace of the manifests, `ifo-system`.
+    /// The namespace that the overlay sets. If it is None, the objects stay in the namespace of the
+    /// manifests, `ifo-system`.
     pub namespace: Option<&'static str>,
 }
 
@@ -146,8 +148,9 @@ fn every_combination_of_components_renders_in_every_namespace() {
     });
 }
 
-/// Asserts that the objects of a component exist exactly if the component is chosen. Also asserts
-/// that no component has removed the checked flags and the variable `POD_UID` of the Deployment.
+/// Asserts that the objects of a component exist if the component is chosen, and do not exist
+/// otherwise. Also asserts that no component has removed some flags of the Deployment or its
+/// variable `POD_UID`.
 fn check_components(objects: &[Value], components: &[&str]) {
     let deployment = the(objects, "Deployment", "ifo-apiserver");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -208,8 +211,8 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
 }
 
 /// Asserts that the ServiceMonitor selects the Service, and that Prometheus verifies the server's
-/// certificate with the right CA. `source` is the component that issues the certificate. It is None
-/// if the server issues the certificate.
+/// certificate with the right CA. `source` is the component that provides the certificate, an
+/// element of [`CERTIFICATES`].
 fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
     let monitor = &the(server, "ServiceMonitor", "ifo-apiserver")["spec"];
     let service = the(server, "Service", "ifo-apiserver");
@@ -236,10 +239,10 @@ fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
 }
 
-/// Asserts that the Deployment mounts the Secret that the component `source` writes, and that an
-/// annotation of the APIService requests the CA from this component. For cert-manager, also checks
-/// the names in the certificate. If `source` is None, neither the Secret nor the annotation may
-/// exist.
+/// Asserts that the Deployment mounts the Secret with the certificate that `source` provides. Also
+/// asserts that an annotation of the APIService requests the CA from `source`. For cert-manager,
+/// also checks the names in the certificate. If `source` is None, the Deployment must not mount a
+/// Secret, and the APIService must not have annotations.
 fn check_certificates(
     server: &[Value],
     registration: &[Value],
@@ -304,8 +307,9 @@ fn check_certificates(
     }
 }
 
-/// Returns the names of the installed objects that still exist: the objects of the server and the
-/// ClusterRoles of rule packs. Searches all kinds except CRDs and the kinds that these CRDs define.
+/// Returns the names of the installed objects that still exist: the objects of the server, and the
+/// ClusterRoles of rule packs (the folders in `rules`). Searches all kinds, except CRDs and the
+/// kinds of this project.
 async fn remaining(cluster: &Cluster<'_>) -> String {
     let kinds = ["api-resources", "--verbs=list", "-o", "name"];
     let kinds = cluster
@@ -355,8 +359,8 @@ async fn define_monitoring_kinds(cluster: &Cluster<'_>) {
     }
 }
 
-/// Asserts that Prometheus may find the replicas and read their metrics. Checks this for the
-/// ServiceAccount of kube-prometheus, and for the one of OpenShift.
+/// Asserts that Prometheus may find the replicas and read their metrics. Checks the rights of two
+/// ServiceAccounts: the one of kube-prometheus, and the one of OpenShift's monitoring.
 async fn check_rights_of_prometheus(cluster: &Cluster<'_>) {
     for installation in ["monitoring", "openshift-monitoring"] {
         let account = format!("system:serviceaccount:{installation}:prometheus-k8s");
@@ -410,7 +414,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         .await;
         assert!(!listed.is_empty());
 
-        // Before the removal, `remaining` must find objects of these kinds.
+        // Before the removal, `remaining` must find these objects. Otherwise, its empty result
+        // after the removal would prove nothing.
         let installed = remaining(&cluster).await;
         for object in [
             "clusterrole.rbac.authorization.k8s.io/ifo-rules-generic",
@@ -431,8 +436,8 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let gone = cluster.kubectl(&gone).await;
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
-        // The removal of the server keeps the rule sets and their ClusterRoles. They can still be
-        // deleted without the server.
+        // The removal of the server keeps the rule sets and their ClusterRoles. The administrator
+        // can delete them without the server.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

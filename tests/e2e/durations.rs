@@ -13,15 +13,18 @@ use serde_json::{Value, json};
 /// API path of the ConfigMap in which the server stores the baselines.
 const BASELINES: &str = "/api/v1/namespaces/ifo-system/configmaps/ifo-apiserver-baselines";
 
-/// Number of earlier runs that the server needs to compute the limit of the condition `Overdue`.
+/// Least number of completed runs from which the server computes the limit of the condition
+/// `Overdue`. With fewer runs, an operation can be overdue only if its rule has an
+/// `expectedDuration`.
 const ENOUGH_RUNS: usize = 20;
 
-/// The `outcome` of a rule: an operation succeeds when its VirtualMachine is `Running` again, and
-/// fails when it is `Broken`. In both cases, the operation ends at once, without a debounce period.
+/// The field `outcome` of a rule, a CEL expression. An operation succeeds when its VirtualMachine
+/// is `Running` again, and fails when its VirtualMachine is `Broken`. In both cases, the operation
+/// ends at once, without a debounce period.
 pub const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeeded' : object.status.printableStatus == 'Broken' ? 'Failed' : ''";
 
 /// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
-/// Its rule has these additional fields.
+/// The rule also has the fields in `fields`.
 pub fn migrating_with(namespace: &str, fields: Value) -> Value {
     let mut rules = migrating(namespace);
     let Value::Object(fields) = fields else {
@@ -32,7 +35,7 @@ pub fn migrating_with(namespace: &str, fields: Value) -> Value {
     rules
 }
 
-/// Creates a VirtualMachine that migrates. Its status has these additional fields.
+/// Creates a VirtualMachine that migrates. Its status also has the fields in `status`.
 pub async fn migrate(cluster: &TestCluster, namespace: &str, name: &str, mut status: Value) {
     status["printableStatus"] = json!("Migrating");
     let machine = json!({
@@ -50,7 +53,7 @@ pub async fn change(cluster: &TestCluster, namespace: &str, name: &str, status: 
 }
 
 /// Waits until `kubectl get` with these options returns objects about exactly the subjects in
-/// `want`. `want` has their names in alphabetical order.
+/// `want`. `want` contains the names of the subjects in alphabetical order.
 pub async fn wait_until_selected(
     cluster: &TestCluster,
     resource: &str,
@@ -69,7 +72,8 @@ pub async fn wait_until_selected(
     .await;
 }
 
-/// Waits until `is` returns true for the operation of a VirtualMachine, and returns the operation.
+/// Waits until `is` returns true for the operation on the object with the name `subject`, and
+/// returns the operation. `what` describes the expectation in the error message.
 async fn wait_for_operation(
     cluster: &TestCluster,
     namespace: &str,
@@ -102,7 +106,7 @@ async fn wait_for_state_cell(cluster: &TestCluster, namespace: &str, subject: &s
     .await;
 }
 
-/// Runs `kubectl wait` for a condition of an operation.
+/// Runs `kubectl wait` for a condition of an operation, such as `Overdue` or `Stalled=False`.
 async fn kubectl_wait(cluster: &TestCluster, namespace: &str, name: &str, condition: &str) {
     let (resource, condition) = (
         format!("ifo/{name}"),
@@ -188,8 +192,8 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
         let state = ["-l", "ifo.kubevirt.io/state=Progressing"];
         wait_until_selected(cluster, "ifos", namespace, &state, &["late", "punctual"]).await;
 
-        // Events arrive in the order of the changes. So when the event of the third operation
-        // arrives, all earlier events have arrived.
+        // Events arrive in the order of the changes. So if an event about the third operation has
+        // arrived, all events about earlier changes have arrived, too.
         migrate(cluster, namespace, "third", json!({"limit": "1h"})).await;
         let seen = events
             .until("the third operation", |all| {
@@ -197,8 +201,9 @@ fn an_operation_becomes_overdue_after_the_duration_that_its_rule_expects() {
                 all.iter().any(subject).then(|| all.to_vec())
             })
             .await;
-        // During a watch gap (an interruption of the server's own watch), time does not count. So
-        // the condition `Overdue` can change at the beginning and at the end of the gap.
+        // During a watch gap (an interruption of the server's own watch), an operation is not
+        // `Overdue`. So a gap can cause further events. In this case, the test does not check the
+        // number of events.
         if !seen.iter().any(|event| is_in_gap(&event["object"])) {
             assert_eq!(event_types(&seen, late), ["ADDED", "MODIFIED"], "{seen:?}");
             assert_eq!(event_types(&seen, punctual), ["ADDED"], "{seen:?}");
@@ -354,8 +359,7 @@ fn an_operation_is_stalled_until_its_progress_rises() {
             assert_eq!(condition(&risen, "Stalled")["reason"], "ProgressRising");
         }
 
-        // A lower percentage does not count as progress either. So the operation becomes stalled
-        // again.
+        // Lower progress does not count as progress either. So the operation becomes stalled again.
         change(cluster, namespace, "a", &json!({"progress": 5})).await;
         let fallen = events
             .until("the operation stalls at the lower progress", |all| {
@@ -612,8 +616,8 @@ async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
     Some(value.parse().expect("a metric is a number"))
 }
 
-/// Waits until the server has baselines. Then starts an operation, and returns it when it is
-/// detected and there is no watch gap.
+/// Waits until the server has baselines. Then starts an operation, and waits until the server has
+/// detected it and has no watch gap. Returns the operation.
 async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
         let baselines = metric(cluster, "ifo_baselines").await;
@@ -627,7 +631,7 @@ async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     .await
 }
 
-/// Fails if the operation does not show the usual duration of [`ENOUGH_RUNS`] runs.
+/// Asserts that the operation shows the usual duration of [`ENOUGH_RUNS`] runs, and is not overdue.
 #[track_caller]
 fn assert_compared(operation: &Value) {
     let expected = &operation["status"]["expected"];
@@ -646,7 +650,7 @@ fn assert_compared(operation: &Value) {
     assert!(message.contains(&basis), "{message}");
 }
 
-/// Returns the stored text of the baselines.
+/// Returns the text of the baselines in the ConfigMap.
 async fn stored(cluster: &TestCluster) -> String {
     let map = cluster.admin.get(BASELINES).await.ok();
     text(&map, "/data/baselines.json").to_owned()
@@ -745,8 +749,8 @@ fn a_migration_is_overdue_after_the_time_limit_that_kubevirt_documents() {
         rules["metadata"]["name"] = json!(namespace);
         rules["spec"]["namespaces"] = json!([namespace]);
         let ready = cluster.ready_rule_set(&rules).await;
-        // KubeVirt's time limit is 150 s for each begun 10^9 bytes of memory. For 1 GiB, which is
-        // more than 10^9 bytes, the limit is 300 s.
+        // KubeVirt allows 150 s for each 10^9 bytes of memory, and rounds the memory up. 1 GiB is
+        // more than 10^9 bytes, so it counts as 2 * 10^9 bytes, and the limit is 300 s.
         let migrating = |name: &str, start: Timestamp| {
             json!({
                 "apiVersion": VMI.api_version, "kind": VMI.kind, "metadata": {"name": name},
@@ -807,9 +811,9 @@ fn newest(events: &[Value], name: &str, is: impl Fn(&Value) -> bool) -> Option<V
     found.cloned()
 }
 
-/// Checks the condition `Stalled` with the shipped rule set for DataVolumes. Only its
-/// `stalledAfter` is shortened, from 10 minutes to 3 seconds, because a test cannot wait for 10
-/// minutes. Unit tests in `crates/engine` check limits of some minutes in simulated time.
+/// Checks the condition `Stalled` with the shipped rule set for DataVolumes. The test shortens its
+/// `stalledAfter` from 10 minutes to 3 seconds, because a test cannot wait for 10 minutes. Unit
+/// tests in `crates/engine` check limits of some minutes in simulated time.
 ///
 /// No other test runs at the same time, because another test also has a rule set for DataVolumes.
 #[test]
@@ -843,7 +847,8 @@ fn an_import_is_stalled_until_its_progress_rises() {
                 ],
             })
         };
-        // The importer of the second DataVolume has not reported its progress yet.
+        // The importer of the second DataVolume has not reported its progress yet. So its operation
+        // has no condition `Stalled`.
         for (name, progress) in [("root", "10.50%"), ("unknown", "N/A")] {
             let volume = json!({
                 "apiVersion": DATA_VOLUME.api_version, "kind": DATA_VOLUME.kind,
@@ -901,13 +906,14 @@ fn an_import_is_stalled_until_its_progress_rises() {
             time(&risen, "/status/lastProgress") >= since(&stalled, "Stalled"),
             "{risen}"
         );
-        // The rate of the progress is known, so the end can be estimated.
+        // The progress has risen, so the server knows its rate and estimates the end.
         assert!(
             risen["status"]["estimatedCompletion"].is_string(),
             "{risen}"
         );
 
-        // The import becomes stalled again. At 100 %, it is no longer stalled.
+        // After 3 seconds without progress, the import is stalled again. At 100 %, it is no longer
+        // stalled.
         kubectl_wait(cluster, namespace, name, "Stalled").await;
         change("100.00%").await;
         kubectl_wait(cluster, namespace, name, "Stalled=False").await;

@@ -98,8 +98,8 @@ impl Helm {
     }
 }
 
-/// Returns the objects by kind, namespace and name. Leaves out what only the charts or only the
-/// kustomizations have:
+/// Returns the objects by kind, namespace and name. Leaves out these parts, which only the charts
+/// or only the kustomizations have:
 ///
 /// - The Namespace. Helm installs into an existing namespace.
 /// - The Pod of `helm test`.
@@ -114,8 +114,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.remove("helm.sh/resource-policy");
         }
-        // If the object has no annotations, the code above has added the value null. Null and an
-        // empty map are removed here.
+        // If an object has no annotations, `as_object_mut` above adds null as their value. This
+        // code removes null and an empty map.
         if metadata["annotations"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty)
@@ -157,7 +157,8 @@ fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
     }
 }
 
-/// Describes the first field that differs, with both values. Returns None if both values are equal.
+/// Describes the first field that differs, such as `/spec/replicas: 2 in the chart, 3 in the
+/// kustomizations`. Returns None if both values are equal.
 fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
     // Numbers are compared by value, because kustomize writes 100.0 as 100.
     let number = |value: &Value| value.as_f64();
@@ -225,8 +226,8 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     });
 }
 
-/// Checks the values of the chart that have no kustomize component: the rights to read targets, and
-/// parts that can be left out.
+/// Checks the values of the chart that have no kustomize component: the rights to read targets (the
+/// resources that rule sets name), and parts that can be left out.
 async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]) {
     for helm in both {
         let default = helm.render(CHART, NAMESPACE, &[]).await;

@@ -105,9 +105,9 @@ fn a_hundred_hostile_rule_sets_get_clear_errors_and_do_not_affect_others() {
                 assert!(message.len() < 2000, "{message}");
             }
         }
-        // The first expressions are expensive. Either the compiler must refuse the expression, or
-        // the evaluation must be stopped at the cost limit. The status of the rule set must report
-        // which of the two happened.
+        // The first rule sets have the expensive expressions. Either the compiler must refuse the
+        // expression, or the server must stop the evaluation at the cost limit. The status of the
+        // rule set must report which of the two happened.
         for number in 0..expensive {
             let rule_set = cluster
                 .rule_set_until(&name(number), "EvaluationFailed or InvalidRule", |it| {
@@ -150,7 +150,7 @@ pub fn peak_memory(pid: u32) -> u64 {
 }
 
 /// Returns the value of the line `name` of `/proc/PID/status` in bytes, or 0 if there is no such
-/// line.
+/// line. For example, `VmRSS:` is the resident memory, and `VmHWM:` is its peak.
 fn resident(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,6 +1,7 @@
-//! Tests of incomplete lists of operations. If a rule set does not work, its operations may be
-//! missing from a list. Then kubectl and the plugin `kubectl ifo` must print a warning. `kubectl
-//! ifo wait` must not report that nothing is in flight.
+//! Tests of incomplete lists of operations. If a rule set (a custom resource with rules that detect
+//! operations) does not work, its operations may be missing from a list. In this case, kubectl and
+//! the plugin `kubectl ifo` must print a warning, and `kubectl ifo wait` must not report that
+//! nothing is in flight.
 
 use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
@@ -106,8 +107,9 @@ fn wait_does_not_succeed_while_a_rule_fails() {
         let warning = kubectl_warning(cluster, elsewhere, None).await;
         assert!(!warning.contains(namespace), "{warning}");
 
-        // The rule fails because the field is a string. After the field is removed, the rule reads
-        // a missing field. Then it does not match, and does not fail.
+        // The rule fails because it compares a string with a number. The test removes the field
+        // that the rule reads. If this field is missing, the expression counts as false, so the
+        // rule does not fail.
         cluster.set_status(namespace, "a", "").await;
         let patch = json!({"status": {"printableStatus": null}});
         let path = format!("{}/a", VM.path(Some(namespace)));

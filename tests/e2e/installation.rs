@@ -47,8 +47,9 @@ impl<'a> Cluster<'a> {
         kubectl(&self.control_plane.state.kubectl, args, None).await
     }
 
-    /// Runs `kubectl apply -k` or `kubectl delete -k` with a folder of the repository. `verb` is
-    /// `apply` or `delete`. Returns the output of kubectl. Fails if kubectl fails.
+    /// Runs `kubectl apply -k` or `kubectl delete -k` with a folder. `verb` is `apply` or `delete`.
+    /// `folder` is a path in the repository, or an absolute path. Returns the output of kubectl.
+    /// Fails if kubectl fails.
     pub async fn with_folder(&self, verb: &str, folder: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let folder = folder
@@ -304,9 +305,9 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
     });
 }
 
-/// Asserts that the rule sets in `rules/cert-manager` give the server the right to read
-/// certificates, and no other right. Another rule set watches Pods. Its status must report that the
-/// server may not read Pods.
+/// Installs the rule pack `rules/cert-manager`, which contains rule sets and a ClusterRole. Asserts
+/// that the pack gives the server the right to read certificates, and no other right. The rule set
+/// `own` is for Pods. Its status must report that the server may not read Pods.
 async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
@@ -405,9 +406,10 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             )
         })
         .await;
-        // The Deployment is available only if both replicas stay ready. A follower usually becomes
-        // unready if it has not reached the leader for 10 s. Before the registration, the follower
-        // cannot reach the leader, but it must stay ready.
+        // The Deployment is available only if both replicas stay ready. A follower copies the
+        // operations of the leader. It usually becomes unready if it has not reached the leader for
+        // 10 s. Before the registration, the follower cannot verify the leader's certificate, so it
+        // cannot reach the leader. It must stay ready.
         let probe = Caller::new(follower.stranger());
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(13) {
@@ -459,9 +461,9 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         })
         .await;
 
-        // An administrator may forget to delete the APIService first. Then
-        // `kubectl delete -k deploy/persistence` must also delete the APIService. The test kills
-        // the server. In a cluster, the kubelet stops the server.
+        // An administrator may forget to delete the APIService first. Then `kubectl delete -k
+        // deploy/persistence` must also delete the APIService. No kubelet stops the server, so the
+        // test kills it.
         server.kill().await;
         cluster.with_folder("delete", "deploy/persistence").await;
         assert_eq!(cluster.registration().await, None);

@@ -1,7 +1,10 @@
-//! Tests for leaks of confidential values. Users who may not read an object may still read
-//! statuses, logs or metrics. So values of a watched object must not appear in the status of rule
-//! sets, in the log or in metrics. Another test checks that a formatting edit of a rule causes no
-//! relist.
+//! The first test searches for leaks of confidential values. Users who may not read an object may
+//! still read statuses, logs or metrics. So values of a watched object must not appear in the
+//! status of rule sets, in the log or in metrics.
+//!
+//! The second test edits only the formatting of a rule, such as its spaces. This edit must cause no
+//! relist: the server must not list the watched objects again. Another edit, which changes the
+//! meaning of the rule, must cause a relist.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set,
@@ -13,7 +16,7 @@ use serde_json::{Value, json};
 /// object.
 const MARKER: &str = "zqxvalue";
 
-/// The number that the watched object contains.
+/// A number that the watched object contains. This number must not be leaked, either.
 const NUMBER: u64 = 918_273_645;
 
 /// The kind of the watched object. No other test uses this kind.
@@ -61,7 +64,7 @@ async fn install(cluster: &TestCluster, kind: &Kind) {
     cluster.admin.post(&bindings, &binding).await.ok();
 }
 
-/// Creates an object. If its kind is not served yet, tries again.
+/// Creates an object. If the kube-apiserver does not serve the kind yet, tries again.
 async fn create_when_served(cluster: &TestCluster, kind: &Kind, namespace: &str, object: &Value) {
     let path = kind.path(Some(namespace));
     eventually(&format!("{} can be created", kind.kind), async || {
@@ -83,7 +86,7 @@ async fn metrics(cluster: &TestCluster) -> String {
         .text
 }
 
-/// Returns how often the server has listed all objects of a kind.
+/// Returns how often the server has listed all objects of a kind, from a metric of the server.
 async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
     let metrics = metrics(cluster).await;
     let of_kind =
@@ -94,7 +97,8 @@ async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// Returns rule sets whose rules fail on the watched object, each in another way.
+/// Returns rule sets. In each of them, another expression fails on the watched object. `prefix` is
+/// the start of their names.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -171,9 +175,8 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let namespace = cluster.namespace("zqxsubject").await;
         install(cluster, &VAULT).await;
         create_when_served(cluster, &VAULT, namespace, &vault()).await;
-        // This rule set works. Its message contains a value of the object, so users who may read
-        // operations can read this value. The author of the rule set has decided this, so it is not
-        // a leak.
+        // This rule set works. Its field `message` copies a value of the object to the operation.
+        // The author of the rule set has decided this. So the value in the operation is no leak.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         cluster.ready_rule_set(&shown).await;

@@ -2,17 +2,17 @@
 //! `deploy/`. The tests send their requests with kubectl and with the kube crate.
 //!
 //! Most tests share one control plane and one server, which the first test starts. Each test has
-//! its own namespace and rule sets. Some tests restart the shared server or the kube-apiserver, and
-//! no other test runs meanwhile. Some tests, such as those of the installation, start their own
-//! control plane.
+//! its own namespace and rule sets. Some tests restart the shared server or its kube-apiserver.
+//! Meanwhile, no other test uses the shared server. Some tests, such as the tests of the
+//! installation, start their own control plane.
 //!
 //! If this machine cannot run a control plane, the tests are skipped with a message. With
 //! `IFO_REQUIRE_E2E=1` or `CI=true` in the environment, the tests fail instead. If `IFO_E2E_DIR` is
 //! set, all files of the run are kept in this folder.
 //!
-//! `IFO_E2E_GAPS=20` simulates an overloaded machine: every 20 seconds, the connections of the
-//! shared server to the kube-apiserver are interrupted for 3 seconds. Each interruption is a watch
-//! gap: the server sets `Detected=Unknown` on all operations until its watches work again.
+//! `IFO_E2E_GAPS=20` simulates an overloaded machine: every 20 seconds, a relay interrupts the
+//! connections of the shared server to the kube-apiserver for 3 seconds. Each interruption causes a
+//! watch gap: the server sets `Detected=Unknown` on all operations until its watches work again.
 
 // The tests have many steps, so some functions are long. Comments contain names that look like
 // code.

@@ -19,7 +19,7 @@ const GROUP: &str = "many.e2e.example.com";
 fn kinds() -> Vec<Kind> {
     let kind = |number: usize| Kind {
         api_version: "many.e2e.example.com/v1",
-        // The names live as long as the process, because a leak of a few short names is harmless.
+        // A `Kind` needs static strings, so the test leaks these names. They are few and short.
         kind: format!("Many{number:02}").leak(),
         plural: format!("many{number:02}s").leak(),
     };
@@ -47,10 +47,11 @@ async fn allow(cluster: &TestCluster) {
     cluster.apply(&[role, binding]).await;
 }
 
-/// Creates the objects of a target. A rule detects an operation on one of them.
+/// Creates the objects of a target. The first object is `Busy`, so a rule detects an operation on
+/// this object.
 async fn fill(cluster: &TestCluster, kind: &Kind, namespace: &str) {
     let path = kind.path(Some(namespace));
-    // A new resource is served some time after the creation of its CRD.
+    // The kube-apiserver serves a new resource some time after the creation of its CRD.
     eventually(&format!("{} are served", kind.plural), async || {
         let answer = cluster.admin.get(&path).await;
         ok_if(answer.code == 200, answer)
@@ -111,7 +112,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         );
         drop(server);
 
-        // The CRDs are deleted, so that the server watches fewer resources during the other tests.
+        // After the CRDs are deleted, the server watches fewer resources during the other tests.
         for kind in &kinds {
             let path = format!("{}/{}.{GROUP}", CRD.path(None), kind.plural);
             cluster.admin.delete(&path).await.ok();

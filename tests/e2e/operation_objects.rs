@@ -521,9 +521,10 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let namespace = cluster.namespace("flap").await;
         cluster.ready_rule_set(&migrating(namespace)).await;
         let mut events = cluster.watch(namespace).await;
-        // The status of a VirtualMachine changes for a moment, and changes back. On a busy machine,
-        // the debounce period can end before the status changes back. Then the operation completes,
-        // and the test tries again with another VirtualMachine.
+        // For a moment, no rule detects the operation, so it becomes `Settling`. At the end of the
+        // debounce period (3 s in the tests), a `Settling` operation completes. On a busy machine,
+        // the test can be too slow to change the status back before this end. Then the test tries
+        // again with another VirtualMachine.
         let mut attempts = (0..10).map(|number| format!("a-{number}"));
         let name = loop {
             let name = attempts
@@ -563,8 +564,8 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let before = own(&cluster.operations(namespace).await);
         assert!(before.is_some());
         // The operation on `b` starts and ends, which takes a whole debounce period. Afterwards,
-        // the first operation must still exist. If its debounce were not cancelled, it would have
-        // ended.
+        // the first operation must still exist. If the server had not cancelled the debounce period
+        // of the first operation, this operation would have ended in this time.
         cluster.machine(namespace, "b", "Migrating").await;
         let b = |operations: &[Value]| {
             let mut subjects = operations.iter().map(|it| text(it, "/spec/subject/name"));

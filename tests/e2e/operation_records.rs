@@ -1,5 +1,6 @@
-//! Tests of the records of completed operations (`operationrecords`): their contents, who may read
-//! them, and that lists and watches of operations do not contain them.
+//! Tests of the records of completed operations. A record (resource `operationrecords`) describes
+//! an operation that has ended. The tests check the contents of records, and who may read records.
+//! Lists and watches of operations must not contain records.
 
 use crate::durations::{OUTCOME, migrate, migrating_with, time, wait_until_selected};
 use crate::harness::{
@@ -16,7 +17,7 @@ const OPERATION_RECORD: Kind = Kind {
     plural: "operationrecords",
 };
 
-/// The API of roles and bindings.
+/// API path of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// Returns the items of a list of records. Fails if the list contains another kind.
@@ -49,8 +50,8 @@ async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&st
     .await
 }
 
-/// Creates a namespace with a rule set. Its operations end as [`OUTCOME`] defines, without a
-/// debounce period.
+/// Creates a namespace, and a rule set for the operation `Migrating` in this namespace. The
+/// operations end when [`OUTCOME`] yields `Succeeded` or `Failed`.
 async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let fields = json!({
@@ -62,8 +63,8 @@ async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
     namespace
 }
 
-/// Runs the operation on a new VirtualMachine. The operation ends when the status of the
-/// VirtualMachine becomes `end`. Returns the operation as it was in flight.
+/// Runs `Migrating` on a new VirtualMachine. To end the operation, sets the status of the
+/// VirtualMachine to `end`. Returns the operation as it was before its end.
 async fn run(cluster: &TestCluster, namespace: &str, name: &str, end: &str) -> Value {
     migrate(cluster, namespace, name, json!({"progress": 40})).await;
     let operation = eventually("the operation starts", async || {
@@ -336,8 +337,8 @@ fn records_are_listed_in_pages() {
         }
         assert_eq!(pages, all);
 
-        // Other tests create records at the same time. The selector leaves out their records, so
-        // that there are few pages.
+        // Other tests create records at the same time. The selector leaves out the records of these
+        // tests, so that there are few pages.
         let own_rules = format!("-l=ifo.kubevirt.io/ruleset={namespace}");
         let names =
             "-o=jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}{\"\\n\"}{end}";

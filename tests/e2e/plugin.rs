@@ -58,8 +58,8 @@ fn start(cluster: &TestCluster, args: &[&str]) -> Child {
         .expect("the plugin must start")
 }
 
-/// Starts the plugin with the kubeconfig of the administrator, and returns the lines of its output
-/// while it runs. When the plugin exits, the line `exit CODE` is added.
+/// Starts the plugin with the kubeconfig of the administrator. The returned value collects the
+/// lines of its output while it runs. When the plugin exits, a shell adds the line `exit CODE`.
 fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
     let kubeconfig = &cluster.control_plane.state.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
@@ -78,7 +78,7 @@ pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
 /// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
-/// the operations. Then a longer timeout is tried.
+/// the operations. Then this function tries a longer timeout. After 40 s, it fails.
 async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
@@ -91,8 +91,8 @@ async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) 
     panic!("standard error must contain {part:?}: {last}");
 }
 
-/// Creates a namespace, and a rule set for this namespace. The rule set has its own component, so
-/// that a test can select the operations of this rule set by component.
+/// Creates a namespace, and a rule set for this namespace. The component of the rule set is the
+/// name of the namespace. So a test can select the operations of this rule set by component.
 async fn namespace_with_component(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let mut rule_set = migrating(namespace);
@@ -410,7 +410,7 @@ fn wait_succeeds_only_when_nothing_is_in_flight() {
         let completed = follow(cluster, &["wait", "-c", namespace, "--for", "completed"]);
         let quiet = start(cluster, &["wait", "-n", namespace, "-o", "Migrating", "-q"]);
         let mut both = [idle, completed];
-        // Both commands must have read the operation before it completes. Otherwise
+        // The commands in `both` must have read the operation before it completes. Otherwise
         // `wait --for completed` would not know the operation.
         for lines in &mut both {
             let waits = |line: &String| line.starts_with("waiting: VirtualMachine/a");
@@ -452,14 +452,16 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
         let waited = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;
         assert_eq!(waited.code, 0, "{}{}", waited.out, waited.err);
         // A rule set of another test can make the server list the VirtualMachines again. During
-        // this list, the command exits with 3. So the command is repeated.
+        // this list, `wait` cannot know that no operation is in flight, and exits with 3. So the
+        // test repeats the command.
         eventually("wait --timeout=0 succeeds", async || {
             let said = run(cluster, &["wait", "-c", namespace, "--timeout", "0"]).await;
             ok_if(said.code == 0, format!("{}{}", said.out, said.err))
         })
         .await;
         // The plugin learns from the cluster's discovery that the short name `cm` stands for
-        // ConfigMaps. No rule set watches ConfigMaps, so the command must fail.
+        // ConfigMaps. No rule set watches ConfigMaps. So `wait` cannot know that no operation on
+        // ConfigMaps is in flight, and must exit with 3.
         let none = run(
             cluster,
             &["wait", "-c", namespace, "-k", "cm", "--timeout", "3m"],

@@ -61,8 +61,8 @@ async fn create_owner_chain(cluster: &TestCluster, namespace: &str) -> Value {
         }])
     };
     let machine = cluster.machine(namespace, "web", "Migrating").await;
-    // No rule set watches ConfigMaps, so the ConfigMap has no operation. The plugin must read the
-    // ConfigMap to find the owner of the ConfigMap.
+    // No rule set watches ConfigMaps, so there is no operation on the ConfigMap. The plugin must
+    // read the ConfigMap from the cluster to find its owner, the VirtualMachine.
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let between = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -99,7 +99,8 @@ fn the_tree_follows_owners_without_operations() {
         ];
         assert_eq!(without_ages(&said.out), expected, "{}", said.out);
 
-        // The flag `--for` accepts a kind, and a plural with its API group.
+        // The flag `--for` accepts a kind, and a plural with its API group. The tree then also has
+        // the ConfigMap, although there is no operation on the ConfigMap.
         for target in ["VirtualMachine/web", "virtualmachines.kubevirt.io/web"] {
             let said = ifo(cluster, &["tree", "-n", namespace, "--for", target]).await;
             assert_eq!(said.code, Some(0), "{}", said.err);
@@ -112,7 +113,7 @@ fn the_tree_follows_owners_without_operations() {
             ];
             assert_eq!(without_ages(&said.out), expected, "{}", said.out);
         }
-        // `--for` also accepts a short name (`cm`), and an object without an operation.
+        // `--for` also accepts a short name such as `cm`, and an object without an operation.
         let said = ifo(
             cluster,
             &["tree", "-n", namespace, "--for", "cm/between", "-o", "json"],
@@ -208,7 +209,8 @@ fn describe_shows_rule_relatives_and_events() {
         let object: Value = serde_json::from_str(&said.out).expect(&said.err);
         assert_eq!(object["metadata"]["uid"], operations[1]["metadata"]["uid"]);
 
-        // The user may read only operations. So `describe` must name the facts that it cannot show.
+        // The user may read operations, but neither rule sets nor Events. So `describe` must print
+        // that it does not show them.
         let user = format!("{namespace}-viewer");
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 /// A client that watches the operations of a namespace. After a failure, it watches again, as
 /// controllers and dashboards do.
 struct WatchingClient {
-    /// The names of the objects that have an operation.
+    /// The names of the subjects of the operations that the client knows.
     subjects: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
 }
@@ -81,9 +81,8 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         let before = cluster.until_operations(namespace, &both).await;
         let client = WatchingClient::start(cluster, namespace);
         client.until(&["a", "b"]).await;
-        // The kube-apiserver is stopped below. The server must still serve the operations in its
-        // memory. To read them without the kube-apiserver, the test connects directly to the
-        // server.
+        // Below, the test stops the kube-apiserver. The server must still serve the operations in
+        // its memory. To read these operations, the test connects directly to the server.
         let proxy = cluster.front_proxy();
         let identity = [
             ("X-Remote-User", "test"),
@@ -153,8 +152,8 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
         cluster
             .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
             .await;
-        // This command ends the watches of the server. The server may start new watches before or
-        // after the deletion below.
+        // The kill ends the watches of the server. The server starts new watches before or after
+        // the deletion below. In both cases, it must notice the deletion.
         cluster
             .control_plane
             .command("kill kube-apiserver")
@@ -213,14 +212,14 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         // kubectl must end without an error.
         kubectl.ended().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
-        // If a request arrives while the server stops, the answer contains this warning, which
-        // kubectl prints.
+        // If kubectl sends a request while the server stops, kubectl prints this warning from the
+        // answer.
         let is_warning = |line: &str| line.contains("operations may be missing");
         let is_row = |line: &&String| !is_log(line) && !is_warning(line);
         let lines: Vec<&String> = lines.iter().filter(is_row).collect();
         assert!(lines[0].starts_with("SUBJECT "), "{lines:?}");
-        // If the server's own watch is interrupted, kubectl prints rows again, so rows can be
-        // repeated.
+        // If the server's own watch is interrupted (a watch gap), kubectl prints rows again. So the
+        // test collects the rows in a set.
         let subjects: BTreeSet<Option<&str>> = lines[1..]
             .iter()
             .map(|line| columns(line).first().copied())

@@ -1,6 +1,6 @@
 //! Tests of restored operations in persistence mode. At its start, a server reads the custom
-//! resources that an earlier server has written. Each test starts its own server, and connects to
-//! it directly.
+//! resources that an earlier server has written, and restores the operations in them. Each test
+//! starts its own server, and connects directly to this server.
 
 use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, ok_if, text};
 use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
@@ -22,8 +22,10 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 }
 
 /// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
-/// `start`. The status stays the same, so the operation continues. If a server does not restore the
-/// operation, it takes the later time as the start.
+/// `start`, the start of its operation. The status stays the same, so the operation continues.
+///
+/// A server that does not restore the operation uses the newest time in `managedFields` as its
+/// start. So after this change, a test can see from the start that the operation was restored.
 async fn touch(cluster: &TestCluster, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("managedFields have a later time", async || {
@@ -80,8 +82,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let written = writes(cluster).await;
-        // If the server does not restore the operation, it takes the time of this change as the
-        // start.
+        // A server that does not restore the operation uses the time of this change as its start.
         touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
@@ -92,8 +93,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         for (name, operation) in &before {
             assert_eq!(identity(&after[name]), identity(operation));
         }
-        // A restored operation has the source `Restored` if its source was `Detected`. Any other
-        // source stays, because the server can read the start from the object again.
+        // `startTimeSource` says from where the server knows the start. A server that restores an
+        // operation changes `Detected` to `Restored`. Any other value stays.
         let source = match text(&before["a"], "/status/startTimeSource") {
             "Detected" => "Restored",
             other => other,
@@ -113,8 +114,8 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         );
         assert!((writes(cluster).await - written).abs() < 0.5);
 
-        // A server without custom resources does not know the earlier start. So if nothing had been
-        // restored, the comparison above would have failed.
+        // A server without persistence mode does not know the earlier start. This proves that the
+        // comparison of the identities above fails if a server restores nothing.
         let without_records = Persisting::start(cluster, &PLAIN).await;
         let without = shown(&without_records).await;
         assert_ne!(identity(&without["a"]), identity(&before["a"]));
@@ -168,8 +169,8 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
         persisting.wait_until_equal().await;
         cluster.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
-        // When an operation becomes `Settling`, the server delays the write of its custom resource.
-        // Before the server exits, it must write the delayed change.
+        // When an operation becomes `Settling`, the server delays the write of the custom resource.
+        // Before the server exits, it must write this change.
         let delayed = crate::persistence::crs(cluster).await;
         assert_eq!(state(&delayed, uid), Some(json!("Progressing")));
         assert!(persisting.server.terminate().await.success());
@@ -248,9 +249,9 @@ fn a_killed_server_restores_everything_it_had_written() {
             },
         )
         .await;
-        // The debounce period of the operation on `b` ended while the server was not running. The
-        // operation must end at the time of the VirtualMachine's change. The time of the server's
-        // restart would be wrong.
+        // While the server was not running, the VirtualMachine `b` changed, and the debounce period
+        // of its operation passed. The end of the operation must be the time of this change, and
+        // not the time of the server's restart.
         let ended = shown(&persisting).await["b"]["status"]["completed"].clone();
         let ended: jiff::Timestamp = ended
             .as_str()

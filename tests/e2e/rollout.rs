@@ -1,5 +1,6 @@
 //! Test of two rollouts and a scale of a Deployment by the real controllers in
-//! kube-controller-manager. The shipped rules must detect the start and the end of each of them.
+//! kube-controller-manager. The shipped rules must detect the start and the end of each rollout and
+//! of the scale.
 
 use crate::harness::{Kind, TestCluster, eventually, shared, text};
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ fn rollouts_and_a_scale_by_the_deployment_controller_appear_and_complete() {
     });
 }
 
-/// Waits until an operation of this name is listed, and returns it.
+/// Waits until the server lists an operation of this name, such as `Rollout`, and returns it.
 async fn in_flight(cluster: &TestCluster, namespace: &str, operation: &str) -> Value {
     eventually(&format!("{operation} in {namespace}"), async || {
         let all = cluster.operations(namespace).await;
@@ -67,7 +68,7 @@ async fn in_flight(cluster: &TestCluster, namespace: &str, operation: &str) -> V
 }
 
 /// Does the work of the kubelets, because the cluster has no nodes: sets new Pods to ready, and
-/// removes Pods that are being deleted. Ends when no operation is left.
+/// removes Pods that are being deleted. Repeats this until no operation in the namespace is left.
 async fn complete(cluster: &TestCluster, namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let ready = json!({"status": {

@@ -1,5 +1,5 @@
-//! Tests of rule sets: which rule sets the kube-apiserver refuses, and which conditions the server
-//! writes to the status of the others.
+//! Tests of rule sets. The kube-apiserver must refuse malformed rule sets. For the other rule sets,
+//! the tests check the conditions that the server writes to the status.
 
 use crate::harness::{
     RULE_SET, VM, alone, columns, condition, eventually, migrating, ok_if, rule_set, shared, text,
@@ -103,7 +103,7 @@ fn operations_stay_in_flight_while_their_rule_set_does_not_compile() {
         assert!(message.contains("progress"), "{message}");
         assert!(message.contains("stays in use"), "{message}");
 
-        // The last valid rules are still evaluated.
+        // The server still evaluates the last valid rules.
         cluster.machine(namespace, "b", "Migrating").await;
         let both = [("a", "Migrating"), ("b", "Migrating")];
         let during = cluster.until_operations(namespace, &both).await;
@@ -132,7 +132,7 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
         let original = cluster.admin.get(definition).await.ok();
         let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
         let store = async |change: &dyn Fn(&mut Value)| {
-            // The kube-apiserver also writes the CRD, so a PUT can meet a conflict.
+            // The kube-apiserver also writes the CRD, so the PUT can fail with a conflict.
             eventually("the CRD is changed", async || {
                 let mut object = cluster.admin.get(definition).await.ok();
                 object["spec"] = original["spec"].clone();
@@ -161,9 +161,9 @@ fn fields_that_the_server_or_the_crd_does_not_know_are_reported() {
             )
         })
         .await;
-        // If a watch began before the change of the CRD, it delivers objects without the new field.
-        // The kube-apiserver ends this watch after some time. Then the next change of the object is
-        // delivered with the field.
+        // The server's watch of rule sets began before the change of the CRD. Such a watch delivers
+        // objects without the new field. After some time, the kube-apiserver ends this watch. The
+        // next watch delivers the field. So the test changes the rule set repeatedly.
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         let mut changes = 0;
         let reported = eventually("UnknownFields", async || {
@@ -264,8 +264,8 @@ fn each_valid_rule_set_of_the_fixtures_is_accepted_by_the_api_server() {
 
 #[test]
 fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
-    // These rule sets watch all namespaces. If other tests ran at the same time, these rule sets
-    // would detect additional operations in the namespaces of these tests.
+    // The shipped rule sets watch all namespaces. In the namespaces of other tests, they would
+    // detect additional operations. So no other test runs at the same time.
     alone(async |cluster| {
         let shipped = cluster.kustomize("rules").await;
         let (rule_sets, roles): (Vec<_>, Vec<_>) = shipped
@@ -285,8 +285,8 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             let settled = cluster
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
-                    // Rules may fail on the VirtualMachines of other tests, because these have
-                    // statuses that KubeVirt never writes.
+                    // Rules may fail on the VirtualMachines of earlier tests. The statuses of these
+                    // VirtualMachines have values that KubeVirt never writes.
                     let settled = ["InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
@@ -344,7 +344,8 @@ fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
                 condition(it, "InvalidRule")["status"] == "True"
             })
             .await;
-        // After this change, the rule set compiles, but its rule fails on each VirtualMachine.
+        // After this change, the rule set compiles. But the evaluation of its rule fails on each
+        // VirtualMachine, because the rule compares a string with a number.
         let failing = json!({"spec": {"rules": [
             {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
         ]}});
@@ -398,8 +399,8 @@ fn an_unchanged_status_is_not_rewritten() {
         let namespace = cluster.namespace("quiet").await;
         let ready = cluster.ready_rule_set(&migrating(namespace)).await;
         // The namespace contains no VirtualMachine, so the status of its rule set must not change.
-        // The test waits until another rule set is Ready and has detected an operation. If the
-        // server wrote the status repeatedly, the resourceVersion would change in this time.
+        // If the server wrote the status repeatedly, the resourceVersion would change while the
+        // test waits for an operation of another rule set.
         let version = ready["metadata"]["resourceVersion"].clone();
         let other = cluster.namespace("quiet-other").await;
         cluster.ready_rule_set(&migrating(other)).await;
@@ -428,7 +429,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }], "watchActive": false, "observedGeneration": 1});
 
-        // The test sends a late write of a previous leader: a write with an old resourceVersion.
+        // The test sends a write with an old resourceVersion, as a previous leader could do.
         let late = |uid: &Value, version: &str| {
             json!({
                 "metadata": {"uid": uid, "resourceVersion": version},
@@ -441,8 +442,9 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
-        // Release 0.1.0 wrote the status without a UID and a resourceVersion. An administrator can
-        // do the same. Such a write succeeds, so the server must repair the status.
+        // Release 0.1.0 wrote the status without a UID and a resourceVersion in the request. An
+        // administrator can do the same. The kube-apiserver accepts such a write, so the server
+        // must repair the status.
         let edit = json!({"status": edited});
         let unready = cluster.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&unready), "{unready}");
@@ -451,8 +453,8 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             .await;
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
-        // The server must have written only once. The test waits until another rule set is Ready.
-        // If the server wrote repeatedly, the resourceVersion would change in this time.
+        // The server must have written only once. If the server wrote repeatedly, the
+        // resourceVersion would change while the test waits for another rule set to be Ready.
         let other = cluster.namespace("edited-other").await;
         cluster.ready_rule_set(&migrating(other)).await;
         let later = cluster.admin.get(&path).await.ok();

@@ -1,5 +1,5 @@
-//! Test of `kubectl ifo rules check --cluster`. For each field that a rule expression reads, the
-//! command checks that the schemas of the cluster contain it.
+//! Test of `kubectl ifo rules check --cluster`. The command downloads the OpenAPI schemas of the
+//! cluster. It checks that these schemas contain each field that a rule expression reads.
 
 use crate::harness::shared;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Tests that the server needs each rule of the shipped roles, and that it needs no other rights.
+//! Tests that the server needs each rule of its RBAC roles in `deploy/`, and that it needs no other
+//! rights.
 //!
 //! The test removes one rule of the roles at a time. For each removed rule, it deletes the state of
 //! earlier replicas and starts two new replicas. If the server needs the rule, the audit log
@@ -16,14 +17,14 @@ use std::path::PathBuf;
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
 /// The target of the test's rule set: the resource that the server must watch for this rule set.
-/// The server has no right to read Pods, so it must report this in the status of the rule set.
+/// The server has no right to read Pods, so it must report an error in the status of the rule set.
 const POD: Kind = Kind {
     api_version: "v1",
     kind: "Pod",
     plural: "pods",
 };
 
-/// The API of roles and bindings.
+/// API path of roles and bindings.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// One rule of a shipped role, or one shipped binding to a built-in role of Kubernetes.
@@ -57,7 +58,8 @@ impl Right {
                 && self.names_object(event);
         }
         // Requests between replicas are not in the audit log of the kube-apiserver. But the replica
-        // that receives such a request sends a SubjectAccessReview, which is in the audit log.
+        // that receives such a request sends a SubjectAccessReview to the kube-apiserver. The audit
+        // log contains this review and its result.
         let spec = &event["requestObject"]["spec"];
         spec["user"] == ACCOUNT
             && event["responseObject"]["status"]["allowed"] == false
@@ -67,8 +69,8 @@ impl Right {
                     && contains("verbs", text(spec, "/resourceAttributes/verb")))
     }
 
-    /// Returns true if the rule applies to the object of this event. If the event has no name of an
-    /// object, as for a list, the result is also true.
+    /// Returns true if the rule applies to the object of this event. Also returns true if the event
+    /// has no object name, as for a list.
     fn names_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;
@@ -200,7 +202,7 @@ impl Installation<'_> {
 }
 
 /// Returns true if the event is a refused request of the server's ServiceAccount. Requests for Pods
-/// are expected to be refused, so they do not count.
+/// do not count, because the kube-apiserver must refuse them ([`POD`]).
 fn is_refusal(event: &Value) -> bool {
     text(event, "/user/username") == ACCOUNT
         && event["responseStatus"]["code"] == 403

@@ -1,5 +1,6 @@
-//! Tests of `kubectl ifo support-bundle` on a cluster. Also tests the flag `--from`, with which
-//! other commands of the plugin read such a bundle instead of the cluster.
+//! Tests of `kubectl ifo support-bundle` on a cluster. The command writes a support bundle: an
+//! archive or a folder with the data for a bug report. Also tests the flag `--from`, with which
+//! other commands of the plugin read a bundle instead of the cluster.
 
 use crate::harness::{
     Kind, RULE_SET, TestCluster, VM, eventually, migrating, ok_if, rule_set, shared,
@@ -46,7 +47,8 @@ fn read(folder: &Path, file: &str) -> Value {
     serde_json::from_slice(&bytes).expect("the file must be JSON")
 }
 
-/// Returns the result of one part of the bundle, such as `Read` or `NotFound`.
+/// Returns the result of one part of the bundle, such as `Read` or `NotFound`. `what` is the part,
+/// such as `Lease`.
 fn result(folder: &Path, what: &str) -> String {
     let index = read(folder, "bundle.json");
     let parts = index["parts"].as_array().expect("the index has parts");
@@ -58,7 +60,7 @@ fn result(folder: &Path, what: &str) -> String {
         .to_owned()
 }
 
-/// Returns the contents of all files below a folder, and their paths.
+/// Returns the paths and the contents of all files below a folder, as one text.
 fn everything(folder: &Path) -> String {
     let mut all = String::new();
     for entry in std::fs::read_dir(folder).expect("the folder is readable") {
@@ -118,7 +120,8 @@ fn an_administrator_gets_a_complete_bundle_without_names() {
         );
 
         // Every name that `prepare` creates contains the name of the namespace. By default, a
-        // bundle has pseudonyms instead of names, so it must not contain this name.
+        // bundle has pseudonyms instead of names. So the second bundle must not contain the name of
+        // the namespace.
         assert!(everything(&open).contains(namespace));
         let hidden = everything(&redacted);
         let at = hidden.find(namespace);
@@ -230,8 +233,8 @@ fn a_user_with_few_rights_gets_a_bundle_that_names_what_is_missing() {
             "{}",
             other.err
         );
-        // The bundle contains no rule sets. So the plugin must report that it does not know whether
-        // the component `unknown` exists.
+        // The bundle contains no rule sets, so the plugin cannot know whether the component
+        // `unknown` exists. The plugin must report this.
         let said = run(cluster, &["list", "-c", "unknown", "--from", archive]).await;
         assert!(
             said.err.contains("does not contain the rule sets"),

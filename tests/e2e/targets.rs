@@ -113,7 +113,7 @@ fn removing_a_target_ends_its_operations_and_is_shown_in_status() {
         assert_eq!(condition(&gone, "Ready")["status"], "False", "{gone}");
         assert_ne!(gone["status"]["watchActive"], true, "{gone}");
 
-        // When the CRD is installed again, the target is watched again.
+        // After the CRD is installed again, the server must watch the target again.
         cluster
             .create(&CRD, None, &crd(&EXPORT, "Namespaced"))
             .await;
@@ -143,7 +143,7 @@ fn a_missing_target_is_explained_in_status() {
             .await;
         let message = text(condition(&refused, "InvalidTarget"), "/message");
         assert!(message.contains("ships"), "{message}");
-        // When the rule set names an existing resource, it must become Ready.
+        // After a change of its target to an existing resource, the rule set must become Ready.
         let path = format!("{}/{name}", RULE_SET.path(None));
         let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
         cluster.admin.merge(&path, &right).await.ok();

@@ -1,14 +1,14 @@
-//! Test of the server's writes to the cluster, without persistence mode. The test reads the writes
-//! from the audit log. The server must write only the documented objects. It must not write an
-//! object for each operation.
+//! Test of the server's writes to the cluster. Persistence mode, which writes operations as custom
+//! resources, is off. The server must write only the documented objects, and must not write an
+//! object for each operation. The test reads the writes from the audit log.
 
 use crate::harness::{TestCluster, alone, audited, migrating, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// Returns the writes of the server's ServiceAccount so far. SubjectAccessReviews and TokenReviews
-/// are included, because they are POST requests.
+/// Returns the audit events about writes of the server's ServiceAccount so far. Requests that
+/// create SubjectAccessReviews and TokenReviews also count as writes.
 fn writes(cluster: &TestCluster) -> Vec<Value> {
     let mut events = audited(cluster);
     events.retain(|event| !matches!(text(event, "/verb"), "get" | "list" | "watch"));
@@ -78,9 +78,9 @@ fn the_server_writes_only_the_documented_objects() {
             statuses,
             "the server must not write for an operation: {new:?}"
         );
-        // For any number of operations, the server writes the `lastEvaluationTime` of a rule set at
-        // most once per `REQUEUE_INTERVAL` (5 s in the tests). The test allows five more writes,
-        // for other changes of the status.
+        // The server writes the `lastEvaluationTime` of a rule set at most once per
+        // `REQUEUE_INTERVAL` (5 s in the tests), for any number of operations. The test allows five
+        // more writes, for other changes of the status.
         let own = format!("/{namespace}");
         let own = new.iter().filter(|it| it.ends_with(&own)).count() as u64;
         let intervals = started.elapsed().as_secs() / 5;
@@ -123,8 +123,8 @@ fn the_server_writes_only_the_documented_objects() {
             .collect();
         assert!(other.is_empty(), "{other:?}");
         // A kube-apiserver that has just started refuses requests until it has read the roles. So
-        // some writes may have been refused. But of each kind of write, at least one must have
-        // succeeded.
+        // it may have refused some writes. But for each kind of write, such as an update of a
+        // Lease, at least one request must have succeeded.
         let kind = |event: &Value| {
             let of = |field: &str| text(event, &format!("/objectRef/{field}")).to_owned();
             let verb = text(event, "/verb").to_owned();

@@ -17,7 +17,8 @@ fn names() -> BTreeSet<String> {
     names.collect()
 }
 
-/// Runs promtool in a folder that contains the rules and their unit tests.
+/// Runs promtool in a folder that contains the alerts (`rules.yaml`) and their unit tests
+/// (`alerts.yaml`). Fails if promtool fails.
 fn promtool(programs: &Path, args: &[&str]) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     write_rules(&folder.path().join("rules.yaml"), None);
@@ -31,8 +32,8 @@ fn promtool(programs: &Path, args: &[&str]) {
     let print = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (print(&output.stdout), print(&output.stderr));
     assert!(output.status.success(), "{args:?}: {out}\n{error}");
-    // If a file contains no tests or no rules, promtool exits successfully, but does not print this
-    // text.
+    // If a file contains no tests or no rules, promtool also exits with 0, but does not print
+    // `SUCCESS`.
     assert!(out.contains("SUCCESS"), "{args:?}: {out}\n{error}");
 }
 
@@ -66,8 +67,8 @@ fn seconds(duration: &str) -> u64 {
     seconds.sum()
 }
 
-/// Returns true if one check of the unit test expects that the alert fires, and a check of a later
-/// time expects that the alert does not fire.
+/// Returns true if the unit test has these two checks: one expects that the alert fires, and one
+/// expects at a later time that the alert does not fire.
 fn fires_and_clears(unit_test: &Value, alert: &str) -> bool {
     let checks = unit_test["alert_rule_test"].as_array();
     let checks = checks.into_iter().flatten();
@@ -108,8 +109,8 @@ fn each_alert_has_a_severity_and_texts() {
         for annotation in ["summary", "description"] {
             assert!(!text(&rule["annotations"], &format!("/{annotation}")).is_empty());
         }
-        // Without the field `for`, an alert fires as soon as its condition is true. So some alerts
-        // would fire during each failover.
+        // Without the field `for`, an alert fires as soon as its condition is true. During a
+        // failover, some of the conditions are true for a short time.
         assert!(!text(&rule, "/for").is_empty(), "{rule}");
     }
 }

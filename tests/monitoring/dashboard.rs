@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const DASHBOARD: &str = "deploy/components/monitoring/dashboard.json";
 
-/// A query of a panel.
+/// A query of a panel of the dashboard. `panel` is the title of the panel.
 pub struct PanelQuery {
     pub panel: String,
     pub expr: String,
@@ -17,7 +17,8 @@ pub fn dashboard() -> Value {
     parse(DASHBOARD)
 }
 
-/// Returns the queries of all panels. The queries can contain variables of Grafana.
+/// Returns the queries of all panels. The queries can contain variables of Grafana, such as
+/// `$namespace`.
 pub fn queries() -> Vec<PanelQuery> {
     let dashboard = dashboard();
     let panels = panels(&dashboard).filter(|panel| panel["type"] != "row");
@@ -35,8 +36,8 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     items(&dashboard["panels"]).iter()
 }
 
-/// Replaces the variables of Grafana in a query by the values that Grafana uses when a user selects
-/// `All`. `$__rate_interval` becomes one minute.
+/// Replaces the variables of Grafana in a query. `$namespace` and `$component` get the value for
+/// the choice `All`. `$__rate_interval` becomes one minute.
 pub fn without_variables(expr: &str) -> String {
     let expr = expr
         .replace("$__rate_interval", "1m")
@@ -61,7 +62,8 @@ fn the_data_source_is_a_variable() {
     }
 }
 
-/// Returns the cells that a panel covers in Grafana's grid. The grid has 24 columns.
+/// Returns the cells that a panel covers in Grafana's grid, as pairs of column and row. The grid
+/// has 24 columns.
 fn cells(panel: &Value) -> impl Iterator<Item = (u64, u64)> {
     let number = |field: &str| panel["gridPos"][field].as_u64().expect("a number");
     let (x, y, w, h) = (number("x"), number("y"), number("w"), number("h"));

@@ -1,14 +1,17 @@
-//! Test of the alerts about durations with a demo and a real Prometheus. One operation is overdue,
-//! so an alert must fire until this operation has ended. Later, another operation is stalled, so
-//! another alert must fire until the progress is 100 %.
+//! Test of the alerts about durations, with the demo (`ifo-apiserver demo`) and a real Prometheus:
+//!
+//! - First, an operation is overdue: it takes longer than expected. The alert `OperationOverdue`
+//!   must fire until the operation has ended.
+//! - Later, another operation is stalled: its progress does not rise. The alert `OperationStalled`
+//!   must fire until the progress is 100 %.
 
 use crate::harness::{Demo, Folders, eventually};
 use crate::prometheus::{Prometheus, programs};
 use serde_json::{Value, json};
 
 /// Writes a rule set with three operations. `Starting` is overdue after one second. `Copying` is
-/// stalled after one second without progress. `Stopping` may take an hour, so no alert about
-/// `Stopping` must fire.
+/// stalled after one second without progress. `Stopping` may take an hour, so it must cause no
+/// alert.
 fn write_rule_set(folders: &Folders) {
     let state = |state: &str| format!("object.status.printableStatus == '{state}'");
     let rule_set = json!({
@@ -54,8 +57,8 @@ async fn alerts(prometheus: &Prometheus) -> Vec<Value> {
     alerts.cloned().collect()
 }
 
-/// Waits until the alert `name` is firing once, and the other of the two alerts is neither pending
-/// nor firing. Returns the firing alert.
+/// Waits until [`alerts`] returns exactly one alert, and this alert has the name `name` and is
+/// firing. Returns this alert.
 async fn fired(prometheus: &Prometheus, name: &str) -> Value {
     eventually(&format!("only the alert {name} fires"), async || {
         let alerts = alerts(prometheus).await;
@@ -82,8 +85,8 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
         write_vm(&folders, name, "Running", 0);
     }
     let demo = Demo::start(&folders.args()).await;
-    // The operations of this test start after the server has listed the VirtualMachines. So the
-    // server observes their start, and knows their duration.
+    // The test waits until the server has listed the VirtualMachines. Operations that start later
+    // have a known start, so the server can compute their durations.
     demo.wait_for_operations(&[]).await;
     let prometheus = Prometheus::start(&programs, &demo, Some("1s")).await;
     cleared(&prometheus).await;
@@ -111,7 +114,7 @@ async fn overdue_and_stalled_operations_fire_their_alerts_until_they_recover_or_
     assert_eq!(alert["labels"]["operation"], "Copying");
     let summary = &alert["annotations"]["summary"];
     assert_eq!(*summary, "Copying of tests makes no progress");
-    // At a progress of 100 %, the operation is in flight, but not stalled.
+    // At a progress of 100 %, the operation `Copying` is still in flight, but no longer stalled.
     write_vm(&folders, "disk", "Copying", 100);
     cleared(&prometheus).await;
     demo.wait_for_operations(&["db Stopping", "disk Copying"])

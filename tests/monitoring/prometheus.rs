@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::process::Child;
 
-/// Returns the folder with `prometheus` and `promtool`: the folder in `IFO_PROMETHEUS`, or the
-/// folder of the downloaded Debian package. If there is no such package for this machine, calls
-/// [`skip`] and returns None.
+/// Returns the folder with `prometheus` and `promtool`. If the environment variable
+/// `IFO_PROMETHEUS` is set, the folder is its value. Otherwise, downloads the Debian package of
+/// Prometheus. If there is no such package for this machine, calls [`skip`] and returns None.
 pub fn programs() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("IFO_PROMETHEUS") {
         return Some(folder.into());
@@ -45,13 +45,14 @@ fn skip(why: &str) {
     );
     let test = std::thread::current();
     let name = test.name().unwrap_or("a test with Prometheus").to_owned();
-    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
+    // If the test passes, Rust's test runner hides the output of `eprintln!`. So this function
+    // writes directly to standard error.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {name}: {why}");
 }
 
-/// Writes the groups of the `PrometheusRule` to a file that Prometheus reads. An alert fires after
-/// its condition has been true for the time in the field `for`. If `hold` is not None, it replaces
-/// this field of all alerts.
+/// Writes the alerts in `deploy/components/monitoring/prometheusrule.yaml` to a file that
+/// Prometheus reads. An alert fires after its condition has been true for the time in its field
+/// `for`. If `hold` is a duration such as `1s`, all alerts get this value of the field.
 pub fn write_rules(file: &Path, hold: Option<&str>) {
     let mut rule: Value =
         serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))
@@ -68,8 +69,8 @@ pub fn write_rules(file: &Path, hold: Option<&str>) {
     std::fs::write(file, groups.to_string()).expect("the folder must be writable");
 }
 
-/// A running Prometheus that scrapes a demo and evaluates the alerts. Dropping this value kills the
-/// process.
+/// A running Prometheus that scrapes a [`Demo`] and evaluates the alerts. Dropping this value kills
+/// the process.
 pub struct Prometheus {
     client: Client,
     log: OutputLines,
@@ -135,8 +136,8 @@ impl Prometheus {
         }
     }
 
-    /// Sends a GET request, and returns the field `data` of the answer. Fails if Prometheus reports
-    /// an error.
+    /// Sends a GET request to `/api/v1/<path>`, and returns the field `data` of the answer. Fails
+    /// if Prometheus reports an error.
     pub async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Value {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(parameters);
@@ -153,7 +154,7 @@ impl Prometheus {
         answer["data"].take()
     }
 
-    /// Evaluates a query at the current time, and returns the values of all series, without the
+    /// Evaluates a query at the current time, and returns the values of all series. Leaves out the
     /// value `NaN`. A query yields `NaN` if it divides zero by zero, or if a histogram is empty.
     pub async fn query(&self, query: &str) -> Vec<String> {
         let data = self.get("query", &[("query", query)]).await;
@@ -164,7 +165,8 @@ impl Prometheus {
     }
 }
 
-/// Reads the CA and the token of the first user from a kubeconfig.
+/// Reads the CA of the first cluster and the token of the first user from a kubeconfig. Returns the
+/// CA in PEM format.
 fn credentials(kubeconfig: &Path) -> (Vec<u8>, String) {
     use base64::Engine as _;
     let text = std::fs::read_to_string(kubeconfig).expect("the demo has written it");

@@ -1,4 +1,5 @@
-//! Runs the queries of the dashboard and of the alerts in a real Prometheus that scrapes the demo.
+//! Runs the queries of the dashboard and of the alerts in a real Prometheus. This Prometheus
+//! scrapes the demo: `ifo-apiserver demo`, which needs no cluster.
 
 use crate::dashboard::{PanelQuery, dashboard, queries, without_variables};
 use crate::harness::{Demo, OPERATIONS, eventually};
@@ -87,8 +88,8 @@ async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
     check_alerts(&prometheus).await;
 }
 
-/// Asserts that the variables of the dashboard have values, and that the query of its annotations
-/// is valid.
+/// Asserts that Prometheus finds values for each variable of the dashboard, and that the queries of
+/// the dashboard's annotations are valid.
 async fn check_variables(prometheus: &Prometheus) {
     let dashboard = dashboard();
     for variable in items(&dashboard["templating"]["list"]) {
@@ -109,8 +110,8 @@ async fn check_variables(prometheus: &Prometheus) {
     }
 }
 
-/// Asserts that Prometheus evaluates all alerts without an error. The alerts about a missing
-/// leader, rule sets, targets and certificates must be inactive.
+/// Asserts that Prometheus evaluates all alerts without an error. The alerts in `never`, whose
+/// causes do not occur in the demo, must be inactive.
 async fn check_alerts(prometheus: &Prometheus) {
     let rules = eventually("the evaluation of all alerts", async || {
         let groups = prometheus.get("rules", &[]).await;

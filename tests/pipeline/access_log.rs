@@ -1,5 +1,5 @@
-//! Tests of the access log: the log lines about requests. The server writes these lines only if its
-//! verbosity is at least 1. They must not contain credentials or text that could forge a log line.
+//! Tests of the access log: the server writes one line for each request if its verbosity is at
+//! least 1. These lines must not contain credentials or text that could forge a log line.
 
 use crate::demo::{Demo, OPERATIONS};
 use crate::hostile_connections::token;

@@ -1,8 +1,11 @@
 //! A fake kube-apiserver for tests of `ifo-apiserver`. In this file, "the server" is
-//! `ifo-apiserver`. The fake returns correct answers to the requests that the server sends when it
-//! starts. The answers to lists and watches of targets come from a script of the test, and can be
-//! invalid. HTTP libraries do not send invalid messages, so the fake writes HTTP/1.1 without a
-//! library.
+//! `ifo-apiserver`.
+//!
+//! - Targets are the resources that rule sets name. A test gives each target a script, which
+//!   returns the answers to list and watch requests for this target. These answers can be invalid.
+//! - The fake itself returns correct answers to the other requests that the server sends.
+//!
+//! HTTP libraries do not send invalid messages, so the fake writes HTTP/1.1 without a library.
 
 use crate::demo::eventually;
 use serde_json::{Value, json};
@@ -15,7 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
-/// The API group of all resources that have a script.
+/// The API group of all targets.
 pub const GROUP: &str = "hostile.example";
 
 /// The beginning of an answer whose body ends when the connection is closed.
@@ -31,8 +34,8 @@ pub enum Step {
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
-    /// Wait until the ifo server has written a status with this text for the rule set of this
-    /// resource.
+    /// Wait until the server has written a status that contains this text. The status is the one of
+    /// the rule set for the requested resource.
     WaitForStatus(&'static str),
     /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
     WaitForStage(usize),
@@ -51,10 +54,11 @@ impl Step {
 /// A list or watch request for a resource that has a script.
 #[derive(Debug)]
 pub struct ObjectRequest {
-    /// Number of earlier requests for this resource.
+    /// Number of earlier list and watch requests for this resource.
     pub nth: usize,
     pub query: String,
-    /// All statuses of the resource's rule set that the server has written so far, as JSON.
+    /// All statuses of the resource's rule set that the server has written so far. Each line is the
+    /// JSON of one status.
     pub statuses: String,
 }
 
@@ -87,21 +91,21 @@ impl Drop for FakeApiServer {
 struct FakeApiserverState {
     scripts: BTreeMap<&'static str, Script>,
     request_counts: Mutex<BTreeMap<String, usize>>,
-    /// All statuses that the server has written, by the name of the rule set.
+    /// All statuses that the server has written. The key is the name of the rule set.
     statuses: Mutex<BTreeMap<String, Vec<Value>>>,
     stage: Mutex<usize>,
-    /// The path whose requests are never answered, and the number of these requests so far. None if
-    /// the fake answers all requests.
+    /// The path whose requests the fake never answers, and the number of these requests so far.
+    /// None if the fake answers all requests.
     unanswered: Option<(&'static str, AtomicUsize)>,
 }
 
 impl FakeApiServer {
-    /// Starts a fake without scripts. The fake never answers requests for this path.
+    /// Starts a fake without scripts. The fake never answers requests for `path`.
     pub async fn start_without_answers_to(path: &'static str) -> Self {
         Self::serve(BTreeMap::new(), Some((path, AtomicUsize::new(0)))).await
     }
 
-    /// Waits until the server has sent a request that is never answered.
+    /// Waits until the server has sent a request that the fake never answers.
     pub async fn wait_for_unanswered_request(&self) {
         let (path, unanswered_requests) = self
             .state
@@ -114,9 +118,9 @@ impl FakeApiServer {
         .await;
     }
 
-    /// Starts a fake that serves these resources. For each resource, the fake also serves a rule
-    /// set with the name of the resource. The rule set detects the operation `Busy` on each object
-    /// in the state `Busy`.
+    /// Starts a fake that serves the resources in `scripts`. For each resource, the fake also
+    /// serves a rule set with the name of the resource. The rule set detects the operation `Busy`
+    /// on each object in the state `Busy`.
     pub async fn start(scripts: impl IntoIterator<Item = (&'static str, Script)>) -> Self {
         Self::serve(scripts.into_iter().collect(), None).await
     }
@@ -139,7 +143,8 @@ impl FakeApiServer {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let state = Arc::clone(&serving);
-                // The server can close a connection at any time, so an error is ignored.
+                // The server can close a connection at any time. So the test ignores errors of the
+                // connection.
                 tokio::spawn(async move { state.answer(stream).await.ok() });
             }
         });
@@ -164,7 +169,8 @@ impl FakeApiServer {
         *self.state.stage.lock().unwrap() = stage;
     }
 
-    /// Returns all statuses of a rule set that the server has written so far, as JSON.
+    /// Returns all statuses of a rule set that the server has written so far. Each line is the JSON
+    /// of one status.
     pub fn statuses_of(&self, rule_set: &str) -> String {
         self.state.statuses_of(rule_set)
     }
@@ -299,8 +305,8 @@ impl FakeApiserverState {
         stream.shutdown().await
     }
 
-    /// Returns the correct answer to a request for which there is no script. Each token is valid,
-    /// and each access is allowed. Paths that the fake does not know get 404.
+    /// Returns the correct answer to a request for which there is no script. The fake accepts each
+    /// token, and allows each access. It answers 404 for paths that it does not know.
     fn ordinary_answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Vec<Step> {
         const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
         const AUTHENTICATION_CONFIG_MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
@@ -391,8 +397,8 @@ pub fn thing(name: &str, state: &str, padding: usize) -> String {
     )
 }
 
-/// Returns a valid answer to a watch. Its initial events contain one object in the state `Busy`. No
-/// events follow.
+/// Returns the steps of a valid answer to a watch. The initial events contain one object in the
+/// state `Busy`. The fake then sends no more events.
 pub fn watch_with_one_object(name: &str) -> Vec<Step> {
     vec![
         Step::send(STREAM_HEADERS),

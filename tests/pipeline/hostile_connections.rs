@@ -21,7 +21,7 @@ async fn tcp(demo: &Demo) -> TcpStream {
     TcpStream::connect(("127.0.0.1", port)).await.unwrap()
 }
 
-/// Opens a TLS connection to the demo and negotiates this protocol (ALPN).
+/// Opens a TLS connection to the demo, and negotiates `protocol` (ALPN), such as `h2`.
 pub async fn tls(demo: &Demo, protocol: &[u8]) -> TlsStream<TcpStream> {
     let mut roots = RootCertStore::empty();
     for root in demo.config.root_cert.as_ref().unwrap() {
@@ -44,7 +44,7 @@ async fn answer(stream: impl AsyncRead + AsyncWrite, bytes: &[u8]) -> Vec<u8> {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut received = Vec::new();
     let exchange = async {
-        // Errors are ignored, because the server may close or reset the connection at any time.
+        // The server may close or reset the connection at any time. So the test ignores errors.
         let send = async {
             let _ = to.write_all(bytes).await;
             let _ = to.flush().await;
@@ -157,8 +157,8 @@ async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
     // This call waits until the server serves operations.
     assert_others_are_served(&demo).await;
-    // The test opens 100 connections, and first sends no request on them. This number is below the
-    // server's limit of 256 connections.
+    // The test opens 100 connections, and at first sends no request on them. The server's limit is
+    // 256 connections.
     let (mut http2, mut http1) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let open = |protocol: &'static [u8], count| {
@@ -168,7 +168,8 @@ async fn idle_connections_cost_little_and_block_no_one() {
         http1.extend(open(b"http/1.1", 12).await);
     }
     assert_others_are_served(&demo).await;
-    // The server must not have closed any of these connections, so each of them can still be used.
+    // The server closes a connection without a request only after 10 s (`NEWCOMER_IDLE_TIMEOUT` in
+    // `src/serve/listen.rs`). So each of these connections must still answer a request.
     let head = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     let request = format!("{head}Authorization: Bearer {}\r\n\r\n", token(&demo));
     let answers = http1.into_iter().map(|it| answer(it, request.as_bytes()));
@@ -256,12 +257,14 @@ pub fn token(demo: &Demo) -> String {
 fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
-        // The headers `:method: GET` and `:scheme: https`, and the name `:path`, as indexes of the
-        // static table.
+        // The headers `:method: GET` and `:scheme: https`, and the name `:path`. Each byte is an
+        // index of the static table.
         vec![0x82, 0x87, 0x04],
         text(path),
+        // The name `:authority`, as an index of the static table.
         vec![0x01],
         text("localhost"),
+        // 0 means that the name of the header follows as text.
         vec![0x00],
         text("authorization"),
         text(&format!("Bearer {}", token(demo))),
@@ -279,7 +282,8 @@ async fn wait_for_watch_count(demo: &Demo, holds: impl Fn(usize) -> bool) {
     wait_for_metric(demo, "ifo_watchers", holds).await;
 }
 
-/// Waits until `holds` returns true for the value of a metric.
+/// Waits until `holds` returns true for the value of a metric. `metric` is the name of the metric
+/// with its labels.
 pub async fn wait_for_metric(demo: &Demo, metric: &str, holds: impl Fn(usize) -> bool) {
     eventually(metric, async || {
         let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
@@ -310,10 +314,11 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches of this test belong to one user, so the test raises the limit of watches for each
-    // user.
+    // All watches of this test belong to one user. So the test raises the largest number of watches
+    // of one user.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
-    // This call waits until the server serves operations. An earlier watch would be refused.
+    // This call waits until the server serves operations. Before that time, the server refuses
+    // watches with 429.
     assert_others_are_served(&demo).await;
     let watch = watch_headers(&demo);
     let mut stream = tls(&demo, b"h2").await;
@@ -336,7 +341,7 @@ async fn unread_watches_cost_little_and_end_when_reset() {
 async fn endless_headers_are_aborted() {
     const CONTINUATION: u8 = 9;
     let demo = Demo::start(&[]).await;
-    // The header `a: b` many times. It is encoded as a literal that is never indexed (RFC 7541,
+    // The header `a: b`, 3,000 times. Its encoding is a literal that is never indexed (RFC 7541,
     // 6.2.3).
     let more = b"\x10\x01a\x01b".repeat(3_000);
     let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
@@ -389,8 +394,8 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
     let mut stream = tls(&demo, b"h2").await;
     let preface = [&PREFACE[..24], &frame(SETTINGS, 0, 0, &GREEDY)].concat();
     stream.write_all(&preface).await.unwrap();
-    // In each round, the client sends 900 requests. The server cannot send the bodies of the
-    // answers, because the flow-control window of the client is 0 bytes.
+    // In each round, the client sends 900 requests. The flow-control window of the client is 0
+    // bytes, so the server cannot send the bodies of its answers.
     for round in 0..20 {
         let streams = || streams(900).map(|stream| stream + round * 1_800);
         let opened: Vec<u8> = streams()

@@ -9,19 +9,19 @@ use tokio::time::Instant;
 const TARGETS: usize = 60;
 
 /// Number of objects of each target. The server decodes one object after the other, so its peak
-/// memory must not depend on this number. `make soak-memory` sets the number to 5,000. Then the
-/// objects have 6 GB in total.
+/// memory must not depend on this number. `make soak-memory` sets the number to 5,000: 6 GB of
+/// objects in total.
 const OBJECTS: usize = 500;
 
-/// Size of an object in bytes. Most of it is a long list of conditions.
+/// Size of an object in bytes. The objects consist mostly of a long list of conditions.
 const SIZE: usize = 20_000;
 
 /// Largest resident memory of the server in MiB that the test allows. The value is less than half
-/// of the Deployment's memory limit of 320 MiB. Before the first list, a debug build of the server
-/// needs about 45 MB.
+/// of the memory limit in the Deployment, which is 320 MiB. Before the first list, a debug build of
+/// the server needs about 45 MB.
 const MAX_MIB: u64 = 120;
 
-/// Time without progress after which the test fails.
+/// If the server requests no further page for this time, the test fails.
 const PROGRESS_TIMEOUT: Duration = Duration::from_mins(2);
 
 fn objects() -> usize {
@@ -38,8 +38,8 @@ fn parameter(query: &str, name: &str) -> Option<usize> {
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// Returns an object as an element of a JSON array. If it is the last object of its target, its
-/// state is `Busy`.
+/// Returns an object as an element of a JSON array. If `first` is false, a comma comes before the
+/// object. If `last` is true, the state of the object is `Busy`.
 fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     let state = if last { "Busy" } else { "Idle" };
     let comma = if first { "" } else { "," };
@@ -58,8 +58,8 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// Returns a page of a list. `metadata` is the last field, as in a kube-apiserver's lists of custom
-/// resources.
+/// Returns a page of a list: the objects `from..to` of `all` objects. `metadata` is the last field,
+/// as in a kube-apiserver's lists of custom resources.
 fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
     let next = if to < all {
         to.to_string()
@@ -109,8 +109,8 @@ async fn sixty_targets_that_are_listed_at_once_stay_far_below_the_memory_limit()
             .sum::<usize>()
     };
     let (mut before, mut last_progress) = (0, Instant::now());
-    // The last object of each target has the state `Busy`. So when its operation exists, the server
-    // has read the whole target.
+    // Only the last object of each target has the state `Busy`. So when the operation of this
+    // object exists, the server has read the whole target.
     let last = format!("n{} Busy", all - 1);
     let expected = vec![last; TARGETS];
     while server.active().await != expected {

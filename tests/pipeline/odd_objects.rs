@@ -8,18 +8,19 @@ use crate::fake_apiserver::{
 };
 use crate::server::RunningServer;
 
-/// Size in bytes of the largest object in these tests that the server must evaluate. It is much
-/// larger than an object that etcd accepts.
+/// Size in bytes of the largest object in these tests that the server must evaluate. etcd does not
+/// accept an object of this size.
 const LARGE: usize = 7_000_000;
 
-/// Size in bytes of an object that is larger than the server's limit for one object.
+/// Size in bytes of an object that is too large: the server's limit for one object is 8 MiB
+/// (`MAX_OBJECT` in `src/observe/body_parts.rs`).
 const TOO_LARGE: usize = 20_000_000;
 
-/// Text with which the status of a rule set reports an object above the limit.
+/// Part of the message in the status of a rule set that reports an object above this limit.
 const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
-/// Returns invalid objects on which no operation can be detected. They have no valid name or state,
-/// or are not valid JSON.
+/// Returns invalid objects on which the server can detect no operation. They have no valid name or
+/// state, or are not valid JSON.
 fn odd() -> Vec<Vec<u8>> {
     let mut odd: Vec<Vec<u8>> = [
         r"{}",
@@ -53,8 +54,9 @@ fn odd() -> Vec<Vec<u8>> {
     odd
 }
 
-/// Returns unusual objects on which the rule set must detect an operation. Each object comes after
-/// the name that its operation must show: U+FFFD replaces invalid characters.
+/// Returns unusual objects on which the server must detect an operation, as pairs. The first part
+/// of a pair is the name that the operation must show for the object. In this name, U+FFFD replaces
+/// an invalid character.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -86,7 +88,7 @@ fn line(object: &[u8]) -> Step {
 async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
     let script: Script = Box::new(|_| {
         let mut steps = vec![Step::send(STREAM_HEADERS)];
-        // The objects are sent twice: as initial events, and as later changes.
+        // The fake kube-apiserver sends the objects twice: as initial events, and as later changes.
         for _ in 0..2 {
             steps.extend(odd().iter().map(|object| line(object)));
             steps.extend(odd_and_busy().iter().map(|(_, object)| line(object)));
@@ -109,8 +111,8 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
             active == expected
         })
         .await;
-    // The server must count evaluations that fail because it cannot parse the JSON of an object.
-    // These are the objects a3, a4, a5, a8 and a9, and each object is sent twice.
+    // The server cannot parse the JSON of the objects a3, a4, a5, a8 and a9, so it must count a
+    // failed evaluation for each of them. The fake kube-apiserver sends each object twice.
     let failures = r#"ifo_evaluation_failures_total{ruleset="odd",operation="Busy"}"#;
     let metrics = server.text("/metrics").await.unwrap();
     let count = metrics
@@ -121,8 +123,8 @@ async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
 }
 
 /// Returns the answer to a request for a resource that has three objects: `small`, `large`, and
-/// `grown`. The object `grown` grows above the limit and then shrinks. If `watch_list` is false,
-/// the fake kube-apiserver does not support WatchList.
+/// `grown`. The object `grown` grows above the server's limit for one object, and later shrinks. If
+/// `watch_list` is false, the fake kube-apiserver does not support WatchList.
 fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let small = [
         thing("small", "Busy", 0),
@@ -151,9 +153,12 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
         }
     };
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
-    // The steps `grows` end the first watch: the object `grown` grows above the limit, the server
-    // reports this, and the watch expires. The server then reads all objects again, and `grown` is
-    // still too large. The steps `shrinks` belong to the second watch: `grown` shrinks again.
+    // The steps of the two watches of the server, after the initial state:
+    //
+    // - `grows` ends the first watch: The object `grown` grows above the limit, the server reports
+    //   this object, and the watch expires. The server then reads all objects again, and `grown` is
+    //   still too large.
+    // - `shrinks` belongs to the second watch: `grown` shrinks again.
     let grows = [
         Step::WaitForStage(1),
         Step::send(event("MODIFIED", &grown[2])),

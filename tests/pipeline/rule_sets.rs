@@ -1,4 +1,4 @@
-//! Test of hostile rule sets, whose expressions are invalid, or expensive to compile or to
+//! Test of hostile rule sets. Their expressions are invalid, or are expensive to compile or to
 //! evaluate. The server must report these expressions, limit their cost, and continue to evaluate
 //! other rule sets.
 
@@ -95,14 +95,14 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
             if ready["status"] != "True" && !unknown.iter().any(|it| ready["reason"] == *it) {
                 return None;
             }
-            // For a harmless expression, there is no message. Otherwise, the message reports why an
-            // evaluation failed, for example because its cost was too high.
+            // If no evaluation failed, there is no condition `EvaluationFailed`, so the message is
+            // empty. Otherwise, the message has the reason, for example a cost that was too high.
             let message = failed.map_or("", |failed| failed["message"].as_str().unwrap_or(""));
             Some((name, message.to_owned()))
         };
         let results: Vec<_> = rule_sets.iter().filter_map(result).collect();
         let good = ("good".to_owned(), String::new());
-        // At least one evaluation must have been stopped because of its cost.
+        // The server must have stopped at least one evaluation because of its cost.
         let stopped = results
             .iter()
             .any(|(_, message)| message.contains("cost limit"));
@@ -118,8 +118,8 @@ async fn a_hundred_hostile_rule_sets_get_errors_and_do_not_affect_others() {
         );
         assert!(message.chars().count() <= 1024, "{name}: {message}");
     }
-    // Two kinds of these expressions can be harmless: many negations of a constant, and regular
-    // expressions that are small enough to compile. The server must report all others.
+    // Expressions of two kinds can be harmless: many negations of a constant, and regular
+    // expressions that are small enough to compile. The server must report all other expressions.
     let has_no_message = |number: usize| {
         let name = name(number);
         results

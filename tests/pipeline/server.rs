@@ -29,8 +29,8 @@ pub enum CertificateSource {
     Own,
 }
 
-/// Writes a serving certificate and a kubeconfig to `folder`. The kubeconfig names a kube-apiserver
-/// at `address`. Returns the CA of the certificate.
+/// Writes a serving certificate, its key and a kubeconfig to `folder`. The kubeconfig names a
+/// kube-apiserver at `address`. Returns the CA of the certificate.
 pub fn write_files(folder: &Path, address: &str) -> Authority {
     let authority = Authority::create().unwrap();
     let loopback = ["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
@@ -47,8 +47,8 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
     authority
 }
 
-/// Returns a command that starts the server with the files in `folder`. The server writes its port
-/// to the file `port` in this folder.
+/// Returns a command that starts the server with the files that [`write_files`] has written to
+/// `folder`. The server writes its port to the file `port` in this folder.
 pub fn command(folder: &Path, certificate: CertificateSource) -> Command {
     let mut command = binary(&QUICK);
     command
@@ -125,7 +125,8 @@ impl RunningServer {
     }
 
     /// Returns the operations in flight. Each entry is the name of a subject and the name of its
-    /// operation, such as `web Starting`. While the server answers 429, the result is empty.
+    /// operation, such as `web Starting`. At its start, the server answers 429 until it has read
+    /// all targets. In this time, the result is empty.
     pub async fn active(&self) -> Vec<String> {
         match self.text(OPERATIONS).await {
             Ok(text) => {
@@ -181,8 +182,8 @@ impl RunningServer {
         self.log.lock().unwrap().clone()
     }
 
-    /// Asserts that the server still runs, has not panicked, and has never needed more than
-    /// `mebibytes` MiB of memory. Returns the peak of its memory in bytes.
+    /// Asserts that the server still runs, has not panicked, and has always needed less than
+    /// `mebibytes` MiB of memory. Returns its peak memory in bytes.
     pub fn assert_healthy_within(&mut self, mebibytes: u64) -> u64 {
         assert!(
             self.child.try_wait().unwrap().is_none(),

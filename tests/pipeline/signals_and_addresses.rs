@@ -11,22 +11,23 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
-/// Starts a server and returns at once, before the server can answer requests.
+/// Starts a server, and does not wait until it can answer requests. Returns the process and its
+/// log.
 fn spawn(mut command: Command) -> (Child, OutputLines) {
     let mut child = command.spawn().unwrap();
     let log = OutputLines::collect(child.stderr.take().unwrap());
     (child, log)
 }
 
-/// Asserts that this signal stops the server with exit code 0. Without a signal handler, the kernel
-/// would kill the process, and there would be no exit code. In a container, the server has PID 1,
-/// and the kernel would even ignore the signal.
+/// Asserts that this signal stops the server at once with exit code 0. If the server had no signal
+/// handler, the kernel would kill the process, and there would be no exit code. In a container, the
+/// server has PID 1, and the kernel would even ignore the signal.
 async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
     signal(child.id().unwrap(), name);
     let code = wait_for_exit(&mut child).await.code();
     assert_eq!(code, Some(0), "{name}: {:#?}", log.lines());
-    // A ready server delays its stop, so that clients can move to another replica, and logs the
-    // text below. A server that was never ready has no clients, so it must stop without this delay.
+    // A ready server logs this text and then delays its stop, so that clients can move to another
+    // replica. A server that was never ready has no clients, so it must stop without this delay.
     let is_delay = |line: &String| line.contains("is now unready");
     assert!(!log.lines().iter().any(is_delay), "{:#?}", log.lines());
 }
@@ -34,7 +35,7 @@ async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_stops_the_server_from_its_first_moment() {
     // This listener represents a kube-apiserver that never answers: the kernel accepts connections,
-    // but the test never reads from them.
+    // but the test never reads from them and sends nothing.
     let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     write_files(folder.path(), &unread.local_addr().unwrap().to_string());
@@ -133,7 +134,7 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
     let port = demo.config.cluster_url.port_u16().unwrap();
     let _tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut idle = tls(&demo, b"h2").await;
-    // When the server sends its SETTINGS frame, it has completed the TLS handshake.
+    // The server sends its SETTINGS frame after the TLS handshake. This read waits for the frame.
     idle.read_exact(&mut [0; 9]).await.unwrap();
     demo.signal("TERM");
     assert_eq!(
@@ -164,7 +165,7 @@ async fn without_a_bind_address_ipv4_and_ipv6_are_served() {
         let client = Client::try_from(config).unwrap();
         let request = http::Request::get("/version").body(Vec::new()).unwrap();
         client.request_text(request).await.unwrap();
-        // IPv4 addresses of clients must not be logged in the form `[::ffff:127.0.0.1]`.
+        // The server must log an IPv4 client as `127.0.0.1`, not as `[::ffff:127.0.0.1]`.
         server.wait_for_log(&format!("client={host}:")).await;
     }
 }

@@ -11,15 +11,17 @@ use tokio::time::timeout;
 
 /// Number of VirtualMachines. All VirtualMachines change together.
 const MACHINES: usize = 300;
-/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. All
-/// changes together have twice the size of the server's ring buffer of changes.
+/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. The
+/// changes of all rounds have twice the size of the server's ring buffer of changes.
 const TIMES: usize = 12;
 
-/// Size of the server's ring buffer of changes in bytes (`RING_BOUNDS` in `src/app.rs`).
+/// Size limit of the ring buffer in bytes (`RING_BOUNDS` in `src/app.rs`). The ring buffer has the
+/// latest changes, from which clients continue their watches.
 const RING: usize = 12 << 20;
 
-/// Starts a watch on a new connection. The flow-control window has the default size of HTTP/2,
-/// 65,535 bytes, which is small.
+/// Starts a watch on a new connection. The client uses the default flow-control window of HTTP/2,
+/// which is small: 65,535 bytes. So the server soon cannot send more events to a client that does
+/// not read.
 async fn watch(demo: &Demo, query: &str) -> Incoming {
     let io = TokioIo::new(tls(demo, b"h2").await);
     let (mut sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -38,7 +40,7 @@ async fn watch(demo: &Demo, query: &str) -> Incoming {
     answer.into_body()
 }
 
-/// Writes the manifests of all VirtualMachines, with this state.
+/// Writes the manifests of all VirtualMachines. All have the status `state`.
 fn write_machines(folders: &Folders, state: &str) {
     let machine = |n: usize| {
         json!({
@@ -79,8 +81,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
             write_machines(&folders, state);
             let mut left = MACHINES;
             while left > 0 {
-                // `next` fails if it waits too long. So this loop also checks that the unread watch
-                // does not delay this watch.
+                // `next` panics if no event comes before [`DEADLINE`]. So this loop also checks
+                // that the unread watch does not delay this watch.
                 let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -91,8 +93,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // The ring buffer may be larger than its limit while its changes are younger than 10 s. So the
-    // test waits until the size is within the limit.
+    // Changes that are younger than 10 s may exceed the size limit of the ring buffer. So the test
+    // waits until the size is within the limit.
     wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
     // When the slow client reads again, it first receives the events that the server had already
     // sent. Then it receives an error, because the ring buffer no longer has the following changes.
@@ -101,7 +103,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
         while let Some(frame) = unread.frame().await {
             match frame {
                 Ok(frame) => received.extend(frame.into_data().unwrap()),
-                // If the client has not read for two minutes, the server has reset the stream.
+                // The server resets the stream if the client has not read for two minutes.
                 Err(error) => {
                     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
                     return false;

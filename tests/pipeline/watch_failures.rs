@@ -9,9 +9,9 @@ use crate::fake_apiserver::{
 };
 use crate::server::RunningServer;
 
-/// Returns the name of a resource and the script for its requests. The script sends invalid data
-/// until the status of the rule set contains `WatchFailed` and `reported`. Then the script sends
-/// valid data.
+/// Returns the name of a resource and the script for its requests. The script sends the invalid
+/// data `bad` until the status of the rule set contains `WatchFailed` and `reported`. Then the
+/// script sends valid data.
 fn invalid_until_reported(
     name: &'static str,
     reported: &'static str,
@@ -47,7 +47,7 @@ fn listed(name: &str) -> String {
     )
 }
 
-/// Valid and invalid values of the code in an ERROR event.
+/// Valid and invalid values of the field `code` in an ERROR event.
 const CODES: [&str; 22] = [
     "0", "-1", "7.5", "null", "200", "400", "401", "403", "404", "405", "406", "408", "409", "410",
     "413", "415", "422", "429", "500", "503", "65535", "65536",
@@ -57,10 +57,14 @@ const CODES: [&str; 22] = [
 fn scripts() -> Vec<(&'static str, Script)> {
     let codes: Script = Box::new(|request| {
         let mut steps = watch_with_one_object("codes");
-        // Each code is the answer to two requests. In the first answer, the ERROR event comes
-        // before the initial events. In the second answer, the event comes after them. If an ERROR
-        // event with a code other than 410 comes before the end of the initial events, the ifo
-        // server lists the objects. After the last code, the script answers this list request.
+        // The script sends each code in its answers to two requests:
+        //
+        // - The first answer is the ERROR event, without initial events.
+        // - The second answer contains the initial events, and then the ERROR event.
+        //
+        // If an ERROR event with a code other than 410 comes before the end of the initial events,
+        // the ifo server sends a list request. After the last code, the script answers list
+        // requests with a valid list.
         if let Some(code) = CODES.get(request.nth / 2) {
             let at = if request.nth % 2 == 0 { 1 } else { 3 };
             steps.truncate(at);
@@ -70,8 +74,8 @@ fn scripts() -> Vec<(&'static str, Script)> {
         }
         steps
     });
-    // For this resource, the fake kube-apiserver does not support WatchList. The first pages of its
-    // lists are invalid.
+    // For this resource, the fake kube-apiserver does not support WatchList. Its lists are cut off
+    // until the status of the rule set reports an unintelligible answer. Then its lists are valid.
     let page: Script = Box::new(|request| {
         let is_reported = request.statuses.contains("unintelligible");
         match (request.is_watch_list(), request.is_watch()) {

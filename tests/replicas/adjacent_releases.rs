@@ -7,7 +7,7 @@
 //! does not know.
 //!
 //! The older release is the current code. The newer release is the same code with the Cargo feature
-//! `neighbour-release`, which adds the field to the wire types.
+//! `neighbour-release`, which adds the field.
 
 use crate::TURNS;
 use crate::cluster::Replicas;
@@ -34,17 +34,17 @@ const FIELD: &str = "neighbourField";
 /// The value that the newer release writes into the field.
 const VALUE: &str = "known";
 
-/// Prefix of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The checks of
-/// [`FIELD`] ignore these VirtualMachines.
+/// Prefix of the names of the VirtualMachines that [`Neighbours::assert_events_agree`] creates. The
+/// checks of [`FIELD`] ignore these VirtualMachines.
 const WATCHED: &str = "watched-";
 
-/// Environment variables of the replicas. With the value `true`, the replicas retain completed
-/// operations, so that the test covers these operations, too.
+/// Environment variables of the replicas. They make the replicas retain completed operations, so
+/// that the test covers these operations, too.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "true")];
 
-/// Index of the replica of the newer release, which has the field.
+/// Index in [`Replicas::all`] of the replica of the newer release, which has the field.
 const NEWER: usize = 0;
-/// Index of the replica of the older release.
+/// Index in [`Replicas::all`] of the replica of the older release.
 const OLDER: usize = 1;
 
 #[test]
@@ -83,8 +83,8 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
         test.start_again(NEWER).await;
         test.assert_replicas_agree(&["kept", "ended"]).await;
 
-        // The newer release takes over again. After its restart, it has copied all operations from
-        // the older release.
+        // The newer release takes over again. It was restarted before, so it has copied all
+        // operations from the older release.
         let before = test.hand_over(OLDER, NEWER).await;
         test.create(&["of-newer"]).await;
         test.step("changed").await;
@@ -96,16 +96,17 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
     });
 }
 
-/// The operations that a replica serves, by the name of their VirtualMachine.
+/// The operations that a replica serves. The key is the name of the VirtualMachine.
 type Objects = BTreeMap<String, Value>;
 
 struct Neighbours<'a> {
     replicas: Replicas<'a>,
     leader: usize,
-    /// A watch at the leader. [`Self::hand_over`] starts the watch before this replica becomes the
+    /// A watch at the leader. [`Self::hand_over`] starts this watch before the replica becomes the
     /// leader, so the watch covers the handover.
     client: Events,
-    /// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
+    /// The name, UID and creation timestamp of each operation that the test has created. The key is
+    /// the name of the VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
     steps: u32,
 }
@@ -199,7 +200,7 @@ impl<'a> Neighbours<'a> {
         self.replicas.admin.merge(&path, patch).await.ok();
     }
 
-    /// Waits until the operation of a VirtualMachine fulfils a condition. Reads the operation
+    /// Waits until `is` returns true for the operation of a VirtualMachine. Reads the operation
     /// through the kube-apiserver.
     async fn wait_for_operation(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually("the operation fulfils the condition", async || {
@@ -224,11 +225,13 @@ impl<'a> Neighbours<'a> {
         by_machine(&list.await.body)
     }
 
-    /// Returns the names of the VirtualMachines whose operations were in a watch gap. On an
-    /// overloaded machine, the leader's watch of the VirtualMachines can be interrupted at any
-    /// time. Then the leader sets the condition `Detected` of the operations to Unknown. This is a
-    /// change, so the operations get the field from a newer leader, and lose the field on an older
-    /// leader.
+    /// Returns the names of the VirtualMachines whose operations were in a watch gap: a time in
+    /// which the leader's watch of the VirtualMachines is interrupted. On an overloaded machine,
+    /// this can happen at any time.
+    ///
+    /// In a watch gap, the leader changes the operations: it sets their condition `Detected` to
+    /// Unknown. So the operations get the field if the newer release leads, and lose the field if
+    /// the older release leads.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.now(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -236,9 +239,13 @@ impl<'a> Neighbours<'a> {
         })
     }
 
-    /// Asserts that both replicas serve the same bytes for a list, a get and a watch. Exactly the
-    /// operations of the VirtualMachines `with_field` must have the field. Operations that were in
-    /// a watch gap are an exception. Asserts that kubectl prints the field through each replica.
+    /// Asserts that:
+    ///
+    /// - Both replicas serve the same bytes for a list, a get and a watch.
+    /// - Exactly the operations of the VirtualMachines `with_field` have the field. The function
+    ///   ignores this rule for operations that were in a watch gap (see
+    ///   [`Self::affected_by_watch_gaps`]).
+    /// - kubectl prints the field through each replica.
     async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
@@ -316,8 +323,8 @@ impl<'a> Neighbours<'a> {
     }
 
     /// Asserts that `kubectl get -o yaml` prints the field of exactly those operations that have
-    /// the field. Meanwhile, only the replica `replica` is reachable, so the kube-apiserver sends
-    /// all requests to this replica.
+    /// the field. During this check, the kube-apiserver reaches only the replica `replica`, so it
+    /// sends all requests to this replica.
     async fn assert_kubectl_output(&self, replica: usize, objects: &Objects) {
         let others: Vec<_> = self
             .replicas
@@ -383,8 +390,8 @@ impl<'a> Neighbours<'a> {
     /// - A changed operation must have the field if the newer release leads. It must lack the field
     ///   if the older release leads.
     /// - Every other operation must be unchanged, except for operations that were in a watch gap.
-    ///   The watch that continued during the handover must have received no event about an
-    ///   unchanged operation.
+    ///   The watch that continued during the handover must have received no event about these
+    ///   unchanged operations.
     async fn assert_only_changed(&mut self, changed: &[&str], before: &Objects) {
         let after = eventually("only these operations have changed", async || {
             let after = self.objects(self.leader).await;
@@ -438,14 +445,14 @@ async fn watch(replicas: &Replicas<'_>, replica: usize) -> Events {
     events.expect("an administrator must be allowed to watch")
 }
 
-/// Returns the names of the VirtualMachines of these operations. Skips bookmarks, which have no
-/// such name.
+/// Returns the names of the VirtualMachines of these operations. Skips bookmarks, because they have
+/// no VirtualMachine.
 fn names<'a>(operations: impl Iterator<Item = &'a Value>) -> BTreeSet<String> {
     let names = operations.map(|it| text(it, "/spec/subject/name").to_owned());
     names.filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns the operations of a list by the names of their VirtualMachines. Fails if a
+/// Returns the operations of a list. The key is the name of the VirtualMachine. Fails if a
 /// VirtualMachine has two operations.
 fn by_machine(list: &Value) -> Objects {
     let mut found = Objects::new();
@@ -460,9 +467,10 @@ fn by_machine(list: &Value) -> Objects {
 /// Builds the newer release in the target folder of this build, and returns the path of its binary.
 /// The binary is a Cargo example, for two reasons:
 ///
-/// - Examples use the dependencies that were compiled for the tests. So only the crates with the
-///   feature are compiled again.
-/// - The file name of the example differs from that of the server's binary.
+/// - Examples use the dependencies that were compiled for the tests. So cargo compiles again only
+///   the crates with the feature.
+/// - The file name of the example differs from that of the server's binary. So the build does not
+///   overwrite the current server.
 fn build_neighbour_release() -> PathBuf {
     let started = Instant::now();
     let mut features = vec!["neighbour-release"];
@@ -471,8 +479,8 @@ fn build_neighbour_release() -> PathBuf {
     }
     let mut cargo = Command::new(env!("CARGO"));
     // `cargo test` sets these variables, and the build scripts of some dependencies read them. If
-    // they stayed set, these dependencies would be compiled again by this build, and again by the
-    // next `cargo test`.
+    // they stayed set, this build would compile these dependencies again, and so would the next
+    // `cargo test`.
     for (name, _) in std::env::vars_os() {
         let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
         if of_package
@@ -499,7 +507,8 @@ fn build_neighbour_release() -> PathBuf {
         let is_it = message["target"]["name"] == "neighbour-release";
         is_it.then(|| message["executable"].as_str().map(PathBuf::from))?
     });
-    // `eprintln` is not used, because Rust's test runner hides its output if the test passes.
+    // If the test passes, Rust's test runner hides the output of `eprintln`. So this function
+    // writes the message directly to the standard error.
     let seconds = started.elapsed().as_secs();
     let _ = writeln!(
         std::io::stderr(),

@@ -1,5 +1,5 @@
-//! A cluster with several replicas of the server. Starts and stops replicas, and edits the Lease
-//! with which the replicas elect their leader.
+//! A cluster with several replicas of the server. The functions start and stop replicas, and edit
+//! the Lease with which the replicas elect their leader.
 
 use crate::harness::relay::Relay;
 use crate::harness::{
@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// API path of the Lease. The replica that holds the Lease is the leader.
 pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/ifo-system/leases/ifo-apiserver";
 
-/// API path of the APIService that registers the replicas.
+/// API path of the APIService. It makes the kube-apiserver forward requests for operations to the
+/// replicas.
 const REGISTRATION: &str =
     "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
@@ -26,14 +27,18 @@ pub struct Replicas<'a> {
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
     pub endpoints: Endpoints,
+    /// The replicas. The oldest replica is the first.
     pub all: Vec<Replica>,
+    /// The program and the address of the replicas that [`Self::add`] starts.
     image: Image,
+    /// The manifest of the Deployment, with the flags and environment variables of the replicas.
     deployment: Value,
+    /// Number of replicas that were started so far, including stopped replicas.
     started: usize,
 }
 
 /// One replica: the server process, the relay between this process and the kube-apiserver, and the
-/// endpoint in the load balancer.
+/// endpoint in the load balancer. With the relay, a test interrupts the connections of the replica.
 pub struct Replica {
     pub server: ServerProcess,
     pub relay: Relay,
@@ -51,8 +56,8 @@ impl Replica {
 }
 
 impl<'a> Replicas<'a> {
-    /// Installs the folders of manifests, and starts `count` replicas with the environment
-    /// variables.
+    /// Installs the folders of manifests, and starts `count` replicas. `variables` are environment
+    /// variables of the replicas.
     pub async fn start(
         control_plane: &'a ControlPlane,
         folders: &[&str],
@@ -68,7 +73,7 @@ impl<'a> Replicas<'a> {
         replicas
     }
 
-    /// Installs the folders of manifests, and starts no replica.
+    /// Installs the folders of manifests. Does not start a replica.
     pub async fn install(
         control_plane: &'a ControlPlane,
         image: Image,
@@ -94,12 +99,13 @@ impl<'a> Replicas<'a> {
         }
     }
 
-    /// Sets the image of replicas that are started later. The manifests stay the same.
+    /// Sets the image of the replicas that [`Self::add`] starts from now on. The manifests stay the
+    /// same.
     pub fn use_image(&mut self, image: Image) {
         self.image = image;
     }
 
-    /// Applies the manifests of another release. Replicas that are started later belong to this
+    /// Applies the manifests of another release. [`Self::add`] then starts replicas of this
     /// release.
     pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
         let installed = install(self.control_plane, folders).await;
@@ -107,7 +113,7 @@ impl<'a> Replicas<'a> {
         self.image = image;
     }
 
-    /// Starts one more replica in a Pod of its own, and waits until it is ready.
+    /// Starts one more replica, as a new Pod, and waits until it is ready.
     pub async fn add(&mut self) {
         let number = self.started;
         self.started += 1;
@@ -179,8 +185,8 @@ impl<'a> Replicas<'a> {
             ok_if(conditions.any(available), &found)
         })
         .await;
-        // The kube-apiserver may still have connections to a stopped replica. Requests on such a
-        // connection fail. After ten successful requests, the test assumes that the kube-apiserver
+        // The kube-apiserver may still have connections to a stopped replica. A request on such a
+        // connection fails. After ten successful requests, the test assumes that the kube-apiserver
         // has closed these connections.
         for _ in 0..10 {
             eventually("operations are served", async || {
@@ -196,8 +202,8 @@ impl<'a> Replicas<'a> {
         assert_eq!(answer.code, 200, "{}", answer.text);
     }
 
-    /// Changes the Lease. If another client writes the Lease at the same time, the change is
-    /// retried.
+    /// Changes the Lease. If another client writes the Lease at the same time, reads the Lease
+    /// again and repeats the change.
     pub async fn edit_lease(&self, edit: impl Fn(&mut Value)) {
         eventually("the Lease is edited", async || {
             let mut lease = self.admin.get(LEASE).await.ok();
@@ -210,7 +216,7 @@ impl<'a> Replicas<'a> {
         .await;
     }
 
-    /// Returns the last log lines of all replicas, including stopped ones.
+    /// Returns the last log lines of each replica, including stopped replicas.
     pub fn logs(&self) -> String {
         let logs = (0..self.started).map(|number| {
             let dir = self
@@ -245,8 +251,8 @@ pub fn garble(lease: &mut Value) {
     }
 }
 
-/// Adds the headers of the front proxy that name an administrator. The kube-apiserver sends such
-/// headers with each forwarded request.
+/// Adds the headers of the front proxy for a user who is an administrator. The kube-apiserver sends
+/// such headers with each forwarded request.
 fn as_administrator(mut config: Config) -> Config {
     let header = |name: &'static str, value: &'static str| {
         (

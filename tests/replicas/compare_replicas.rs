@@ -10,16 +10,17 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of a count in the report.
+/// Name of the count of compared whole lists in the report.
 pub const LISTS: &str = "lists of the same version that were compared";
 
-/// Name of a count in the report.
+/// Name of the count of compared lists in pages in the report.
 pub const PAGES: &str = "lists in pages that were compared";
 
 /// Pause between two comparisons.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Largest number of requests to a replica that does not have a resourceVersion yet.
+/// Largest number of requests for a resourceVersion that a replica does not have yet. After these
+/// requests, the client skips the comparison.
 const ATTEMPTS: usize = 5;
 
 /// Number of bytes that a failure prints before and after the first difference of two texts.
@@ -29,8 +30,8 @@ const PRINTED_AROUND: usize = 300;
 const PAGE_SIZE: usize = 11;
 
 /// Lists the operations at a replica, at the resourceVersion `at`. If `at` is None, lists the
-/// newest state. Returns None if the replica does not have this resourceVersion, or if the list
-/// failed.
+/// newest state. Returns None if the request failed, or if the replica does not have this
+/// resourceVersion.
 async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<ApiAnswer> {
     let path = match at {
         None => OPERATION.path(None),
@@ -56,7 +57,7 @@ async fn list(chosen: &Chosen, report: &Report, at: Option<u64>) -> Option<ApiAn
     None
 }
 
-/// Returns true if the replica does not have the resourceVersion: not any more (410), or not yet
+/// Returns true if the replica no longer has the resourceVersion (410), or does not have it yet
 /// (504).
 fn is_unknown(failure: &str) -> bool {
     failure.starts_with("410") || failure.starts_with("504")
@@ -89,8 +90,8 @@ pub async fn lists(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Repeatedly reads a list in pages. Each page comes from a random replica. Then compares the pages
-/// with the whole list.
+/// Reads a list in pages, each from a random replica, and compares the pages with the whole list.
+/// Repeats this without end.
 pub async fn pages(endpoints: Endpoints, report: Arc<Report>) {
     loop {
         tokio::time::sleep(PAUSE).await;
@@ -121,8 +122,8 @@ async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, V
     loop {
         let chosen = endpoints.any_undisturbed()?;
         let page = match read(&chosen.endpoint.caller.0, &path).await {
-            // This replica does not have the resourceVersion of the first page, so the remaining
-            // pages cannot be read.
+            // This replica does not have the resourceVersion of the first page, so the client
+            // cannot read the remaining pages.
             Err(failure) if !items.is_empty() && is_unknown(&failure) => {
                 report.count(&format!(
                     "pages that a replica did not have: {}",
@@ -142,7 +143,7 @@ async fn read_in_pages(endpoints: &Endpoints, report: &Report) -> Option<(u64, V
     }
 }
 
-/// Describes the first position at which two texts differ.
+/// Returns the first position at which two texts differ, and the text around this position.
 pub fn difference(one: &str, other: &str) -> String {
     let pairs = one.bytes().zip(other.bytes());
     let same = pairs.take_while(|(one, other)| one == other).count();

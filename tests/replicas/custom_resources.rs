@@ -7,7 +7,7 @@ use crate::harness::{Kind, OPERATION, eventually, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The custom resource of an operation.
+/// The kind of the custom resource that the leader writes for an operation.
 pub const OPERATION_RECORD: Kind = Kind {
     api_version: "ifo.kubevirt.io/v1alpha1",
     kind: "InFlightOperation",
@@ -55,7 +55,8 @@ async fn list(
     Ok(items.iter().map(fields).collect())
 }
 
-/// Fails if the audit log shows that a custom resource was created or deleted more than once.
+/// Fails if the audit log shows that the server created or deleted a custom resource more than
+/// once.
 pub fn assert_written_once(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");

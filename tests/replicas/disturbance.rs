@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Pause before and after each disturbance.
 pub const CALM: Duration = Duration::from_secs(3);
 
-/// Time for which a replica is paused or disconnected: twice the lease duration of 3 s in the
-/// tests. So another replica becomes the leader in this time.
+/// Time for which a replica is paused or disconnected. It is twice the lease duration, which is 3 s
+/// in the tests. So another replica becomes the leader in this time.
 const TWICE_THE_LEASE: Duration = Duration::from_secs(6);
 
 /// The role of the replica that is disturbed.
@@ -23,16 +23,16 @@ pub enum Role {
 /// A disturbance of the replicas.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Disturbance {
-    /// The process gets a SIGTERM, and its container restarts.
+    /// The process gets a SIGTERM. The test then starts it again, as a kubelet does.
     Terminate(Role),
-    /// The process gets a SIGKILL, and its container restarts.
+    /// The process gets a SIGKILL. The test then starts it again, as a kubelet does.
     Kill(Role),
-    /// The process is paused for [`TWICE_THE_LEASE`].
+    /// The process is stopped with SIGSTOP for [`TWICE_THE_LEASE`].
     Pause(Role),
-    /// The connections of the replica to the kube-apiserver are interrupted for
+    /// The relay interrupts the connections of the replica to the kube-apiserver for
     /// [`TWICE_THE_LEASE`].
     Cut(Role, Link),
-    /// All replicas are replaced by new ones, one after the other.
+    /// The test replaces all replicas by new ones, one after the other.
     Update,
     DeleteLease,
     /// Another client overwrites all annotations of the Lease with invalid values.
@@ -51,7 +51,7 @@ use Role::{Follower, Leader};
 pub const IN_PERSISTENCE_MODE: [Disturbance; 3] = [Kill(Leader), Pause(Leader), Update];
 
 /// The disturbances with which every plan begins. A plan is a list of disturbances. Without the
-/// variable `IFO_DISTURBANCES`, the plan contains only these.
+/// variable `IFO_DISTURBANCES`, the plan contains exactly these six.
 const FIRST: [Disturbance; 6] = [
     Terminate(Leader),
     Kill(Leader),
@@ -81,6 +81,7 @@ const ALL: [Disturbance; 15] = [
 ];
 
 /// Returns the disturbances with these names. An example of `names` is `Kill(Leader);Update`.
+/// Panics if a name is unknown.
 pub fn named(names: &str) -> Vec<Disturbance> {
     let find = |name: &str| {
         let mut all = ALL.into_iter();
@@ -91,7 +92,7 @@ pub fn named(names: &str) -> Vec<Disturbance> {
 }
 
 /// Returns a plan of `count` disturbances: first [`FIRST`], then all disturbances in random order.
-/// If the plan is still too short, all disturbances follow again in a new order. The seed
+/// If the plan is still too short, adds all disturbances again, in another order. The seed
 /// determines the order.
 pub fn plan(count: usize, seed: u64) -> Vec<Disturbance> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -111,19 +112,19 @@ impl Disturbance {
     pub fn allows(self, retried: bool) -> bool {
         match self {
             Terminate(_) | Update | DeleteLease | GarbleLease | StealLease => false,
-            // A request fails if the killed replica was just answering it. A second attempt must
-            // succeed.
+            // A request fails if the killed replica had not finished its answer. A second attempt
+            // must succeed.
             Kill(_) => retried,
             // During `Pause` and `Cut`, the kube-apiserver may have connections to the disturbed
-            // replica, and notices the disturbance only after up to 45 s. During
-            // `RestartApiServer`, the kube-apiserver itself is stopped.
+            // replica. It notices the disturbance only after up to 45 s. During `RestartApiServer`,
+            // the kube-apiserver itself is stopped.
             Pause(_) | Cut(..) | RestartApiServer => true,
         }
     }
 
-    /// Returns true if the replicas can lose the last changes of the leader, which no follower has
-    /// received yet. Most disturbances of a follower also return true, because the function does
-    /// not distinguish the roles.
+    /// Returns true if the last changes of the leader can be lost, because no follower has received
+    /// them. The function does not distinguish the roles. So it also returns true for most
+    /// disturbances of a follower.
     pub fn may_lose_changes(self) -> bool {
         !matches!(self, Terminate(_) | Update | GarbleLease)
     }

@@ -13,7 +13,7 @@ use futures::future::join_all;
 use serde_json::{Value, json};
 use std::sync::PoisonError;
 
-/// The kind of the records.
+/// The kind of the records of completed operations.
 const OPERATION_RECORD: Kind = Kind {
     api_version: OPERATION.api_version,
     kind: "OperationRecord",
@@ -23,15 +23,15 @@ const OPERATION_RECORD: Kind = Kind {
 /// The namespace of the VirtualMachines.
 const NAMESPACE: &str = "durations";
 
-/// Number of earlier runs that the server needs to compute the limit of the condition `Overdue`.
+/// Number of earlier runs after which the server decides whether an operation is `Overdue`.
 const ENOUGH_RUNS: u64 = 20;
 
-/// How the leader is stopped.
+/// How the test stops the leader.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     /// SIGTERM. The leader stores the usual durations before it exits.
     Terminate,
-    /// SIGKILL. The runs after the last write of the usual durations are lost.
+    /// SIGKILL. The leader loses the runs that completed after it last stored the usual durations.
     Kill,
 }
 
@@ -66,8 +66,9 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             // The operation `long` keeps its identity.
             let now = wait_for_operation(&replicas.admin, "long").await;
             assert_eq!(identity(&now), identity(&long), "after {stop:?}");
-            // A takeover alone changes no operation. So if there was no watch gap, each event must
-            // show the usual duration.
+            // A takeover alone changes no operation, so each event must show the usual duration. In
+            // a watch gap, the leader's watch of the VirtualMachines is interrupted, and the leader
+            // changes the operations. If there was a watch gap, the test skips this check.
             watch.now(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
                 if !objects.iter().any(|it| is_in_gap(it)) {
@@ -76,12 +77,13 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
                 }
             });
 
-            // The new leader has observed no runs, so it must have read the stored durations.
+            // The new leader has observed no runs itself, so it must have read the stored
+            // durations.
             let name = format!("{stop:?}").to_lowercase();
             wait_until_leader_has_baselines(&replicas).await;
             migrate(&replicas.admin, &name).await;
             assert_compared(&wait_for_operation(&replicas.admin, &name).await);
-            // Let the operation fail. Only successful runs change the usual duration, so the number
+            // This operation fails. Only successful runs change the usual duration, so the number
             // of runs stays the same.
             set_status(&replicas.admin, &name, "Broken").await;
             wait_for_count(&replicas.admin, &OPERATION_RECORD, records.len() + 1).await;
@@ -113,8 +115,8 @@ async fn stop_leader(replicas: &mut Replicas<'_>, stop: Stop) {
     replicas.wait_until_recovered().await;
 }
 
-/// Creates the namespace and a rule set. The rule set has an `outcome`, so its operations complete
-/// without a debounce period.
+/// Creates the namespace and a rule set. The rule of this rule set has an `outcome`. So the server
+/// completes an operation at once, and does not wait for the debounce period.
 async fn create_rules(admin: &Caller) {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},

@@ -1,5 +1,6 @@
-//! The load of the tests under load. It changes VirtualMachines 20 times a second, and computes the
-//! operations that the server must detect on them. It also creates and deletes namespaces.
+//! The load of the tests under load. The load changes VirtualMachines 20 times a second, and
+//! computes the operations that the server must detect on them. It also creates and deletes
+//! namespaces.
 
 use crate::cluster::Replicas;
 use crate::harness::{
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Name of a count in the report.
+/// Name of the count of created and deleted namespaces in the report.
 pub const NAMESPACE: &str = "namespaces that were created and deleted";
 
 /// Pause between two changes.
@@ -25,11 +26,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 const NAMESPACES: [&str; 3] = ["load-0", "load-1", "load-2"];
 
-/// Number of VirtualMachines in each namespace that are created, changed and deleted.
+/// Number of VirtualMachines in each namespace that the load creates, changes and deletes.
 const MACHINES: usize = 30;
 
 /// Number of steady VirtualMachines in each namespace. They migrate during the whole test, so their
-/// operations never end. Only the messages of the operations change.
+/// operations never end. The load changes only the messages of these operations.
 const STEADY: usize = 5;
 
 /// The status of a steady VirtualMachine.
@@ -50,8 +51,8 @@ pub type Key = (String, String, String);
 struct Machine {
     /// None if the VirtualMachine does not exist.
     status: Option<&'static str>,
-    /// Incremented before and after each change of the status. So the version is odd while the
-    /// status is being changed.
+    /// Counter of changes. [`set_status`] increments it before and after each change of the status.
+    /// So the version is odd while the status changes.
     version: u64,
 }
 
@@ -130,8 +131,8 @@ impl Load {
         load
     }
 
-    /// Returns the operations of all VirtualMachines whose status is not being changed now. The
-    /// value is the version of the VirtualMachine.
+    /// Returns the operations of all VirtualMachines whose status does not change at the moment.
+    /// The value is the version of the VirtualMachine (`Machine::version`).
     pub fn stable(&self) -> BTreeMap<Key, u64> {
         let machines = locked(&self.machines);
         let key = |(id, machine): (&Id, &Machine)| {
@@ -143,7 +144,8 @@ impl Load {
         machines.iter().filter_map(key).collect()
     }
 
-    /// Returns the operations that must exist.
+    /// Returns the operations that must exist, without those of VirtualMachines whose status
+    /// changes at the moment.
     fn expected(&self) -> BTreeSet<Key> {
         self.stable().into_keys().collect()
     }
@@ -166,7 +168,7 @@ impl Load {
                 let items = answer.body["items"].as_array();
                 let completed = items.into_iter().flatten();
                 let completed = completed.filter(|it| it["status"]["phase"] != "Active");
-                // This server does not retain completed operations, so it must list no completed
+                // The replicas do not retain completed operations, so they must list no completed
                 // operation.
                 ok_if(
                     completed.clone().count() == 0,
@@ -191,7 +193,7 @@ impl Load {
     }
 
     /// Fails if a client has received the end of a steady VirtualMachine's operation. `ended`
-    /// contains the UIDs of all operations whose end the client has received.
+    /// contains the UIDs of all operations whose end this client has received.
     pub fn assert_steady_never_ended(&self, ended: &BTreeSet<String>) {
         for (key, [_, uid, _]) in &self.steady {
             assert!(!ended.contains(uid), "a client received the end of {key:?}");
@@ -289,8 +291,8 @@ async fn set_status(
                 "apiVersion": VM.api_version, "kind": VM.kind,
                 "metadata": {"name": id.1}, "status": content,
             });
-            // 409 is a success: the answer to an earlier attempt was lost, but the attempt had
-            // succeeded.
+            // 409 is also a success: an earlier attempt has created the VirtualMachine, but its
+            // answer was lost.
             retry_until(admin, Method::POST, &all, &machine, &[201, 409]).await;
         }
         (Some(_), Some(_)) => {
@@ -307,8 +309,8 @@ async fn set_status(
     machine.version += 1;
 }
 
-/// Repeats a request until the status code is one of `good`. A request can fail, because one of the
-/// disturbances restarts the kube-apiserver.
+/// Repeats a request until the status code is one of `good`. Requests can fail, because a
+/// disturbance may restart the kube-apiserver.
 async fn retry_until(
     admin: &Caller,
     method: Method,
@@ -338,9 +340,9 @@ async fn retry_until(
     }
 }
 
-/// Repeatedly creates a namespace with an operation in it, and deletes the namespace. Kubernetes
-/// cannot delete a namespace while an aggregated API fails, so a deletion succeeds only if the API
-/// of the replicas works.
+/// Repeatedly creates a namespace with an operation in it, and deletes the namespace. If an
+/// aggregated API fails, Kubernetes cannot delete a namespace. So a deletion succeeds only if the
+/// API of the replicas works.
 pub async fn namespaces(admin: Caller, report: Arc<Report>, worker: usize) {
     for number in 0.. {
         let name = format!("passing-{worker}-{number}");

@@ -21,24 +21,25 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Path of the readiness probe in `deploy/`.
 const PROBE: &str = "/readyz?exclude=informer-sync";
 
-/// A replica, as the clients and the balancer see it.
+/// The address and the state of one replica.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// The number of the replica in this test.
+    /// The number of the replica in this test. A replica keeps its number when it restarts.
     pub number: usize,
     pub port: u16,
-    /// A client that connects to the replica directly, as the kube-apiserver does.
+    /// A client that connects to the replica directly, with the certificate with which the
+    /// kube-apiserver forwards requests.
     pub caller: CallerOf,
     probe: Config,
     ready: AtomicBool,
     disturbed: AtomicBool,
-    /// Number of disturbances of the replica so far.
+    /// Number of disturbances of the replica that have begun so far.
     disturbances: AtomicUsize,
-    /// Notified when the balancer must close its connections to the replica.
+    /// [`Self::close_connections`] notifies the balancer to close its connections to the replica.
     close_connections: Notify,
 }
 
-/// A replica that was not disturbed when a client chose it.
+/// A replica that was ready and not disturbed when a client chose it.
 #[derive(Debug)]
 pub struct Chosen {
     pub endpoint: Arc<Endpoint>,
@@ -76,13 +77,14 @@ impl Endpoint {
         }
     }
 
-    /// Closes the connections to this replica, so that clients connect again.
+    /// Closes the balancer's connections to this replica, so that clients connect again.
     pub fn close_connections(&self) {
         self.close_connections.notify_waiters();
     }
 
-    /// Returns true if the last probe succeeded, and no connection attempt has failed since. New
-    /// connections go only to such replicas.
+    /// Returns false if the last probe failed, or if a connection attempt has failed since that
+    /// probe. The balancer then sends no new connections to this replica. Returns true before the
+    /// first probe.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -98,9 +100,10 @@ impl Endpoint {
         self.disturbed.store(false, Ordering::Release);
     }
 
+    /// Returns None if the replica is not ready or is disturbed.
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // The count is read before the flag. So if a disturbance begins later, the count changes,
-        // and `is_undisturbed` returns false.
+        // This function reads the count before the flag. So if a disturbance begins later, the
+        // count changes, and `is_undisturbed` returns false.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {
@@ -141,7 +144,8 @@ impl Endpoints {
         all.retain(|it| it.number != number);
     }
 
-    /// Returns a random replica that is ready and not disturbed.
+    /// Returns a random replica that is ready and not disturbed. Returns None if there is no such
+    /// replica.
     pub fn any_undisturbed(&self) -> Option<Chosen> {
         let all = self.all();
         let free: Vec<Chosen> = all.iter().filter_map(Endpoint::choose).collect();
@@ -187,8 +191,8 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
     port
 }
 
-/// Forwards a connection to the first candidate that accepts it. The forwarded connection stays
-/// open even if a later probe fails.
+/// Forwards a connection to the first candidate that accepts it. If no candidate accepts it, closes
+/// the connection. The forwarded connection stays open even if a later probe fails.
 async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
     for endpoint in candidates {
         match TcpStream::connect(("127.0.0.1", endpoint.port)).await {

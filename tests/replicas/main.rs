@@ -10,12 +10,13 @@
 //!
 //! These environment variables change the tests:
 //!
-//! - `IFO_DISTURBANCES=30` sets the number of disturbances (`make soak`).
-//! - `IFO_PLAN='Kill(Leader);Update'` selects the disturbances.
+//! - `IFO_DISTURBANCES=30` sets the number of disturbances (see `make soak`).
+//! - `IFO_PLAN='Kill(Leader);Update'` selects the disturbances. Then `IFO_DISTURBANCES` has no
+//!   effect.
 //! - `IFO_SEED` repeats the random choices of an earlier run.
 //! - `IFO_E2E_DIR` names a folder in which all files of the run are kept.
 //!
-//! If no control plane can be started, the tests are skipped, like the tests in `tests/e2e`.
+//! If no control plane can be started, the tests skip themselves, like the tests in `tests/e2e`.
 
 // The tests have many steps, so some functions are long. Comments contain names that look like
 // code.
@@ -220,7 +221,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     }
 }
 
-/// Returns the number in an environment variable, if the variable is set.
+/// Returns the number in an environment variable. Returns None if the variable is not set.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))

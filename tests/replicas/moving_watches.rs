@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Name of a count in the report.
+/// Name of the count of compared pairs of watches in the report.
 pub const WATCHES: &str = "watches that were compared";
 
 /// Number of roaming clients.
 const COUNT: usize = 3;
 
-/// If a watch delivers no event for this time, it counts as broken. The watches have a shorter
-/// `timeoutSeconds`, so a working watch ends earlier.
+/// If a watch delivers no event for this time, the client reports a failure. The watches have a
+/// shorter `timeoutSeconds`, so a working watch ends earlier.
 const SILENCE: Duration = Duration::from_mins(1);
 
 /// Pause after a failed list or watch.
@@ -58,7 +58,7 @@ fn locked(objects: &Mutex<Objects>) -> MutexGuard<'_, Objects> {
     objects.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All events that the clients have received.
+/// All events that the roaming clients have received.
 #[derive(Default)]
 pub struct Events(Mutex<ReceivedEvents>);
 
@@ -70,7 +70,8 @@ struct ReceivedEvents {
     watches: Vec<Watch>,
 }
 
-/// The resourceVersions of the events of one watch.
+/// A watch: the replica that served it, the resourceVersion from which it started, and the
+/// resourceVersions of its events.
 struct Watch {
     replica: usize,
     from: u64,
@@ -92,8 +93,8 @@ impl Events {
         seen.watches.len() - 1
     }
 
-    /// Records an event. Returns an error if the event differs from the first recorded event with
-    /// the same resourceVersion.
+    /// Records an event of the watch with the index `watch`. Returns an error if the event differs
+    /// from the first recorded event with the same resourceVersion.
     fn add(&self, watch: usize, version: u64, line: &str) -> Result<(), String> {
         let mut seen = self.seen();
         let replica = seen.watches[watch].replica;
@@ -110,10 +111,12 @@ impl Events {
         }
     }
 
-    /// Compares each pair of watches in the range that both watches cover. The range begins at the
-    /// start of the later watch, and ends at the last resourceVersion that both watches received.
-    /// In this range, both watches must have received the same resourceVersions. After this range,
-    /// one watch may have ended, or may have received changes that only a killed leader had.
+    /// Compares each pair of watches. Both watches must have received the same resourceVersions in
+    /// the range that both cover:
+    ///
+    /// - The range begins at the start of the watch that started at the higher resourceVersion.
+    /// - The range ends at the last resourceVersion that both watches received. After that, one
+    ///   watch may have ended, or may have received changes that only a killed leader had.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -173,11 +176,10 @@ struct Roaming {
 
 /// How a watch ended.
 enum End {
-    /// The watch reached its timeout, or the connection broke. The next watch continues from this
-    /// resourceVersion.
+    /// The watch reached its timeout or failed, or no replica was available. The next watch
+    /// continues from this resourceVersion.
     At(u64),
-    /// The replica does not have the requested resourceVersion any more, so the client must list
-    /// again.
+    /// The replica no longer has the requested resourceVersion, so the client must list again.
     Gone,
 }
 
@@ -228,7 +230,8 @@ impl Roaming {
         }
     }
 
-    /// Reads one watch to its end. `at` is the resourceVersion of the last event so far.
+    /// Reads one watch to its end. `at` is the resourceVersion from which the watch starts. The
+    /// function replaces it by the resourceVersion of each event.
     async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
         let seconds = fastrand::u32(1..8);
         let path = format!(

@@ -1,5 +1,5 @@
-//! Checks that operations keep their identity (name, UID and creation timestamp) while the replicas
-//! of the server are disturbed, for example by a SIGKILL of one replica.
+//! Checks that operations keep their identity (name, UID and creation timestamp) during
+//! disturbances, such as a SIGKILL of one replica of the server.
 
 use crate::cluster::Replicas;
 use crate::harness::{eventually, text};
@@ -15,8 +15,9 @@ pub fn identity(operation: &Value) -> [String; 3] {
 
 /// The VirtualMachines and their operations before a disturbance.
 pub struct Snapshot {
-    /// The version of the VirtualMachine of each expected operation. Each change of the status
-    /// increments the version. So if the version is the same, the status has not changed.
+    /// The version of the VirtualMachine of each expected operation, from `Load::stable`. The load
+    /// increments the version when it changes the status. So if the version is the same, the status
+    /// has not changed.
     machines: BTreeMap<Key, u64>,
     operations: BTreeMap<Key, Value>,
 }
@@ -28,8 +29,8 @@ pub async fn snapshot(replicas: &Replicas<'_>, load: &Load) -> Snapshot {
         operations(&replicas.admin).await
     })
     .await;
-    // An operation with the state `Settling` is not detected any more, and may end during the
-    // disturbance. So it is not compared.
+    // If the state of an operation is `Settling`, the rules no longer detect the operation, and it
+    // may end during the disturbance. So the test does not compare this operation.
     operations.retain(|_, it| it["status"]["state"] != "Settling");
     Snapshot {
         machines,

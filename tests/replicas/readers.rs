@@ -7,19 +7,23 @@ use crate::report::{Phase, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of a count in the report.
+/// Name of the count of lists through the kube-apiserver in the report.
 pub const AGGREGATED: &str = "lists through the aggregator";
 
-/// Name of a count in the report.
+/// Name of the count of lists directly at a replica in the report.
 pub const DIRECT: &str = "lists at a replica";
 
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Time limit for an answer, which is the same as that of the kube-apiserver.
+/// Time limit for an answer. If it is exceeded, the read has failed. The kube-apiserver has the
+/// same limit.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Sends a GET request. If the status code is not 200, returns a short description of the failure.
+/// Sends a GET request. Returns an error in these cases:
+///
+/// - The status code is not 200. The error begins with the status code.
+/// - The connection fails, or there is no answer within [`TIMEOUT`].
 pub async fn read(caller: &Caller, path: &str) -> Result<ApiAnswer, String> {
     match tokio::time::timeout(TIMEOUT, caller.try_get(path)).await {
         Ok(Ok(answer)) if answer.code == 200 => Ok(answer),
@@ -39,17 +43,18 @@ pub fn version(list: &ApiAnswer) -> u64 {
     version.parse().expect("a resourceVersion must be a number")
 }
 
-/// The last list that a client has received: the phase of the test in which the request began, and
-/// the resourceVersion of the list.
+/// The last list that a client has received.
 #[derive(Default)]
 struct Versions {
+    /// The phase of the test in which the request began, and the resourceVersion of the list. None
+    /// before the first list.
     last: Option<(Phase, u64)>,
 }
 
 impl Versions {
-    /// Checks that a list is not older than the previous list of this client. This must hold even
-    /// if another replica answers. Nothing is checked if there was a disturbance since the previous
-    /// list began, because a disturbed replica may answer from an older state.
+    /// Reports a violation if a list is older than the previous list of this client. This also
+    /// applies if another replica answers. If there was a disturbance since the previous request
+    /// began, a replica may answer from an older state, so nothing is checked.
     fn next(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
@@ -63,7 +68,8 @@ impl Versions {
     }
 }
 
-/// Lists through the kube-apiserver, which forwards the requests to a replica.
+/// Lists the operations repeatedly through the kube-apiserver, which forwards the requests to a
+/// replica.
 pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     let path = OPERATION.path(None);
     let mut versions = Versions::default();
@@ -83,7 +89,8 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     }
 }
 
-/// Lists directly at replicas that are ready and not disturbed. Such a read must not fail.
+/// Lists the operations repeatedly and directly at replicas that are ready and not disturbed. These
+/// reads must not fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     let mut versions = Versions::default();
     loop {
@@ -99,13 +106,14 @@ pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
     }
 }
 
-/// Returns the answer of a read, or None if the read failed. A failed read is a violation if the
-/// replica was not disturbed during the read and is still ready.
+/// Returns the answer of a read. If the read failed, returns None. The failure is a violation if
+/// the replica was not disturbed during the read and is still ready.
 pub fn unless_disturbed<T>(chosen: &Chosen, report: &Report, read: Result<T, String>) -> Option<T> {
     match read {
         Ok(answer) => return Some(answer),
         Err(_) if !chosen.is_undisturbed() => {}
-        // The replica has become unready, so a Service would send clients to other replicas.
+        // The replica has become unready. In a cluster, the Service would send clients to other
+        // replicas.
         Err(failure) if !chosen.endpoint.is_ready() => {
             report.count(&format!(
                 "reads at a replica that became unready: {failure}"

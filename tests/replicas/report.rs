@@ -1,13 +1,14 @@
 //! The report of a test under load: how many requests the clients sent, which reads failed, and
-//! which guarantees were violated. The report of a failure names the disturbance (such as a SIGKILL
-//! of one replica) during which it happened.
+//! which guarantees were violated. For each failure, the report names the disturbance (such as a
+//! SIGKILL of one replica) during which it happened.
 
 use crate::cluster::Replicas;
 use crate::disturbance::Disturbance;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Largest number of violations that are printed. Further violations are only counted.
+/// Largest number of violations that [`Report::check`] prints. If there are more violations, only
+/// their number is printed.
 const PRINTED: usize = 20;
 
 /// A report to which all clients of a test add their observations.
@@ -16,8 +17,8 @@ pub struct Report(Mutex<ReportContent>);
 
 #[derive(Debug, Default)]
 struct ReportContent {
-    /// The phases of the test so far. A phase is a disturbance, or None for the time between two
-    /// disturbances.
+    /// The phases of the test so far, without the time before the first disturbance. A phase is a
+    /// disturbance, or None for the time after a disturbance.
     phases: Vec<Option<Disturbance>>,
     counts: BTreeMap<String, u64>,
     violations: Vec<String>,
@@ -30,7 +31,7 @@ impl ReportContent {
     }
 }
 
-/// The number of a phase. 0 is the time before the first disturbance.
+/// The number of a phase. 0 is the time before the first disturbance, 1 is the first disturbance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Phase(usize);
 
@@ -54,7 +55,7 @@ impl Report {
         Phase(self.state().phases.len())
     }
 
-    /// Returns true if there has been no disturbance since the phase `phase` began.
+    /// Returns true if there was no disturbance in the phase `phase` and since then.
     pub fn is_calm_since(&self, phase: Phase) -> bool {
         self.state().since(phase).iter().all(Option::is_none)
     }
@@ -69,7 +70,7 @@ impl Report {
         self.state().counts.get(what).copied().unwrap_or_default()
     }
 
-    /// Records that a guarantee was violated.
+    /// Records that a guarantee was violated in the current phase.
     pub fn violation(&self, text: &str) {
         let mut state = self.state();
         let phase = state.phases.last().copied().flatten();
@@ -77,8 +78,8 @@ impl Report {
     }
 
     /// Records that a read through the kube-apiserver has failed. `begun` is the phase in which the
-    /// read began. `retried` is the result of a second attempt. The failure is a violation if no
-    /// disturbance since `begun` allows it.
+    /// read began. `retried` is the result of a second attempt. If no phase since `begun` is a
+    /// disturbance that allows the failure, the failure is a violation.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);
@@ -94,7 +95,7 @@ impl Report {
         *state.counts.entry(line).or_default() += 1;
     }
 
-    /// Fails if there are violations.
+    /// Fails if there are violations, and prints them with the logs of the replicas.
     pub fn check(&self, replicas: &Replicas<'_>) {
         let state = self.state();
         if !state.violations.is_empty() {

@@ -33,18 +33,19 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ifo-system/endpointsl
 const DISRUPTION_BUDGET: &str =
     "/apis/policy/v1/namespaces/ifo-system/poddisruptionbudgets/ifo-apiserver";
 
-/// Name of the step in which the test closes the connections between the kube-apiserver and the old
-/// server.
+/// Name of the step in which the test makes the kube-apiserver connect to a new server instead of
+/// the old server.
 const RECONNECTS: &str = "while the kube-apiserver connects to a new server";
 
-/// Pause between two reads or observations.
+/// Pause between two reads, and between two checks of the old server.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Environment variables of the servers. The value `false` makes the server delete a custom
-/// resource when its operation has ended.
+/// Environment variables of the servers. They make a server delete a custom resource when its
+/// operation has ended.
 const VARIABLES: [(&str, &str); 1] = [("RETAIN_COMPLETED_IFOS", "false")];
 
-/// The name, UID and creation timestamp of each operation, by the name of its VirtualMachine.
+/// The identity (name, UID and creation timestamp) of each operation. The key is the name of the
+/// VirtualMachine.
 type Identities = BTreeMap<String, [String; 3]>;
 
 #[test]
@@ -116,8 +117,8 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         } else {
             // Without persistence mode, release 0.1.0 starts without operations, and detects them
             // again. It takes the start time of an operation from the `managedFields` of the
-            // VirtualMachine. If the VirtualMachine has changed after the start, this time is
-            // wrong, so the operation gets another identity.
+            // VirtualMachine. If the VirtualMachine was changed after the start of the operation,
+            // this time is wrong. Then the operation gets another identity.
             machines.wait_until_same(&machines.changed).await;
         }
         let all: Vec<String> = machines.operations.keys().cloned().collect();
@@ -164,8 +165,8 @@ async fn upgrade(
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
     old.replica.server.signal("TERM").await;
-    // After SIGTERM, the old server serves clients for 5 s. In this time, it must still detect
-    // these operations.
+    // After SIGTERM, the old server serves clients for 5 s. In this time, it must still detect the
+    // operations of these VirtualMachines.
     machines.create_without_waiting("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
@@ -196,7 +197,7 @@ async fn upgrade(
 
 impl Replicas<'_> {
     /// Makes the kube-apiserver connect to a new server while the old server is still ready. In a
-    /// real update, this can happen at any time.
+    /// real update, the kube-apiserver may do this at any time.
     async fn connect_to_new(&self, old: Arc<Endpoint>) {
         self.endpoints.remove(old.number);
         old.close_connections();
@@ -205,15 +206,15 @@ impl Replicas<'_> {
     }
 }
 
-/// Downgrades to the previous release, with the steps of docs/upgrade.md.
+/// Downgrades to release 0.1.0, with the steps of docs/upgrade.md.
 async fn downgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
     previous: Image,
     folders: &[&str],
 ) {
-    // With the strategy Recreate, the Deployment of release 0.1.0 stops all replicas before the old
-    // server starts.
+    // The steps set the strategy `Recreate` in the Deployment of release 0.1.0. So all new replicas
+    // stop before the old server starts.
     while let Some(replica) = replicas.all.first() {
         slices.delete(replica).await;
         replicas.remove_oldest().await;
@@ -228,8 +229,8 @@ async fn downgrade(
     replicas.wait_until_served().await;
 }
 
-/// The server of release 0.1.0 during the update. While it runs, no new replica may lead. The test
-/// checks this repeatedly.
+/// The server of release 0.1.0 during the update. While this server runs, no new replica may lead.
+/// The test checks this repeatedly with [`Self::is_running_alone`].
 struct OldServer {
     replica: Replica,
     admin: Caller,
@@ -252,8 +253,8 @@ impl OldServer {
                 leaders.push(endpoint.number);
             }
         }
-        // The search for a leader came first. So if the old server is running now, it was running
-        // during the search, too.
+        // The search for a leader came first. If the old server is running now, it was also running
+        // during the search.
         let is_running = self.replica.server.is_running();
         if is_running {
             assert_eq!(holder, "", "the Lease must have no holder: {}", lease.text);
@@ -306,9 +307,9 @@ async fn count_leaders(replicas: &Replicas<'_>) -> usize {
 /// The VirtualMachines of the test and their operations.
 struct Machines {
     admin: Caller,
-    /// The operations that must exist: those that were listed and have not ended.
+    /// The operations that must exist: a list has contained them, and the test has not ended them.
     operations: Identities,
-    /// The names of VirtualMachines that were changed after the start of their operations. If a
+    /// The names of VirtualMachines that the test changed after the start of their operations. If a
     /// server starts without these operations, it takes the time of the change as the start time.
     changed: BTreeSet<String>,
 }
@@ -376,7 +377,8 @@ impl Machines {
         self.record(listed);
     }
 
-    /// Changes a label of all VirtualMachines with this prefix. Their status stays the same.
+    /// Changes a label of the VirtualMachines `{prefix}-0`, `{prefix}-1` ... Their status stays the
+    /// same.
     async fn change_all(&mut self, prefix: &str, count: usize, step: u64) {
         for number in 0..count {
             let name = format!("{prefix}-{number}");
@@ -386,9 +388,9 @@ impl Machines {
         }
     }
 
-    /// Changes a label of every second VirtualMachine with the prefix `prefix`. Repeats the change
-    /// until the newest time in `managedFields` is later than the start of the operation. The
-    /// status stays the same.
+    /// Changes a label of every second VirtualMachine with the prefix `prefix`. The status stays
+    /// the same. Repeats the change until the newest time in `managedFields` is later than the
+    /// start of the operation.
     async fn change_every_other(&mut self, prefix: &str) {
         let mut machines = self.operations.clone();
         machines.retain(|name, _| name.starts_with(prefix));
@@ -418,8 +420,8 @@ impl Machines {
         }
     }
 
-    /// Waits until exactly the recorded operations are listed. If the VirtualMachine of an
-    /// operation is in `may_differ`, its operation may have another name, UID or creation
+    /// Waits until exactly the recorded operations are listed, with the same identities. If a
+    /// VirtualMachine is in `may_differ`, its operation may have another name, UID or creation
     /// timestamp.
     async fn wait_until_same(&self, may_differ: &BTreeSet<String>) {
         eventually("the operations are the same", async || {
@@ -474,8 +476,8 @@ async fn identities(caller: &Caller) -> Result<Identities, String> {
 }
 
 impl Observations {
-    /// Records the result of a list. `first_step` is the step in which the list began. The list
-    /// must contain the operations `expected`.
+    /// Records the result of a list. `first_step` is the step in which the list began. If an
+    /// operation in `expected` is missing or has another identity, records this, too.
     fn record(
         &mut self,
         first_step: &'static str,
@@ -502,9 +504,9 @@ impl Observations {
     }
 }
 
-/// Asserts that the releases wrote one after the other. The writes in the audit log must come in
-/// this order: release 0.1.0, the new release, release 0.1.0 again. Only writes of rule sets and of
-/// custom resources are checked.
+/// Asserts that the releases wrote one after the other. In the audit log, the writes must come in
+/// this order: release 0.1.0, the new release, release 0.1.0 again. The function checks only writes
+/// of rule sets and of custom resources.
 fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     let log = &replicas.control_plane.state.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
@@ -527,13 +529,13 @@ fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     );
 }
 
-/// A client that lists the operations through the kube-apiserver continuously.
+/// A client that repeatedly lists the operations through the kube-apiserver.
 struct Reads {
     state: Arc<Mutex<Observations>>,
     task: JoinHandle<()>,
 }
 
-/// The results of the client so far.
+/// The results of this client so far.
 #[derive(Debug, Default)]
 struct Observations {
     /// The current step of the update.
@@ -542,7 +544,7 @@ struct Observations {
     /// The number of failed lists. The key is the step in which the list began, the step in which
     /// it ended, and the error.
     failures: BTreeMap<(&'static str, &'static str, String), usize>,
-    /// Descriptions of lists in which an operation was missing or replaced by another one.
+    /// Descriptions of lists in which an expected operation was missing or had another identity.
     wrong: Vec<String>,
 }
 
@@ -577,8 +579,8 @@ impl Reads {
         self.task.abort();
         let state = locked(&self.state);
         let mut failures = state.failures.keys();
-        // In the step `RECONNECTS`, the test closes connections of the kube-apiserver. So requests
-        // on these connections may fail.
+        // In the step `RECONNECTS`, the test closes connections of the kube-apiserver. Requests on
+        // these connections may fail.
         let are_allowed = failures.all(|(begun, ended, _)| [*begun, *ended].contains(&RECONNECTS));
         let is_good = state.wrong.is_empty() && are_allowed;
         assert!(is_good, "{state:#?}\n{}", replicas.logs());
@@ -641,8 +643,9 @@ impl Slices {
     }
 }
 
-/// Returns a non-loopback address of this machine, because the kube-apiserver refuses loopback
-/// addresses in EndpointSlices. Returns None if the machine has no such address.
+/// Returns an address of this machine that is not a loopback address, because the kube-apiserver
+/// refuses loopback addresses in EndpointSlices. Returns None if the machine has no such address.
+/// In this case, prints that the test `test` is skipped.
 fn address_of_this_machine(test: &str) -> Option<IpAddr> {
     // Connecting a UDP socket sends no packet. It only makes the kernel select the local address
     // for packets to the remote address. The remote address is reserved for documentation.
@@ -662,9 +665,9 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
     address
 }
 
-/// Returns the paths of the manifest folders of a release in `root`. The parameter `deploy` names
-/// the folder that the test applies instead of `deploy/`. If this is another folder, the folder
-/// with the CRD of persistence mode is included, too.
+/// Returns the paths of the manifest folders of a release. `root` is the folder of the release. The
+/// test applies the folder `deploy` instead of the folder `deploy/`. If these differ, the result
+/// also has the folder with the CRD of persistence mode.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Text in the first comment of a rule set that is not installed by default.
+/// Text in the first comment of a rule set that is not installed by default. The comparison ignores
+/// case.
 const OPT_IN: &str = "not installed by default";
 
 /// Files in a component's folder that contain no rule set.
@@ -20,8 +21,8 @@ pub struct Shipped {
     /// The `metadata.name` of the rule set.
     pub name: String,
     pub spec: OperationRuleSetSpec,
-    /// True if the rule set is not installed by default. Then its first comment contains
-    /// [`OPT_IN`].
+    /// True if the first comment of the file contains [`OPT_IN`]: the rule set is not installed by
+    /// default.
     pub opt_in: bool,
 }
 
@@ -33,8 +34,8 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Splits a YAML file into its documents. A document is returned as text, with its comments.
-/// Documents that contain only comments are left out.
+/// Splits a YAML file into its documents. Returns the text of each document, with its comments.
+/// Leaves out documents that contain only comments.
 pub fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
@@ -67,14 +68,15 @@ fn entries(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns the names of the folders in `rules/`. Each component, such as KubeVirt, has a folder.
+/// Returns the names of the folders in `rules/`. Each component, such as KubeVirt, has one folder.
 pub fn component_folders() -> BTreeSet<String> {
     let mut components = entries(&root());
     components.retain(|name| root().join(name).is_dir());
     components
 }
 
-/// Returns the list `resources` of the kustomization in a folder.
+/// Returns the list `resources` of the kustomization in a folder: names of files or folders,
+/// without a `/` at the end.
 pub fn kustomization(folder: &Path) -> BTreeSet<String> {
     let file = folder.join("kustomization.yaml");
     let kustomization: Value = serde_saphyr::from_str(&read(&file))
@@ -92,7 +94,7 @@ pub fn kustomization(folder: &Path) -> BTreeSet<String> {
 }
 
 impl Shipped {
-    /// Returns all shipped rule sets, sorted by their files.
+    /// Returns all shipped rule sets, sorted by component and file name.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for component in component_folders() {

@@ -1,5 +1,5 @@
-//! Compares detected operations with expected operations: compiles a rule set, and evaluates it on
-//! a fixture.
+//! Compiles a rule set, evaluates it on a [`Fixture`] (an object with its expected operations), and
+//! compares the results with the expected results.
 
 use crate::fixtures::Fixture;
 use ifo_api::Gvr;
@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Compiles a rule set. Returns a rule book (the compiled rule sets of one target) with this rule
-/// set only. Returns the errors if the rule set does not compile.
+/// Compiles a rule set. Returns a rule book (all compiled rule sets for one resource) that contains
+/// only this rule set. If the rule set does not compile, returns the errors.
 pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String> {
     let rule_set = compile(name, spec).map_err(|invalid| {
         let invalid: Vec<String> = invalid.iter().map(ToString::to_string).collect();
@@ -29,9 +29,9 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
     Ok(RuleBook::new(1, target, "Any".into(), true, sets))
 }
 
-/// Evaluates the rules on a fixture, and compares the results with the expected results. Returns
-/// the first difference as an error. If `only` names an operation, the other operations are not
-/// compared.
+/// Evaluates the rules on a fixture, and compares the results with the expected results. Returns a
+/// failed evaluation or the first difference as an error. If `only` names an operation, compares
+/// only the results for this operation.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
@@ -75,18 +75,22 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     Ok(())
 }
 
-/// Returns the operation in a name of the form `Operation` or `Operation/itemKey`.
+/// Returns the operation in a full name (see [`full_name`]). For example, `MigratingVM/vm-1203`
+/// gives `MigratingVM`.
 pub fn operation_name(name: &str) -> &str {
     name.split('/')
         .next()
         .expect("split yields at least one item")
 }
 
+/// Returns `Operation/itemKey` for a rule with `forEach`, which detects one operation for each
+/// element of a list. Returns `Operation` for any other rule.
 fn full_name(operation: &str, item: Option<&Arc<str>>) -> String {
     item.map_or_else(|| operation.into(), |item| format!("{operation}/{item}"))
 }
 
-/// Returns the details of each detected operation, by its full name.
+/// Returns the details, such as state and message, of each operation that a rule detects or
+/// continues. The key is the full name of the operation.
 fn values_by_name(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
     let findings = evaluation.findings.iter();
     findings
@@ -97,7 +101,8 @@ fn values_by_name(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
         .collect()
 }
 
-/// Returns the outcome of each operation that is not in flight, by its full name.
+/// Returns the outcome of each operation whose `outcome` expression yields a final state. The key
+/// is the full name of the operation.
 fn outcomes_by_name(evaluation: &Evaluation) -> BTreeMap<String, State> {
     let outcomes = evaluation.outcomes.iter();
     outcomes

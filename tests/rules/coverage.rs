@@ -1,6 +1,8 @@
-//! Checks that the fixtures cover all shipped rules. At least one fixture must expect the operation
-//! of a rule, and at least one fixture must not expect it. For each detail that a rule computes,
-//! such as the message, a fixture must expect a value.
+//! Checks that the fixtures cover all shipped rules. For each rule:
+//!
+//! - At least one fixture expects the operation of the rule.
+//! - At least one fixture does not expect this operation.
+//! - For each detail that the rule computes, such as the message, a fixture expects a value.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::operation_name;
@@ -8,8 +10,8 @@ use crate::fixtures::{self, Fixture};
 use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
-/// A detail: its name in the annotation `expect-status`, and the function that returns the rule's
-/// expression for it.
+/// A detail of an operation: its name in the annotation `expect-status`, and a function that
+/// returns the rule's expression for this detail. None if the rule has no such expression.
 type Field = (&'static str, fn(&Rule) -> Option<&String>);
 
 const FIELDS: [Field; 10] = [
@@ -25,8 +27,8 @@ const FIELDS: [Field; 10] = [
     ("size", |rule| rule.size.as_ref()),
 ];
 
-/// Returns a description of each fixture that is missing for one rule. If several rules compute a
-/// detail with the same expression, a fixture for one of these rules is enough.
+/// Returns a description of each fixture that is missing for `rule`. If several of the rules
+/// compute a detail with the same expression, a fixture for one of these rules is enough.
 fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
     let operation = rule.operation.as_str();
     let has = |fixture: &Fixture| {

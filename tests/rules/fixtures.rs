@@ -5,13 +5,16 @@
 //! - `ifo.kubevirt.io/expect`: the operations that the rules must detect, separated by commas. For
 //!   a rule with `forEach`, the form is `Operation/itemKey`. If no operation is expected, the value
 //!   is empty.
-//! - `ifo.kubevirt.io/expect-continued`: the operations whose `continueWhile` must be true although
-//!   their `expression` is not, separated by commas. Such an operation continues on this object,
-//!   but does not start. If there are no such operations, the annotation is absent.
-//! - `ifo.kubevirt.io/expect-status`: YAML with the expected details of each operation. Fields that
-//!   are not in the YAML are not compared. Null means that the rule yields no value for the field.
-//! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of each operation that is not
-//!   in flight. An empty text means that the outcome is unknown.
+//! - `ifo.kubevirt.io/expect-continued`: the operations that the rules must only continue,
+//!   separated by commas. The rule's `continueWhile` is true, and its `expression` is false. Such a
+//!   rule keeps an operation in flight, but does not start an operation. If no operation is
+//!   expected, the annotation is absent.
+//! - `ifo.kubevirt.io/expect-status`: YAML with expected details by operation, such as
+//!   `Pending: {state: Progressing, nodes: []}`. The test compares only the details in the YAML.
+//!   Null means that the rule yields no value for the detail.
+//! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of operations that the rules
+//!   neither detect nor continue, such as `Syncing: Succeeded`. An empty text means that the rule
+//!   yields no outcome. The test compares only the operations in the YAML.
 
 use crate::catalogue::{Shipped, documents, read};
 use serde_json::{Map, Value};
@@ -20,12 +23,12 @@ use std::path::{Path, PathBuf};
 
 /// An object and its expected results.
 pub struct Fixture {
-    /// The file and the position of the fixture in this file, such as
-    /// `kubevirt/virtualmachines.yaml[3]`.
+    /// The file, and the index of the fixture in this file. For example,
+    /// `kubevirt/virtualmachines.yaml[3]` is the fourth fixture.
     pub place: String,
     /// The comment in front of the object. It names the source of the object, such as a recording.
     pub comment: String,
-    /// The object, without the annotations of the expected results.
+    /// The object, without the annotations that contain the expected results.
     pub object: Value,
     pub operations: BTreeSet<String>,
     pub continued: BTreeSet<String>,
@@ -37,7 +40,9 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/catalogue")
 }
 
-/// Returns the fixtures of a rule set. They are in a file with the same path as the rule set.
+/// Returns the fixtures of a rule set. For example, the fixtures of `rules/olm/installplans.yaml`
+/// are in `tests/fixtures/catalogue/olm/installplans.yaml`. If there is no such file, returns an
+/// empty list.
 pub fn of_rule_set(shipped: &Shipped) -> Vec<Fixture> {
     let path = folder().join(&shipped.file);
     if !path.exists() {
@@ -90,8 +95,8 @@ impl Fixture {
     }
 }
 
-/// Removes the annotations with the expected results. If the object has no other annotations, also
-/// removes the field `annotations`, because most objects in a cluster do not have this field.
+/// Removes the annotations with the expected results, so that the object is as its controller wrote
+/// it. If the object has no other annotations, also removes the empty field `annotations`.
 fn remove_expectations(object: &mut Value) {
     let Some(metadata) = object["metadata"].as_object_mut() else {
         return;
@@ -113,7 +118,7 @@ fn parse<T: Default + serde::de::DeserializeOwned>(place: &str, text: Option<Str
     })
 }
 
-/// Returns the paths of all files of fixtures below the folder.
+/// Returns the paths of all files with fixtures, such as `kubevirt/virtualmachines.yaml`.
 pub fn files() -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for component in std::fs::read_dir(folder()).expect("the folder exists") {

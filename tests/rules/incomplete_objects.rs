@@ -1,8 +1,8 @@
 //! Tests of the shipped rules with incomplete objects. In such an object, a counter (such as the
 //! number of replicas) is zero or missing, or a condition is `Unknown` or missing. A controller
 //! writes such an object rarely, or only for a short time. So the tests create incomplete objects:
-//! they change single fields of the fixtures. No evaluation may fail, for example because of a
-//! division by zero.
+//! they change fields of the fixtures. No evaluation may fail, for example because of a division by
+//! zero.
 
 use crate::catalogue::Shipped;
 use crate::{compare_operations, fixtures};
@@ -16,7 +16,9 @@ use std::collections::BTreeSet;
 /// A changed copy of an object, and a description of the change.
 type Variant = (String, Value);
 
-/// Returns the JSON pointers of all values below `pointer` for which `wanted` returns true.
+/// Returns the JSON pointers (RFC 6901), such as `/spec/replicas`, of the values for which `wanted`
+/// returns true. The search begins with the value at `pointer`. It does not search inside a value
+/// that it has found.
 fn pointers(object: &Value, pointer: &str, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let Some(value) = object.pointer(pointer) else {
         return Vec::new();
@@ -63,8 +65,8 @@ fn zero(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Removes a field of a JSON object. If the pointer names an element of an array, removes nothing.
-/// Otherwise, the pointers to later elements of this array would become wrong.
+/// Removes a field of a JSON object. If `pointer` points to an element of an array, the function
+/// removes nothing. A removed element would change the pointers to the later elements.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -99,9 +101,13 @@ fn counters(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns copies of the object in which conditions are missing or `Unknown`. For each condition,
-/// there are copies in which only this condition is changed. In other copies, all conditions are
-/// changed.
+/// Returns copies of the object in which conditions are missing or `Unknown`. For each list of
+/// conditions, the copies are:
+///
+/// - One condition is `Unknown` or missing. There are two such copies for each condition.
+/// - All conditions are `Unknown`.
+/// - The list is empty.
+/// - The list is missing.
 fn conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
@@ -129,7 +135,8 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns all incomplete copies of the object.
+/// Returns all incomplete copies of the object: those of [`counters`] and [`conditions`], one
+/// without a status, and one with an empty status.
 fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = counters(object);
     variants.extend(conditions(object));
@@ -163,8 +170,8 @@ fn no_rule_fails_on_zeros_or_missing_fields() {
         for fixture in fixtures::of_rule_set(&shipped) {
             for (what, object) in variants(&fixture.object) {
                 for failure in failures(&book, &object) {
-                    // If several objects cause the same failure, only the first of them is
-                    // reported.
+                    // If several objects cause the same failure, the test reports only the first
+                    // object.
                     if known.insert(failure.clone()) {
                         wrong.push(format!("{} with {what}: {failure}", fixture.place));
                     }

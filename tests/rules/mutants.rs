@@ -1,8 +1,8 @@
 //! Creates mutants of a CEL expression for mutation testing. A mutant is the expression with one
 //! small change: for example, `==` becomes `!=`.
 //!
-//! The expression is not parsed, only split into tokens. The beginning and the end of an operand
-//! follow from the brackets and from the precedence of operators.
+//! [`mutants`] splits the expression into tokens, and does not build a syntax tree. It finds the
+//! beginning and the end of an operand by the brackets and the precedence of operators.
 
 /// A changed expression.
 pub struct Mutant {
@@ -13,9 +13,12 @@ pub struct Mutant {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
+    /// A string literal, with its quotes.
     Text,
     Number,
+    /// An identifier or a keyword, such as `has` or `true`.
     Word,
+    /// Any other token, such as an operator, a bracket or a dot.
     Sign,
 }
 
@@ -23,8 +26,8 @@ struct Token<'s> {
     kind: Kind,
     text: &'s str,
     start: usize,
-    /// Number of brackets that are open at the token. An opening or closing bracket counts itself,
-    /// too.
+    /// Number of brackets that are open at the token. A bracket counts itself, too. For example,
+    /// the tokens of `a && (b)` have the depths 0, 0, 1, 1, 1.
     depth: usize,
 }
 
@@ -119,8 +122,9 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
             (Kind::Sign, sign @ ("&&" | "||")) => {
                 let neutral = if sign == "&&" { "true" } else { "false" };
                 let (start, end) = operands(&tokens, index, sign);
-                // In a chain such as `a && b && c`, the left operand is replaced only for the first
-                // operator. The left operand of the second operator would be `a && b`.
+                // In a chain such as `a && b && c`, the first operator gives a mutant for `a` and a
+                // mutant for `b`. The second operator gives only a mutant for `c`: its left operand
+                // is `a && b`, which already has mutants.
                 let row = tokens[..index]
                     .iter()
                     .rev()
@@ -162,8 +166,8 @@ fn inverse(sign: &str) -> &'static str {
     }
 }
 
-/// Returns the end of the closing bracket that belongs to the opening bracket with the index
-/// `open`.
+/// Returns the byte offset behind the closing bracket that belongs to the opening bracket
+/// `tokens[open]`.
 fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
     let depth = tokens[open].depth;
     let mut inside = tokens[open + 1..].iter();
@@ -173,8 +177,9 @@ fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
         .end()
 }
 
-/// Returns the beginning of an operator's left operand, and the end of its right operand. In a
-/// chain such as `a && b && c`, the left operand of the second operator is `a && b`.
+/// Returns the byte offsets of the beginning of the left operand, and of the end of the right
+/// operand. The operator is `tokens[index]`. In a chain such as `a && b && c`, the operands of the
+/// second operator are `a && b` and `c`.
 fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
     let depth = tokens[index].depth;
     let ends = |token: &Token<'_>, left: bool| {

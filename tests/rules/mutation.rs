@@ -1,7 +1,7 @@
-//! Mutation tests of the shipped rule sets. If an expression of a rule is changed, the test of at
-//! least one fixture must fail. Otherwise, the fixtures do not cover this part of the expression.
-//! The test changes the expressions in the fields [`FIELDS`] of rules, in the field `nodes` of rule
-//! sets, and in the variables that these expressions use.
+//! Mutation test of the shipped rule sets. The test changes one expression at a time: a field of a
+//! rule (see [`FIELDS`]), the field `nodes` of a rule set, or a variable that these expressions
+//! use. After each change, at least one fixture must fail. If no fixture fails, the fixtures do not
+//! cover the changed part of the expression.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
@@ -11,9 +11,13 @@ use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Changed expressions that have the same results as the original expression, so that no fixture
-/// can detect them. An entry has the file, a part of the name of the expression, a part of the
-/// change, and the reason.
+/// Mutants that no fixture can detect, because they have the same results as the original
+/// expression. An entry has four texts:
+///
+/// 1. the file of the rule set
+/// 2. a part of [`Site::name`]
+/// 3. a part of the mutant's `change`
+/// 4. the reason why the results are the same
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
 /// An expression in a rule set that the test changes.
@@ -21,15 +25,16 @@ struct Site {
     /// Name of the expression, such as `Migrating.expression` or `variables.available`.
     name: String,
     source: String,
-    /// Returns the spec of the rule set with another expression in this place. If the expression
-    /// belongs to a rule, the spec contains only this rule, so that the test is faster.
+    /// Takes a changed expression, and returns the spec of the rule set with the changed expression
+    /// instead of `source`. If the expression belongs to a rule, the spec contains only this rule,
+    /// so that the test is faster.
     replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
     /// The operation of the rule that contains the expression. None for an expression of a variable
     /// or of the field `nodes`.
     only: Option<String>,
 }
 
-/// The fields of a rule whose expressions are mutated.
+/// The fields of a rule whose expressions the test changes.
 const FIELDS: [&str; 10] = [
     "expression",
     "continueWhile",
@@ -59,8 +64,8 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     }
 }
 
-/// Returns the expressions that the test changes: those of all rules, of the field `nodes`, and of
-/// the variables that these expressions use.
+/// Returns the expressions that the test changes: those in the [`FIELDS`] of all rules and in the
+/// field `nodes`, and the variables that these expressions use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();
@@ -99,9 +104,8 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             only: None,
         });
     }
-    // The variables are visited from the last to the first. So when a variable is visited,
-    // `sources` contains every expression that can use it: those of the rules, of the nodes and of
-    // the later variables.
+    // A variable can use only the variables before it. So the loop goes from the last variable to
+    // the first: at each variable, `sources` already contains the later variables that can use it.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;
@@ -123,6 +127,8 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     sites
 }
 
+/// Returns true if `text` reads the variable. The text `variables.stepCount` does not read the
+/// variable `step`.
 fn uses(text: &str, variable: &str) -> bool {
     let name = format!("variables.{variable}");
     text.match_indices(&name).any(|(at, _)| {
@@ -131,13 +137,13 @@ fn uses(text: &str, variable: &str) -> bool {
     })
 }
 
-/// Returns a description of each changed expression that no fixture detects.
+/// Returns a description of each mutant that no fixture detects and that is not in [`EQUIVALENT`].
 fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
     let fixtures = fixtures::of_rule_set(shipped);
     let mut undetected = Vec::new();
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {
-            // If the changed expression does not compile, the change counts as detected.
+            // If the changed expression does not compile, the mutant counts as detected.
             let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
                 continue;
             };

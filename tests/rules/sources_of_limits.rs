@@ -1,9 +1,12 @@
 //! Checks that every time limit in the shipped rule sets has a comment that names the source of the
-//! limit. A time limit is the field `expectedDuration` or `stalledAfter` of a rule.
+//! limit. A rule has two fields for time limits:
+//!
+//! - `expectedDuration`: After this time, the server shows the operation as overdue.
+//! - `stalledAfter`: After this time without progress, the server shows the operation as stalled.
 
 use crate::catalogue::{Shipped, read, root};
 
-/// The fields whose values come from documents or source code of the upstream projects.
+/// The fields of a rule that contain time limits.
 const LIMITS: [&str; 2] = ["expectedDuration", "stalledAfter"];
 
 /// Returns the comment lines directly above the line with the number `index`, without `#`.
@@ -18,15 +21,15 @@ fn comment_above(lines: &[&str], index: usize) -> String {
     above.join(" ")
 }
 
-/// Returns true if the comment names a source: a commit, a document, or the variable whose comment
-/// names the source.
+/// Returns true if the comment names a source: a commit, a web page with documentation, or a
+/// variable of the rule set whose comment names the source.
 fn names_a_source(comment: &str) -> bool {
     let marks = ["commit ", "docs.", "The source is at the variable"];
     marks.iter().any(|mark| comment.contains(mark))
 }
 
-/// Searches the text of a rule set for time limits without a source. Returns the line of each such
-/// limit, with its number.
+/// Returns the lines of a rule set that contain a time limit without a source, such as
+/// `line 3: expectedDuration: 5m`.
 fn limits_without_source(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let numbered = lines.iter().enumerate();

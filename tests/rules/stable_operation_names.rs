@@ -1,12 +1,12 @@
-//! Checks that the names of operations are stable: shipped rule sets must keep the names that
-//! users' dashboards and scripts contain.
+//! Checks that the shipped rule sets keep the names of operations, such as `Migrating`, that users'
+//! dashboards and scripts contain.
 
 use crate::catalogue::Shipped;
 use std::collections::BTreeSet;
 
-/// The stable names. Each line has the name of a rule set, the target of the rule set (the resource
-/// that the server watches), and the names of operations. If the line begins with `-` instead of a
-/// name, the operations may be in any rule set with this target.
+/// The names that must not disappear. Each line has the name of a rule set, the target of the rule
+/// set (the resource that the server watches), and the names of operations. If the line begins with
+/// `-`, each operation may be in any rule set with this target.
 const PROMISED: &str = "
 vm-lifecycle-rules kubevirt.io/v1/virtualmachines Migrating Starting Stopping Provisioning Terminating WaitingForReceiver
 vmi-rules kubevirt.io/v1/virtualmachineinstances Pending Scheduling Scheduled WaitingForSync Provisioning VCPUChange MemoryChange LiveMigrating Stopping DiskHotplug
@@ -62,6 +62,8 @@ pvc-rules v1/persistentvolumeclaims Pending Lost Resizing FilesystemResizePendin
 - fence-agents-remediation.medik8s.io/v1alpha1/fenceagentsremediations Remediating
 ";
 
+/// Returns the target of a rule set, such as `kubevirt.io/v1/virtualmachines` or, in the core
+/// group, `v1/nodes`.
 fn target(shipped: &Shipped) -> String {
     let target = &shipped.spec.target;
     let group = Some(target.group.as_str()).filter(|group| !group.is_empty());
@@ -71,7 +73,8 @@ fn target(shipped: &Shipped) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// Returns true if the resource matches the pattern. In a pattern, `*` stands for any version.
+/// Returns true if the target matches the pattern. In a pattern such as
+/// `cluster.x-k8s.io/*/machines`, the `*` stands for any version.
 fn matches(pattern: &str, target: &str) -> bool {
     match pattern.split_once('*') {
         Some((group, resource)) => target.starts_with(group) && target.ends_with(resource),

@@ -1,5 +1,7 @@
-//! Replays recordings of real controllers, and checks which operations belong to the same piece of
-//! work. The rules must yield the same `work` key for these operations.
+//! Evaluates the rules on recordings (watch events of real controllers), and checks which
+//! operations belong to the same piece of work. For example, a migration causes operations on a
+//! VirtualMachineInstanceMigration and on a VirtualMachineInstance. The rules must yield the same
+//! `work` key for these operations.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::book;
@@ -16,8 +18,9 @@ use std::path::Path;
 /// `Kind name: Operation`.
 type Pieces = BTreeMap<String, BTreeSet<String>>;
 
-/// Evaluates the rule sets in `files` on every object of a recording. Returns the operations by
-/// their `work` key. Operations without a `work` key are under the empty key.
+/// Evaluates each rule set in `files` on all objects of its target in a recording. Returns the
+/// operations that the rules detect or continue, by their `work` key. Operations without a `work`
+/// key are under the empty key.
 fn pieces(recording: &str, files: &[&str]) -> Pieces {
     let mut books: BTreeMap<String, RuleBook> = BTreeMap::new();
     for shipped in Shipped::all() {
@@ -71,13 +74,15 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
     pieces
 }
 
-/// Builds a set of operations of one subject.
+/// Adds the subject, such as `VirtualMachine mig`, to the names of its operations. For example, the
+/// name `Migrating` gives `VirtualMachine mig: Migrating`.
 fn operations(subject: &str, names: &[&str]) -> BTreeSet<String> {
     let names = names.iter();
     names.map(|name| format!("{subject}: {name}")).collect()
 }
 
-/// The phases of a migration that succeeds.
+/// The phases of a VirtualMachineInstanceMigration that succeeds. The rules detect one operation
+/// for each phase.
 const PHASES: [&str; 6] = [
     "Pending",
     "Scheduling",
@@ -118,8 +123,8 @@ fn phases_of_a_migration_and_the_operation_of_its_instance_are_one_piece_of_work
         members.extend(operations("VirtualMachineInstance mig", &["LiveMigrating"]));
         (format!("{prefix}{uid}"), members)
     }));
-    // No field of a VirtualMachine names its migration. So the rule yields a key that is only the
-    // beginning of the other keys.
+    // No field of a VirtualMachine contains the UID of its migration. So the rule for the
+    // VirtualMachine yields a key that is only the beginning of the other keys.
     expected.insert(
         prefix.to_owned(),
         operations("VirtualMachine mig", &["Migrating"]),
@@ -180,8 +185,8 @@ fn a_clone_and_its_snapshot_and_restore_are_one_piece_of_work() {
     for kind in ["VirtualMachineSnapshot tmp-", "VirtualMachineRestore tmp-"] {
         assert!(clone.iter().any(|it| it.starts_with(kind)), "{clone:?}");
     }
-    // A VirtualMachine shows only the name of its snapshot or restore. So its key is only the
-    // beginning of the key of the other object, which ends with the UID.
+    // The key of a snapshot or restore ends with its UID. The VirtualMachine shows only the name of
+    // its snapshot or restore. So the key of the VirtualMachine is the same text without the UID.
     for (object, machine) in [
         (
             "VirtualMachineSnapshot snap-online: InProgress",

@@ -22,7 +22,8 @@ const NOT_READ: &str = "the rule sets have not been read yet, operations may be 
 /// incomplete.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
-/// A source of the rule sets that currently may miss operations.
+/// Finds the rule sets that may miss operations at the moment, for example because they do not
+/// compile.
 pub trait Completeness: Send + Sync + 'static {
     /// Returns the rule sets that may miss operations in `namespace`. An empty `namespace` stands
     /// for all namespaces.
@@ -52,9 +53,9 @@ impl Completeness for Gaps {
 pub struct Gap {
     /// Name of the rule set.
     pub rule_set: Arc<str>,
-    /// Reason in a few words, in the format of [`Named::reason`].
+    /// Reason in a few words, such as `does not compile`, in the format of [`Named::reason`].
     pub reason: String,
-    /// Component of the operations. Empty if it is unknown.
+    /// Component that the rule set belongs to, such as `kubevirt`. Empty if it is unknown.
     pub component: Arc<str>,
     /// Kind of the objects that the rule set watches. None if it is unknown.
     pub kind: Option<Arc<str>>,
@@ -116,8 +117,8 @@ impl NotWorking {
         )
     }
 
-    /// Returns a text such as `: tekton-rules (does not compile), …`. The text is empty if no names
-    /// are known.
+    /// Returns a text such as `: tekton-rules (does not compile), 1 more`. The text names at most
+    /// ten rule sets, and counts the others. The text is empty if no names are known.
     pub fn names(&self) -> String {
         if self.named.is_empty() {
             return String::new();

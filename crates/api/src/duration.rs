@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 /// Parses a duration such as `30s`, `1h30m`, `1.5h`, `500ms` or `2d`. A number without a unit
-/// stands for seconds. The format is similar to the format of Go's `time.ParseDuration`.
+/// stands for seconds. The format is similar to the format of Go's `time.ParseDuration`. Returns
+/// None if `text` is not a duration, or if the duration is too long.
 pub fn parse(text: &str) -> Option<Duration> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
@@ -33,8 +34,9 @@ pub fn parse(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// Formats a duration with at most two units, such as `5m28s`. The units are coarser for longer
-/// durations. The result is the same as in kubectl (`duration.HumanDuration` in apimachinery).
+/// Formats a duration with at most two units. The units are coarser for longer durations, for
+/// example `5m28s`, `3h3m` and `47h`. The result is the same as in kubectl
+/// (`duration.HumanDuration` in apimachinery).
 pub fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -50,8 +52,8 @@ pub fn human(seconds: i64) -> String {
         }
     };
     match seconds {
-        // Clocks differ slightly. So a start can be up to one second in the future. Then the age
-        // counts as zero.
+        // Clocks differ slightly, so an age can be -1 s. Such an age counts as zero. A lower age is
+        // invalid.
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         0..120 => format!("{seconds}s"),

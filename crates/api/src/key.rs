@@ -26,8 +26,8 @@ impl Key {
 
     /// Creates the key of a record, which is the result of one completed operation. Records and
     /// operations are in one index, and a record has the namespace and name of its operation. So
-    /// that the two keys differ, the namespace in the key of a record has a prefix with a slash. No
-    /// namespace of Kubernetes contains a slash.
+    /// that the two keys differ, the namespace in the key of a record has a prefix, for example
+    /// `records/team-a`. No namespace of Kubernetes contains a slash.
     pub fn of_record(namespace: &str, name: impl Into<Arc<str>>) -> Self {
         Self::new([RECORD_PREFIX, namespace].concat(), name)
     }
@@ -64,7 +64,7 @@ fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
     namespace.bytes().chain(slash.iter().copied())
 }
 
-/// Compares two namespaces in the order in which their keys are sorted.
+/// Compares two namespaces by the order of the keys in them. For example, `a-b` comes before `a`.
 pub fn compare_namespaces(a: &str, b: &str) -> Ordering {
     prefix(a).cmp(prefix(b))
 }
@@ -74,9 +74,9 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // Different keys have the same path only if a name contains a slash, which Kubernetes
-        // forbids. Then the comparison of the namespaces decides, so that different keys never
-        // compare as equal.
+        // Two different keys can have the same path if a name contains a slash, such as `a/b/c`
+        // from the namespace `a` or `a/b`. Kubernetes forbids such names. The comparison of the
+        // namespaces ensures that even these keys do not compare as equal.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))
@@ -89,7 +89,7 @@ impl PartialOrd for Key {
     }
 }
 
-/// Formats the key as `namespace/name`, or only as the name of a cluster-scoped object.
+/// Formats the key as `namespace/name`. For a cluster-scoped object, the result is only the name.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.namespace.is_empty() {

@@ -25,8 +25,8 @@ pub const SERVER_SUFFIXES: [&str; 15] = [
     "subject-uid",
 ];
 
-/// Of the label keys with [`PREFIX`], rule sets may set only these. The list contains them without
-/// the prefix.
+/// The only label keys with [`PREFIX`] that a rule set may set. The list contains them without the
+/// prefix.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
 /// Maximum length of a label value, in bytes (`validation.LabelValueMaxLength` in apimachinery).
@@ -76,9 +76,15 @@ fn is_value_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
 }
 
-/// Converts `text` to a label value. A text that is a valid label value stays the same. Otherwise,
-/// invalid characters are replaced, a long text is truncated, and a hash of the whole text is
-/// appended. So different texts almost always become different values.
+/// Converts `text` to a label value. A text that is a valid label value stays the same. The
+/// function changes every other text:
+///
+/// - It replaces each invalid byte by `-`.
+/// - It truncates a long text, and removes punctuation at the beginning.
+/// - It appends `-` and a hash of the original text.
+///
+/// For example, `a/b` gives `a-b-c14cddc0`. Because of the hash, different texts almost always give
+/// different values.
 pub fn to_value(text: &str) -> String {
     if is_value(text) {
         return text.to_owned();

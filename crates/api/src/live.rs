@@ -11,8 +11,9 @@ pub const KIND: &str = "InFlightOperation";
 /// Plural of the resource that the server serves.
 pub const PLURAL: &str = "inflightoperations";
 
-/// An operation that is in flight on one subject. It was detected by the rules of an
-/// OperationRuleSet, is kept in memory, and is never stored in etcd.
+/// An operation that is in flight on one subject: the object that the operation is about. A rule of
+/// an OperationRuleSet has detected the operation. The server keeps the operation in memory, and
+/// never stores it in etcd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperation {
@@ -28,14 +29,16 @@ pub struct InFlightOperation {
     pub status: Status,
 }
 
-/// The part of an operation that does not change.
+/// The operation and its subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationSpec")]
 #[serde(rename_all = "camelCase")]
 pub struct Spec {
     /// Name of the operation, as in the rule that detected it.
     pub operation: String,
-    /// Name of the OperationRuleSet that detected it first.
+    /// Name of the OperationRuleSet that yields the values of the operation, such as the message.
+    /// If this rule set no longer detects the operation, the name changes to another rule set that
+    /// detects it.
     pub rule_set: String,
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
@@ -46,7 +49,8 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// Key of the piece of work that the operation belongs to, if the rule yields one. Operations
-    /// with the same key are one piece of work.
+    /// with the same key are one piece of work, such as the operations of one migration on several
+    /// objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<String>,
 }
@@ -75,7 +79,8 @@ pub struct SubjectReference {
 /// The phase of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// In flight: detected, or within the debounce period.
+    /// In flight. A rule detects the operation, or the debounce period after the last detection is
+    /// not over.
     Active,
     /// Ended.
     Completed,
@@ -100,7 +105,8 @@ pub enum State {
     Blocked,
     /// Active, with a problem.
     Failing,
-    /// Active, no longer detected, within the debounce period.
+    /// Active. No rule detects the operation any more. If no rule detects it again, the operation
+    /// completes at the end of the debounce period.
     Settling,
     /// Completed successfully.
     Succeeded,
@@ -131,14 +137,16 @@ impl State {
 /// The source of the start time of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum StartTimeSource {
-    /// The expression of the rule.
+    /// The expression `startedAt` of the rule.
     Expression,
-    /// The time of the first detection.
+    /// The time of the first detection. If the newest time in the managedFields of the subject is
+    /// at most 10 s older, the operation starts at that time.
     Detected,
-    /// The newest time in the managedFields of the subject. It is used for an operation that was
-    /// already in flight when its watch began.
+    /// The newest time in the managedFields of the subject. This time is used for an operation that
+    /// was already in flight when the server first listed the subject.
     ManagedFields,
-    /// Restored after a restart.
+    /// An earlier leader detected the start (`Detected`). A new leader has restored the operation
+    /// from its own index or from a custom resource.
     Restored,
 }
 
@@ -177,7 +185,7 @@ pub enum ExpectedSource {
     History,
 }
 
-/// The part of an operation that changes, and its result.
+/// The state of an operation, or its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "InFlightOperationStatus")]
 #[serde(rename_all = "camelCase")]
@@ -188,8 +196,9 @@ pub struct Status {
     /// the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
     /// result is unknown).
     pub state: State,
-    /// CamelCase reason: from the rule, or the name of the operation. After the end, the reason for
-    /// the end, such as `NotDetected`, `SubjectDeleted` or `RuleRemoved`.
+    /// CamelCase reason. While Active: the reason that the rule yields, or else the name of the
+    /// operation. Once Completed: the reason for the end, such as `NotDetected`, `SubjectDeleted`
+    /// or `RuleRemoved`.
     pub reason: String,
     /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -208,12 +217,12 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_progress: Option<Time>,
     /// The usual duration of this operation, if the rule gives it or at least five earlier runs
-    /// are known. It is updated with other changes.
+    /// are known. The server updates it only together with other fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
     /// Time at which the operation will probably complete, from the recent rate of its progress,
-    /// or from the duration of earlier runs. It is updated with other changes, so clients must
-    /// ignore a time that is past.
+    /// or from the duration of earlier runs. The server updates it only together with other fields,
+    /// so clients must ignore a time that is past.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_completion: Option<Time>,
     /// Duration of a completed operation in seconds, from its start to its last detection.
@@ -222,26 +231,29 @@ pub struct Status {
     pub duration_seconds: Option<u64>,
     /// Source of the start time (metadata.creationTimestamp).
     pub start_time_source: StartTimeSource,
-    /// Time at which the operation was last known to be detected. It is updated at the start, with
-    /// visible changes and when detection stops, but not with every event of the subject.
+    /// Time at which the operation was last known to be detected. The server updates it at the
+    /// start, with visible changes and when detection stops, but not with every event of the
+    /// subject.
     pub last_detected: Time,
     /// Time of the last detection, if the phase is Completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Time>,
-    /// The run of the operation, such as the UID of a migration, if the rule yields it.
+    /// Identity of this run of the operation, such as the UID of a migration, if the rule yields
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Names of all rule sets that detect the operation. After its end, those that detected it
-    /// last.
+    /// Names of all rule sets that detect the operation. If no rule set detects it any more, the
+    /// names of the rule sets that detected it last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detected_by: Vec<String>,
     /// metadata.generation of the subject at the last change of this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// `Progressing`, `Detected` and `Completed`. Their observedGeneration is the generation of the
-    /// subject. `Overdue` is present if the usual duration is known, and `Stalled` if the rule
-    /// gives `stalledAfter` and the progress is known. The message of both has the
-    /// reason.
+    /// The conditions `Progressing`, `Detected` and `Completed` are always present. While Active,
+    /// `Overdue` is present if the rule gives `expectedDuration` or at least 20 earlier runs are
+    /// known. `Stalled` is present if the rule gives `stalledAfter` and the progress is known. The
+    /// messages of `Overdue` and `Stalled` have the reason. observedGeneration is the generation of
+    /// the subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// A field that no release has. A test builds a server with this field, to check that releases

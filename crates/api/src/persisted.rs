@@ -86,7 +86,9 @@ pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
 pub struct InFlightOperationSpec {
     /// Name of the operation, as in the rule that detected it.
     pub operation: String,
-    /// Name of the OperationRuleSet that detected it first.
+    /// Name of the OperationRuleSet that yields the values of the operation, such as the message.
+    /// If this rule set no longer detects the operation, the name changes to another rule set that
+    /// detects it.
     pub rule_set: String,
     /// Component that the rule set belongs to, such as `kubevirt`.
     pub component: String,
@@ -107,7 +109,7 @@ pub struct InFlightOperationSpec {
 pub struct InFlightOperationStatus {
     /// `Active` while the operation is in flight, `Completed` after its end.
     pub phase: Phase,
-    /// When the operation started: metadata.creationTimestamp of the live object.
+    /// Start of the operation: metadata.creationTimestamp of the live object.
     pub started: Time,
     /// metadata.uid of the live object.
     #[serde(rename = "liveUID")]
@@ -117,8 +119,8 @@ pub struct InFlightOperationStatus {
     pub completed: Option<Time>,
     /// Time at which the operation was last known to be detected, as of the last write.
     pub last_detected: Time,
-    /// Names of all rule sets that detect the operation. After its end, those that detected it
-    /// last.
+    /// Names of all rule sets that detect the operation. If no rule set detects it any more, the
+    /// names of the rule sets that detected it last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub detected_by: Vec<String>,
     /// metadata.generation of the subject as of the last write.
@@ -130,8 +132,8 @@ pub struct InFlightOperationStatus {
     pub conditions: Vec<Condition>,
     /// The state of the operation, or its result.
     pub state: State,
-    /// CamelCase reason: from the rule, or the name of the operation. After the end, the reason for
-    /// the end.
+    /// CamelCase reason. While Active: the reason that the rule yields, or else the name of the
+    /// operation. Once Completed: the reason for the end.
     pub reason: String,
     /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -162,7 +164,8 @@ pub struct InFlightOperationStatus {
     pub duration_seconds: Option<u64>,
     /// Source of the start time.
     pub start_time_source: StartTimeSource,
-    /// The run of the operation, such as the UID of a migration, if the rule yields it.
+    /// Identity of this run of the operation, such as the UID of a migration, if the rule yields
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }

@@ -15,8 +15,9 @@ pub const PLURAL: &str = "operationrecords";
 /// Maximum length of the message of a record, in bytes. A longer message is cut.
 pub const MAX_MESSAGE: usize = 200;
 
-/// The record of one operation that has completed. It is kept in memory and never changes. When
-/// there are too many records, the server removes the records of the operations that ended first.
+/// The record of one operation that has completed. The server keeps the record in memory. The
+/// record never changes. When there are too many records, the server removes the records of the
+/// operations that ended first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {
@@ -45,7 +46,7 @@ pub struct RecordStatus {
     /// Message for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Last known progress in percent, if it is known.
+    /// Last known progress in percent. Absent if no progress was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 100), extend("format" = "int32"))]
     pub progress: Option<u8>,
@@ -56,7 +57,7 @@ pub struct RecordStatus {
     pub started: Time,
     /// Source of the start time.
     pub start_time_source: StartTimeSource,
-    /// End of the operation.
+    /// End of the operation: the time of its last detection.
     pub completed: Time,
     /// Duration in seconds, from the start to the last detection.
     #[schemars(extend("format" = "int64"))]

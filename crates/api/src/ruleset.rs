@@ -1,10 +1,13 @@
 //! The type `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: rules that detect operations on the
 //! objects of one resource. `make manifests` generates the CRD in `deploy/crd/` from this type.
 //!
-//! The schema refuses all errors that can be found without compiling expressions and without
-//! discovery. The server reports other errors in [`OperationRuleSetStatus::conditions`]. The size
-//! limits bound the work that one rule set can cause in the server. They also keep the validation
-//! rules of the schema below the cost limit of the kube-apiserver.
+//! The schema of the CRD checks what can be checked on the rule set alone, such as names and sizes.
+//! The server makes further checks. For example, it compiles the expressions. It reports errors in
+//! [`OperationRuleSetStatus::conditions`].
+//!
+//! If a rule set exceeds a size limit such as [`MAX_RULES`], the kube-apiserver refuses the rule
+//! set. The limits bound the work that one rule set can cause in the server. They also keep the
+//! validation rules of the schema below the cost limit of the kube-apiserver.
 
 mod constraints;
 use crate::duration;
@@ -26,31 +29,32 @@ pub const KIND: &str = "OperationRuleSet";
 pub const NOT_SERVED: &str = "NotServed";
 /// Reason of the condition `InvalidTarget` if the cluster does not serve the target's API group.
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
-/// Reason of the condition `Ready=False` if an evaluation failed, so that it is unknown whether an
-/// operation is in flight on an object.
+/// Reason of the condition `Ready=False` if an expression failed on an object. The server then does
+/// not know whether an operation is in flight on this object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
 /// Plural of rule sets.
 pub const PLURAL: &str = "operationrulesets";
-/// Label of the `ClusterRole` objects that allow the server to watch targets. The aggregated
-/// ClusterRole in `deploy/rbac/targets.yaml` selects those in which this label has the value
-/// `true`.
+/// Key of the label of each `ClusterRole` that allows the server to watch targets. The value is
+/// `true`. The aggregated ClusterRole in `deploy/rbac/targets.yaml` selects this label.
 pub const AGGREGATE_LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
-/// Maximum number of rules in one rule set. Every rule is evaluated on every change of an object.
+/// Maximum number of rules in one rule set. The server evaluates every rule on every change of an
+/// object.
 pub const MAX_RULES: usize = 64;
 /// Maximum number of characters in one expression. The longest expression in the shipped rule sets
-/// has about 700 characters.
+/// has about 800 characters.
 pub const MAX_EXPRESSION: usize = 4096;
 /// Maximum number of namespaces in one rule set. Each namespace can need its own watch.
 pub const MAX_NAMESPACES: usize = 64;
-/// Maximum number of fixed labels in one rule set, and maximum number of computed labels. Each
-/// operation of the rule set can have all these labels.
+/// Maximum number of `labels` in one rule set, and also of `labelExpressions`. So an operation can
+/// have up to 64 labels from its rule set.
 pub const MAX_LABELS: usize = 32;
 
 /// Maximum number of variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
-/// Maximum of `debounce`, `appearAfter` and `stateAfter`, in seconds. While such a time runs, the
-/// server keeps the operation or its next state in memory.
+/// Maximum of `debounce`, `appearAfter`, `stateAfter` and a fixed `stalledAfter`, in seconds. The
+/// server reports a longer time as an error of the rule set. While a `debounce`, `appearAfter` or
+/// `stateAfter` runs, the server keeps the operation or its next state in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
 /// Rules that detect operations on one resource. The server watches the resource and evaluates the
@@ -117,38 +121,41 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetSpec {
-    /// The component that these rules belong to, such as `kubevirt`. It is the value of the label
-    /// `ifo.kubevirt.io/component`, so it must be a label value: at most 63 letters, digits, `-`,
-    /// `_` or `.`, with a letter or digit first and last.
+    /// The component that these rules belong to, such as `kubevirt`. The server sets the label
+    /// `ifo.kubevirt.io/component` of the operations to this component. So the component must be a
+    /// label value: at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and
+    /// last.
     #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
     pub component: String,
-    /// The resource that is watched.
+    /// The resource that the server watches for this rule set.
     #[schemars(extend("x-kubernetes-validations" = [
         {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": FEEDS_BACK, "fieldPath": ".group", "reason": "FieldValueForbidden"}
     ]))]
     pub target: Target,
-    /// Selects objects of the target by their labels; none means all objects. An object that no
-    /// longer matches is treated as an object on which no rule matches.
+    /// Selects objects of the target by their labels. Without a selector, the server evaluates the
+    /// rules on all objects. If an object no longer matches the selector, the rules no longer
+    /// detect operations on this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
-    /// Values that several expressions share, at most 32, each name at most once. An expression
-    /// reads one as `variables.name`. It is evaluated when it is first read, at most once for each
-    /// object. A variable can read earlier variables.
+    /// Values that several expressions share, at most 32, with different names. For example,
+    /// expressions read the variable `phase` as `variables.phase`. In each evaluation of an object,
+    /// a variable is evaluated at most once, when an expression first reads it. A variable can read
+    /// the variables that come before it in the list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_VARIABLES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub variables: Vec<Variable>,
-    /// The operations, each with the expression that detects it. At least one, at most 64, and each
-    /// operation at most once.
+    /// The rules. Each rule has the name of an operation, and the expression that detects this
+    /// operation. There must be 1 to 64 rules, with different operations.
     #[schemars(
         length(min = 1, max = MAX_RULES),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["operation"])
     )]
     pub rules: Vec<Rule>,
-    /// The namespaces whose objects are watched, at most 64; none means all. Not allowed
-    /// for a cluster-scoped target.
+    /// The namespaces whose objects the server watches, at most 64. Without this list, the server
+    /// watches all namespaces. If the target is cluster-scoped, this list is not allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_NAMESPACES),
@@ -156,8 +163,9 @@ pub struct OperationRuleSetSpec {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub namespaces: Vec<String>,
-    /// Labels for every operation of this rule set, at most 32. The server sets the keys under
-    /// `ifo.kubevirt.io/`; only `correlation-group` and `correlation-role` are allowed here.
+    /// Labels for every operation of this rule set, at most 32. The keys under `ifo.kubevirt.io/`
+    /// are reserved for the server, except `ifo.kubevirt.io/correlation-group` and
+    /// `ifo.kubevirt.io/correlation-role`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = MAX_LABELS,
@@ -168,17 +176,17 @@ pub struct OperationRuleSetSpec {
         ]
     ))]
     pub labels: BTreeMap<String, String>,
-    /// Labels with values computed from the subject, at most 32, each key at most once. If a key is
-    /// also in `labels`, the value in `labels` is used.
+    /// Labels whose values are computed from the object, at most 32, with different keys. If a key
+    /// is also in `labels`, the server uses the value in `labels`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_LABELS),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
     )]
     pub label_expressions: Vec<LabelExpression>,
-    /// CEL expression on `object` that yields the names of the nodes that the operations of this
-    /// rule set touch, a list of strings. An empty string in the list is ignored, and at most 16
-    /// nodes are shown. If the expression fails, the operations show no nodes.
+    /// CEL expression on `object` that yields a list of strings: the names of the nodes that the
+    /// operations of this rule set touch. The server ignores empty strings, and shows only the
+    /// first 16 nodes. If the expression fails, the operations show no nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub nodes: Option<String>,
@@ -189,7 +197,8 @@ pub struct OperationRuleSetSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Target {
     /// API group, such as `kubevirt.io`; `""` is the core group. The groups `ifo.kubevirt.io` and
-    /// `live.ifo.kubevirt.io` are refused, because operations cannot be detected on operations.
+    /// `live.ifo.kubevirt.io` are refused: the server does not detect operations on its own
+    /// objects.
     #[schemars(length(max = 253), regex(pattern = GROUP))]
     pub group: String,
     /// API version, such as `v1`.
@@ -212,12 +221,19 @@ impl Target {
     }
 }
 
-/// An operation with the expressions that detect and describe it.
+/// The name of an operation, with the CEL expressions that detect and describe the operation.
 ///
-/// All expressions can read `object`, `now` (the time of the evaluation), `variables` and, with
-/// `forEach`, `item`. If an expression other than `expression` reads a field that the object does
-/// not have, its value is unset. Any other failure also leaves the value unset, and is counted and
-/// shown in the status.
+/// All expressions can read `object`, `now` (the time of the evaluation) and `variables`. If the
+/// rule has `forEach`, its other expressions can also read `item`, which is an element of the list.
+///
+/// If an expression fails, the effect depends on the field:
+///
+/// - `expression`, `continueWhile`, `forEach` and `itemKey`: If the object lacks a field that the
+///   expression reads, the rule does not match. After any other failure, the operation stays as it
+///   was.
+/// - All other fields: The field has no value.
+///
+/// The server counts each failure, except missing fields, and shows the failure in the status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -225,32 +241,34 @@ impl Target {
     {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"}
 ]))]
 pub struct Rule {
-    /// Name of the operation, such as `Migrating`. It is the value of the label
-    /// `ifo.kubevirt.io/operation`, so it must be a label value: at most 63 letters, digits, `-`,
-    /// `_` or `.`, with a letter or digit first and last.
+    /// Name of the operation, such as `Migrating`. The server sets the label
+    /// `ifo.kubevirt.io/operation` to this name. So the name must be a label value: at most 63
+    /// letters, digits, `-`, `_` or `.`, with a letter or digit first and last.
     #[schemars(length(min = 1, max = 63), regex(pattern = VALUE))]
     pub operation: String,
-    /// CEL expression that is true while the operation is in flight, of at most 4096 characters. If
-    /// it reads a field that the object does not have, the operation is not in flight. Any other
-    /// failure leaves the operation unchanged.
+    /// CEL expression, of at most 4096 characters, that is true while the operation is in flight.
+    /// If the expression reads a field that the object does not have, the result is false. After
+    /// any other failure, the operation stays as it was.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
-    /// CEL expression that yields a list. The rule is evaluated for each element, which all its
-    /// expressions can read as `item`. Each element has a separate operation.
+    /// CEL expression that yields a list of at most 1,000 elements. The server evaluates the rule
+    /// for each element. The other expressions of the rule can read the element as `item`. Each
+    /// element has a separate operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub for_each: Option<String>,
-    /// CEL expression on `item` that yields its stable identity, a string or an int. The default is
-    /// the element itself.
+    /// CEL expression on `item` that yields a string or an int. This key identifies the element, so
+    /// it must stay the same when the object changes. The default is the element itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub item_key: Option<String>,
-    /// CEL expression that yields the message for people, a string.
+    /// CEL expression that yields the message for people, a string. The server shows the first
+    /// 1,024 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub message: Option<String>,
     /// CEL expression that yields the reason for scripts, a CamelCase string. The default is the
-    /// name of the operation, which also replaces a value that is not CamelCase.
+    /// name of the operation. The server also uses the default if the string is not CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
@@ -260,7 +278,7 @@ pub struct Rule {
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
     /// CEL expression that yields the progress in percent: a number from 0 to 100 or a string such
-    /// as `45.20%`. Text without a number means that the progress is unknown.
+    /// as `45.20%`. If the string is not a number, such as `N/A`, the progress is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub progress: Option<String>,
@@ -270,26 +288,30 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub started_at: Option<String>,
-    /// CEL expression that yields the identity of this run, a string such as the UID of a
-    /// migration. When it changes, the operation ends and another one starts.
+    /// CEL expression that yields the identity of this run of the operation, a string such as the
+    /// UID of a migration. When the identity changes, the operation ends and a new one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub instance: Option<String>,
     /// CEL expression that keeps a detected operation in flight: the operation continues while this
-    /// expression is true, even if `expression` is not. It never starts an operation. A missing
-    /// field means that it is not true.
+    /// expression is true, even if `expression` is false. `continueWhile` never starts an
+    /// operation. If it reads a field that the object does not have, its result is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub continue_while: Option<String>,
-    /// CEL expression that yields the result of the operation when it is no longer detected:
-    /// `Succeeded`, `Failed` or `Superseded`. The operation then ends at once. With an empty
-    /// string, it ends after the debounce period.
+    /// CEL expression that yields the result of the operation. The server evaluates it when
+    /// `expression` and `continueWhile` are no longer true. With the result `Succeeded`, `Failed`
+    /// or `Superseded`, the operation ends at once. With an empty string, the operation ends after
+    /// its debounce period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
-    /// Operations of the same subject that end when this one starts, and that cannot start while it
-    /// is active; `*` means all others. If two operations supersede each other, a newly detected
-    /// one ends the other. If both are detected together, the first in the list of rules is shown.
+    /// Names of other operations on the same object; `*` means all others. When this operation
+    /// starts, the other operations end. While this operation is in flight, the other operations
+    /// cannot start.
+    ///
+    /// Two operations can supersede each other. If only one of them is detected, it ends the other.
+    /// If both are detected, only the operation whose rule comes first in the list is in flight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_RULES),
@@ -297,54 +319,61 @@ pub struct Rule {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub supersedes: Vec<String>,
-    /// Time for which the operation must not be detected before it ends, instead of the server's
-    /// default: a duration such as `30s` or `1h30m`, of at most 24 hours.
+    /// Debounce period: if the operation is not detected for this time, it ends. The value is a
+    /// duration such as `30s` or `1h30m`, of at most 24 hours. The default is a setting of the
+    /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub debounce: Option<String>,
-    /// Time for which the operation must be detected without interruption before it is shown: a
-    /// duration of at most 24 hours, 0 by default. Its start is the first detection.
+    /// Time for which the operation must be detected without interruption before the server shows
+    /// it: a duration of at most 24 hours, 0 by default. The start of the operation is still its
+    /// first detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub appear_after: Option<String>,
     /// Time for which `state` must yield `Blocked` or `Failing` without interruption before the
-    /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then the
-    /// operation keeps its previous state, which is `Progressing` at its start. `Progressing` is
-    /// shown at once.
+    /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then, the
+    /// operation shows its previous state. A new operation shows `Progressing`. If `state` yields
+    /// `Progressing`, the operation shows it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
     /// Time after which the operation counts as overdue: a duration such as `30m`, or a CEL
-    /// expression that yields a duration. Without it, the durations of earlier runs decide. The
-    /// time for which the operation is `Blocked`, `Failing` or `Settling` does not count.
+    /// expression that yields a duration. Without this time, the server compares the operation with
+    /// earlier runs. Time in the states `Blocked`, `Failing` and `Settling` (no longer detected,
+    /// within the debounce period) does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
-    /// Time for which `progress` must not have risen before the operation counts as stalled: a
-    /// duration of at most 24 hours, or a CEL expression that yields a duration. The time for which
-    /// the operation is `Blocked`, `Failing` or `Settling` does not count.
+    /// If `progress` has not risen for this time, the operation counts as stalled. The value is a
+    /// duration of at most 24 hours, or a CEL expression that yields a duration. Time in the states
+    /// `Blocked`, `Failing` and `Settling` (no longer detected, within the debounce period) does
+    /// not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
     /// CEL expression that yields the amount of work, such as the size of a disk: a number or a
-    /// quantity above 0. The durations of runs are then compared for each unit of this amount.
+    /// quantity above 0. Before the server compares the durations of runs, it divides each duration
+    /// by the amount of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
-    /// string such as the UID of a migration. Operations with the same key, on any subject, are one
-    /// piece of work, and `kubectl ifo` shows one line for them. A key that ends with `/` is the
-    /// beginning of other keys: the operation belongs to a piece of work whose key begins with this
-    /// key, and that was in flight at the same time.
+    /// string such as the UID of a migration. Operations with the same key, on any objects, are one
+    /// piece of work. `kubectl ifo` shows one line for them.
+    ///
+    /// A key that ends with `/` is only the beginning of a key. For example, `migration/shop/web/`
+    /// is the beginning of `migration/shop/web/UID`. The operation then belongs to the piece of
+    /// work that was in flight when the operation started, and whose key has this beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
 }
 
 impl Rule {
-    /// Returns field name and source of each expression of the rule, except `forEach`. A fixed
-    /// duration such as `30m` is left out, because it is not an expression. In a rule with
-    /// `forEach`, the returned expressions can read `item`.
+    /// Returns the field name and the source of each expression of the rule, except `forEach`. In a
+    /// rule with `forEach`, the returned expressions can read `item`. A fixed duration such as
+    /// `30m` is left out, because it is not an expression.
     pub fn expressions(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [
             ("itemKey", &self.item_key),
@@ -380,20 +409,22 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Variable {
-    /// Its name: a letter or underscore, followed by letters, digits and underscores.
+    /// Name of the variable: a letter or underscore, followed by letters, digits and underscores.
     #[schemars(length(min = 1, max = 63), regex(pattern = IDENTIFIER))]
     pub name: String,
-    /// CEL expression on `object`, `now` and earlier variables, of any type.
+    /// CEL expression that yields the value, of any type. The expression can read `object`, `now`
+    /// and the variables that come before it in the list.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
 }
 
-/// A label whose value is computed from the subject.
+/// A label whose value is computed from the object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelExpression {
-    /// The key of the label, a qualified name. The server sets the keys under `ifo.kubevirt.io/`;
-    /// only `correlation-group` and `correlation-role` are allowed here.
+    /// The key of the label, a qualified name. The keys under `ifo.kubevirt.io/` are reserved for
+    /// the server, except `ifo.kubevirt.io/correlation-group` and
+    /// `ifo.kubevirt.io/correlation-role`.
     #[schemars(
         length(min = 1, max = MAX_KEY),
         extend("x-kubernetes-validations" = [
@@ -402,8 +433,8 @@ pub struct LabelExpression {
         ])
     )]
     pub key: String,
-    /// CEL expression on `object` that yields a string, of at most 4096 characters. If it fails,
-    /// the operation does not get this label.
+    /// CEL expression on `object`, of at most 4096 characters, that yields the value of the label,
+    /// a string. If the expression fails, the operation does not get this label.
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
 }
@@ -412,19 +443,20 @@ pub struct LabelExpression {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetStatus {
-    /// `Ready` is always present. `Validated` is present when the rules were compiled.
-    /// `InvalidRule`, `InvalidTarget` and `WatchFailed` are present only while they apply.
+    /// `Ready` and `Validated` are always present. All other conditions, such as `InvalidRule`,
+    /// `InvalidTarget` and `WatchFailed`, are present only while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// True if the target is being watched for this rule set.
+    /// True if the server watches the target for this rule set, and the watch is up to date.
     #[serde(default)]
     pub watch_active: bool,
-    /// Time of the last evaluation of the rules. It is updated with other changes, and otherwise at
-    /// most once per requeue interval (60 s by default).
+    /// Time of the last evaluation of the rules. The server updates this time together with other
+    /// changes of the status. Without other changes, the server updates it at most once per requeue
+    /// interval (60 s by default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_evaluation_time: Option<Time>,
-    /// metadata.generation of the rule set to which this status belongs.
+    /// metadata.generation of the rule set from which the server computed this status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -13,9 +13,9 @@ pub fn operation_rule_sets() -> CustomResourceDefinition {
     readable(OperationRuleSet::crd())
 }
 
-/// Returns the CRD of the operations that `ifo-apiserver` stores in persistence mode. The CRD is
-/// also in `deploy/crd-persistence/inflightoperations.yaml`. The CRD has no status subresource,
-/// because `ifo-apiserver` writes spec and status in one request.
+/// Returns the CRD of the custom resources that `ifo-apiserver` writes in persistence mode, one for
+/// each operation. The CRD is also in `deploy/crd-persistence/inflightoperations.yaml`. The CRD has
+/// no status subresource, because `ifo-apiserver` writes spec and status in one request.
 pub fn persisted_operations() -> CustomResourceDefinition {
     let mut crd = readable(persisted::InFlightOperation::crd());
     for version in &mut crd.spec.versions {
@@ -73,7 +73,7 @@ fn compare(
     }
 }
 
-/// Joins the lines of the descriptions, and removes the titles that repeat the kind.
+/// Joins the lines of all descriptions in the CRD, and removes the title of each version's schema.
 fn readable(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version

@@ -21,8 +21,9 @@ const RULES: [&str; 6] = [
     "has(object.status.volumeRequests) && size(object.status.volumeRequests) > 0",
 ];
 
-/// Returns the compiled expressions, and the projection of all fields that they read. The
-/// projection also has the name, the namespace and the UID, which the engine needs for each object.
+/// Returns the compiled expressions, and the projection: the set of all fields that they read. The
+/// projection also has the name, the namespace and the UID, which the crate `ifo-engine` reads from
+/// each object.
 fn programs() -> (Vec<Program>, Projection) {
     let programs: Vec<_> = RULES
         .iter()

@@ -1,7 +1,8 @@
 //! Stops an expression whose cost grows with the square of the length of a list.
 //!
 //! A user can write such an expression by mistake or on purpose. The expression is short and its
-//! types are correct, so it compiles. On a long list, the evaluation exceeds the budget.
+//! types are correct, so it compiles. On a long list, the evaluation exceeds its budget, which is
+//! the maximum number of steps, and returns an error.
 
 use std::error::Error;
 use std::time::Instant;
@@ -12,7 +13,7 @@ use ifo_cel::{
 };
 use jiff::Timestamp;
 
-/// An expression whose nested loops visit every pair of elements. An evaluation takes about a
+/// An expression whose nested loops visit every pair of elements. An evaluation needs about a
 /// hundred steps for ten elements, and a million steps for a thousand elements.
 const PAIRS: &str = "object.list.all(a, object.list.all(b, a == b || a != b))";
 

@@ -34,10 +34,11 @@ const BATCH: usize = 500;
 const REPETITIONS: usize = 16;
 
 /// Number of differences after which the program ends. Each difference takes some seconds, because
-/// its expression is made smaller.
+/// the program then searches for a smaller expression with the same difference.
 const MAX_DIFFERENCES: usize = 40;
 
-/// Maximum length of a compared expression in bytes. This crate refuses a longer expression.
+/// Maximum length of a compared expression in bytes. The program drops longer expressions, because
+/// this crate refuses them.
 const MAX_LENGTH: usize = 4_096;
 
 /// The folder of the objects on which the recorded answers were computed.
@@ -73,7 +74,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Reads the objects. Files that are invalid JSON are left out.
+/// Reads the objects from the files in `folder`. Leaves out files that are not valid JSON.
 fn objects(folder: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -87,7 +88,7 @@ fn objects(folder: &Path) -> Result<Vec<Value>, Box<dyn Error>> {
     Ok(objects)
 }
 
-/// What one run of this example needs and counts.
+/// The state of one run of this example, with its counters.
 struct ComparisonRun {
     generator: Generator,
     /// The objects as JSON texts.
@@ -98,7 +99,7 @@ struct ComparisonRun {
     phases: BTreeMap<String, usize>,
     /// Number of known differences, by reason.
     known: BTreeMap<&'static str, usize>,
-    /// Number of expressions whose answer varies in Kubernetes.
+    /// Number of expressions for which Kubernetes' answer varies between evaluations.
     varying: usize,
     /// The descriptions of the unknown differences. The key is the smallest expression that was
     /// found for the difference.

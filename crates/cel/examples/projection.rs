@@ -1,8 +1,9 @@
 //! Decodes only those fields of a large object that some expressions can read.
 //!
-//! A controller that watches thousands of objects compiles its expressions once and merges their
-//! projections. It decodes every object with the merged projection, and can store the decoded
-//! fields instead of the object.
+//! The projection of an expression is the set of fields that the expression can read. A controller
+//! that watches thousands of objects compiles its expressions once and merges their projections.
+//! The controller decodes every object with the merged projection. It can store the decoded fields
+//! instead of the object.
 
 use std::error::Error;
 

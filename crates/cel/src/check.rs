@@ -1,6 +1,9 @@
-//! The type checker. It contains the static types, and finds the overloads of a function that match
-//! the types of the arguments. If no overload matches, it returns cel-go's error. The type `dyn`
-//! matches every type. `object` has the type `dyn`, except if the caller passes a schema.
+//! The type checker. It contains the static types. For a call, it finds the overloads of the
+//! function (the accepted combinations of argument types) that match the types of the arguments. If
+//! no overload matches, it returns the error of cel-go, the CEL implementation of Kubernetes.
+//!
+//! The type `dyn` matches every type. Without a schema, `object` has the type `dyn`. With a schema,
+//! `object` has the type [`Ty::Schema`], and the types of its fields are known.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +19,9 @@ pub(super) enum Ty {
     /// The type of an expression for which an error was reported. It matches every type, so that
     /// one mistake is reported only once.
     Error,
-    /// An unknown type, such as the type of the elements of `[]`. It matches every type.
+    /// An unknown type, such as the type of the elements of `[]`. It matches every type, like
+    /// `dyn`, but a known type can replace it: the elements of `[[], [1]]` have the type
+    /// `list(int)`.
     Free,
     Dyn,
     Null,
@@ -231,9 +236,10 @@ impl Ty {
     }
 }
 
-/// Returns the result type of a call whose types come from a schema. In contrast to cel-go, this
-/// function accepts some calls that cannot fail when they are evaluated: comparisons of numbers of
-/// different types, comparisons with null, and conditionals whose results have different types.
+/// Returns the result type of a call like [`resolve`], for an expression that is compiled with a
+/// schema. In contrast to cel-go, this function accepts some calls whose evaluation cannot fail:
+/// comparisons of numbers of different types, comparisons with null, and conditionals whose results
+/// have different types.
 pub(super) fn resolve_with_schema(name: &str, args: &[Ty], member: bool) -> Result<Ty, String> {
     resolve(name, args, member).or_else(|message| {
         let comparable: Vec<Ty> = match (name, args) {
@@ -260,9 +266,10 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
         let mut pairs = known.iter().zip(overload.args);
         if pairs.all(|(arg, wanted)| bound.binds(arg, *wanted)) {
             let ty = bound.result(overload.result);
-            // As in cel-go, the unknown types in the results of two overloads are different types,
-            // so the common result is `dyn`. The loop below replaces an unknown type of an argument
-            // by the type that the first matching overload wants.
+            // If several overloads match, and their results differ or contain an unknown type, the
+            // result is `dyn`. As in cel-go, two unknown types count as different. The loop below
+            // replaces the unknown types of the arguments by the types that this overload wants.
+            // The next overloads are matched with the new types.
             result = Some(match result {
                 Some(other) if other != ty || other.has_unknown() => Ty::Dyn,
                 _ => ty,
@@ -357,8 +364,8 @@ impl Bound {
     }
 }
 
-/// Sets a type parameter to `ty`. If the type parameter already has a type, both types are
-/// combined, and the result is false if they do not fit.
+/// Sets a type parameter to `ty`, and returns true. If the type parameter already has a type, it
+/// gets the common type of both. If the two types do not fit each other, returns false.
 fn bind(bound: &mut Option<Ty>, ty: &Ty) -> bool {
     match bound {
         None => {

@@ -47,8 +47,8 @@ pub(super) struct Compiled {
     pub root_at: usize,
     pub op: Op,
     pub ty: Ty,
-    /// Number of budget steps that every evaluation takes. Some ops take further steps, such as the
-    /// iterations of the comprehension `exists`.
+    /// Number of budget steps that an evaluation takes at its beginning. Some ops take further
+    /// steps. For example, `exists` takes steps for each iteration.
     pub weight: u64,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
@@ -59,7 +59,8 @@ pub(super) struct Compiled {
     pub item: NeededPart,
 }
 
-/// Compiles `source`. The result must be of `kind`.
+/// Compiles `source` on a new thread. If the type of the expression does not fit `kind`, the result
+/// is an error. Each error gets a hint, if a hint is known.
 pub(super) fn compile(
     source: &str,
     kind: ResultKind,
@@ -118,8 +119,8 @@ pub(super) fn compile_on_this_thread(
             message,
         });
     }
-    // Only one error is reported: in the first of these lists that is not empty, the error with the
-    // first position in the text.
+    // The compiler reports only one error. It takes the first of these lists that is not empty.
+    // From this list, it takes the error with the first position in the text.
     let errors = [
         lowered.misused,
         lowered.mistyped,

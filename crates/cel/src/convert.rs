@@ -7,13 +7,13 @@ use super::op::{Arith, Function};
 use super::time::{Instant, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
-/// Number of bytes that are copied in one step of the budget. A step that creates one element of a
-/// list also allocates only a few dozen bytes. So the budget of steps also limits the memory of an
-/// evaluation.
+/// Number of bytes that an evaluation may copy for one step of the budget. A step that creates an
+/// element of a list needs a few dozen bytes. Because each step allocates so little memory, the
+/// budget also limits the memory of an evaluation.
 pub(super) const COPY_BYTES_PER_STEP: usize = 64;
 
-/// Charges the steps for reading the arguments of a library function: one step for
-/// [`COPY_BYTES_PER_STEP`] bytes of text.
+/// Charges the steps for reading the arguments of a library function: one step for each
+/// [`COPY_BYTES_PER_STEP`] bytes of an argument.
 pub(super) fn charge_arguments<'e>(
     arguments: &[V<'e>],
     budget: &mut Budget,
@@ -94,8 +94,8 @@ fn to_double(value: V<'_>) -> ConversionOutcome<'_> {
         V::Int(int) => Ok(V::Double(*int as f64)),
         V::Uint(uint) => Ok(V::Double(*uint as f64)),
         V::Str(text) => match text.parse::<f64>() {
-            // If a number is too large, Go returns an error, but Rust returns infinity. A text
-            // without a digit, such as `inf`, is the name of infinity and is accepted.
+            // If the text is a number that is too large, such as `1e999`, Go returns an error, but
+            // Rust returns infinity. The text `inf`, which has no digit, is accepted by both.
             Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(unconvertible(&value, "double"))
             }
@@ -201,9 +201,9 @@ pub(super) fn format_double(value: f64) -> String {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // If two shortest texts are equally near to the value, Go returns the text whose last digit is
-    // even. Rust does the same only if the format has a precision. So the value is formatted again,
-    // with the number of digits as the precision.
+    // Two texts with the smallest number of digits can be equally near to the value. Go then
+    // returns the text whose last digit is even. Rust does the same only if the format has a
+    // precision. So the value is formatted again, with the number of digits as the precision.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {

@@ -87,7 +87,8 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
         })
 }
 
-/// Converts a duration. A negative duration becomes zero.
+/// Converts a CEL duration. A negative duration becomes zero. Returns an error for a value of
+/// another type.
 pub(super) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
     match value {
         V::Duration(nanoseconds) => {
@@ -98,8 +99,8 @@ pub(super) fn duration(value: &V<'_>) -> Result<Duration, EvaluationFault> {
     }
 }
 
-/// Converts a number or a quantity. Returns an error if the value has another type, or if the
-/// number is not finite.
+/// Converts a number or a quantity to a double. Returns an error if the value has another type, or
+/// if the number is not finite.
 pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
     #[allow(clippy::cast_precision_loss)] // Amounts are compared approximately.
     let number = match value {
@@ -116,7 +117,8 @@ pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
     Err(EvaluationFault::Error(Box::new(infinite.into())))
 }
 
-/// Converts a list of strings. Each element costs one step.
+/// Converts a list of strings. Each element costs one step. Returns an error if the value is not a
+/// list, or if an element is not a string.
 pub(super) fn strings<T: for<'t> From<&'t str>>(
     value: &V<'_>,
     budget: &mut Budget,
@@ -135,7 +137,7 @@ pub(super) fn strings<T: for<'t> From<&'t str>>(
     Ok(texts)
 }
 
-/// Converts a string or an integer to text.
+/// Converts a string or an integer to text. Returns an error for a value of another type.
 pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     match value {
         V::Str(text) => Ok(text.to_string()),
@@ -145,8 +147,9 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     }
 }
 
-/// Converts a value to JSON. Each value costs one step, and 64 bytes of text cost one step. If a
-/// value occurs more than once in a list or map, each copy costs steps.
+/// Converts a value to JSON, as [`TypedValue::value`] describes. Each value costs one step, and
+/// each 64 bytes of text cost one more step. If a list or map contains the same value twice, the
+/// value is converted twice, and costs its steps twice.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

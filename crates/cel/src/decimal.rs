@@ -65,7 +65,8 @@ impl Decimal {
     }
 
     /// Rounds the number away from zero to a multiple of 10^-9. As in Kubernetes, the exponent is
-    /// -9 afterwards. The number zero is not changed.
+    /// -9 afterwards. The number zero is not changed. Returns an error if the number with this
+    /// exponent has more than [`MAX_DIGITS`] digits.
     pub(super) fn round(&mut self) -> Result<(), TooLarge> {
         if self.digits.is_empty() {
             return Ok(());
@@ -91,7 +92,8 @@ impl Decimal {
         Ok(())
     }
 
-    /// Sets a smaller exponent and adds digits, so that the number stays the same.
+    /// Sets a smaller exponent, and appends zeros so that the number stays the same. Returns an
+    /// error if the number then has more than [`MAX_DIGITS`] digits.
     fn rescale(&mut self, exponent: i64) -> Result<(), TooLarge> {
         let zeros = usize::try_from(self.exponent - exponent).unwrap_or_default();
         if !self.digits.is_empty() {
@@ -170,7 +172,8 @@ impl Decimal {
         Ok(a)
     }
 
-    /// Returns the double that is nearest to the digits with the sign. The power of ten is ignored.
+    /// Returns the double that is nearest to `digits`, with the sign. `exponent` is ignored: the
+    /// result for the number 2.5 (the digits 25 with the exponent -1) is 25.0.
     pub(super) fn mantissa(&self) -> f64 {
         let text: String = self.digits.iter().map(|d| char::from(b'0' + d)).collect();
         let value: f64 = text.parse().unwrap_or_default();

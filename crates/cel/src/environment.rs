@@ -80,8 +80,10 @@ pub enum DeclareError {
 }
 
 impl Environment {
-    /// Declares `variables.name` for programs that are compiled later, including later variables.
-    /// `program` must have been compiled with this environment.
+    /// Declares the variable `name`, whose value `program` computes. Programs that are compiled
+    /// later with this environment can read the variable, also the programs of later variables. For
+    /// example, they read the variable `phase` as `variables.phase`. `program` must have been
+    /// compiled with this environment.
     ///
     /// # Errors
     /// `name` is not an identifier or is already declared, or `program` reads `item`. A variable is
@@ -152,7 +154,8 @@ impl Environment {
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
-    /// read. `want` is the part of the result that the caller needs. See [`Projection::of`].
+    /// read, directly or through variables. `want` is the part of the result that the caller needs.
+    /// See [`Projection::of`].
     pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)

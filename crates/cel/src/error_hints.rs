@@ -172,9 +172,9 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
     if let Some(nearest) = nearest(name) {
         return Some(format!("the nearest is `{nearest}`"));
     }
-    // A name that begins with a capital letter is probably a string, such as `Running`. This is not
-    // true for a function or for the value before a dot or an index. The error of an unknown
-    // function has the position after its name, so `strip_prefix` returns None.
+    // A name that begins with a capital letter is probably a string without quotes, such as
+    // `Running`. A name before a dot, an index or an argument list gets no hint. The error of an
+    // unknown function has the position after its name, so `strip_prefix` returns None.
     let rest: String = (source.lines().nth(line.saturating_sub(1))?.chars())
         .skip(column.saturating_sub(1))
         .collect();
@@ -184,8 +184,8 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         .then(|| format!("a string needs quotes: '{name}'"))
 }
 
-/// Returns the hint for a call with arguments of wrong types. `types` begins with the name of the
-/// function or operator, and also contains the types of the arguments.
+/// Returns the hint for a call with arguments of wrong types. `types` is the end of the error
+/// message, such as `_+_' applied to '(string, int)'`.
 fn overload_hint(types: &str) -> Option<String> {
     let (operator, rest) = types.split_once('\'')?;
     let arguments = quoted_after(rest, "applied to '(")?.strip_suffix(')')?;
@@ -220,8 +220,9 @@ fn overload_hint(types: &str) -> Option<String> {
     Some(format!("convert the string: {function}(…)"))
 }
 
-/// Returns a hint with the possible value that is nearest to the value in the expression. `message`
-/// contains first the value in the expression, and then the possible values.
+/// Returns the hint for a string that is not a possible value of the field with which it is
+/// compared. The hint is the nearest possible value. `message` quotes first the string, and then
+/// the possible values, which come from the schema.
 fn value_hint(message: &str) -> Option<String> {
     let mut quoted = message.split('\'').skip(1).step_by(2);
     let found = quoted.next()?;
@@ -270,8 +271,9 @@ fn result_hint(types: &str) -> Option<String> {
     Some(hint)
 }
 
-/// Returns true if `source` looks like words and not like an expression. Such a text is one word,
-/// or has two words next to each other. It has no operator and no quotes.
+/// Returns true if `source` looks like plain words, such as `Waiting for the node!`, and not like
+/// an expression. Such a text is one word, or has two words next to each other. It has no operator
+/// and no quotes.
 fn is_plain_text(source: &str) -> bool {
     let source = source.trim().trim_end_matches(['.', '!', '?', ':', '…']);
     let is_word = |word: &str| {
@@ -309,7 +311,8 @@ fn is_plain_text(source: &str) -> bool {
     }
 }
 
-/// Returns the function, macro or name that differs from `name` only in a few letters.
+/// Returns the function, macro or name that is most similar to `name`. Returns None if each of them
+/// differs in more than a third of its letters.
 fn nearest(name: &str) -> Option<&'static str> {
     const MACROS: [&str; 13] = [
         "has",

@@ -1,9 +1,9 @@
-//! Evaluates an op tree, which is the compiled form of an expression.
+//! Evaluates an op tree, which is the compiled form of an expression. An op is a node of this tree.
 //!
 //! If an op has an error, the result of the evaluation is an error, with two exceptions. `&&` and
 //! `||` ignore an error of one operand if another operand decides the result. `all` and `exists`
-//! ignore an error of one iteration if another iteration decides the result. An exhausted budget is
-//! never ignored.
+//! ignore an error of one iteration if another iteration decides the result. If the budget is
+//! exhausted, the evaluation always ends with an error.
 
 use std::rc::Rc;
 
@@ -204,7 +204,8 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         Ok(found.map_or(V::Optional(None), V::some))
     }
 
-    /// Returns the value at a path whose first selection is optional, or None if there is no value.
+    /// Returns the value at a path whose first selection is optional, such as `a.?b.c`. Returns
+    /// None if a field of the path does not exist.
     fn find_path(
         &mut self,
         base: &'e Op,
@@ -884,8 +885,9 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 }
 
-/// Adds to the error `text` of a variable the place of the error in the variable's expression.
-/// `steps` is the number of steps that the budget had before the evaluation of the variable.
+/// Returns the error `text` of a variable, with the place of the error in the variable's
+/// expression. `steps` is the number of steps that the budget had before the evaluation of the
+/// variable.
 #[cold]
 #[inline(never)]
 fn locate_in_variable<'a>(
@@ -912,8 +914,8 @@ fn insert<'e>(map: &mut Vec<(V<'e>, V<'e>)>, key: V<'e>, value: V<'e>) {
     }
 }
 
-/// Returns the value of an element or entry of a literal. Returns None for an optional element
-/// whose value does not exist.
+/// Returns the value of an element or entry of a list or map literal. Returns None for an optional
+/// element or entry without a value, such as the element of `[?object.?a]` if `a` does not exist.
 fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>> {
     match value {
         value if !optional => Ok(Some(value)),
@@ -925,8 +927,8 @@ fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>
     }
 }
 
-/// Returns the value of a field of a map, or None if the field does not exist. Returns None also if
-/// `value` is neither a map nor a list.
+/// Returns the value of a field of the map `value`, or None if the field does not exist. Returns an
+/// error if `value` is a list, and None if `value` is neither a map nor a list.
 fn present_field<'e>(
     value: &V<'e>,
     field: &'e str,
@@ -954,8 +956,8 @@ fn present_path<'e>(
     Ok(Some(value))
 }
 
-/// Returns the value of a field of a map. If `value` is neither a map nor a list, the error is a
-/// missing field, as in cel-go.
+/// Returns the value of a field of the map `value`. Returns the error of a missing field if the
+/// field does not exist and, as in cel-go, if `value` is neither a map nor a list.
 fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
     charge_field(value, field, budget)?;
     match value.field(field) {
@@ -965,8 +967,9 @@ fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e>
     }
 }
 
-/// Charges the steps for the search of a field. A name in an expression is short, so a search in a
-/// map of the document takes no steps.
+/// Charges the steps for the search of a field. Only a search in a map that the evaluation has
+/// created takes steps. A search in a map of the document is fast, because the name of the field is
+/// short.
 fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Result<(), Fault<'e>> {
     match value {
         V::Map(_) => charge(budget, value.find_cost(&V::Str(Text::Ref(field)))),

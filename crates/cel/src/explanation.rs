@@ -123,8 +123,8 @@ impl<'a> Explainer<'_, 'a, '_> {
         }
     }
 
-    /// Adds the clauses that decided the outcome of `&&` or `||`. A term with the value `decides`
-    /// alone decides the outcome.
+    /// Adds the clauses that decided the outcome of `&&` or `||`. `decides` is the value with which
+    /// one term alone decides the outcome: false for `&&`, and true for `||`.
     fn decide_terms(&mut self, op: &'a Op, terms: &'a [Op], decides: bool) {
         if let Some(term) = terms.iter().find(|term| self.is(term, decides)) {
             return self.decide(term);

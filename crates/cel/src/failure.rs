@@ -71,8 +71,8 @@ impl fmt::Display for FailureText {
     }
 }
 
-/// The missing key or index, if it is a name or a literal in the expression. A computed key can be
-/// a value of the object, so it is not stored.
+/// The missing key or index, if the expression contains it as a name or a literal. None for a
+/// computed key, because a computed key can be a value of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MissingKey(Option<Box<str>>);
 
@@ -125,8 +125,8 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// Returns true if the text is one fixed text. A text of several words can contain names of
-    /// types.
+    /// Returns true if the text is from [`Self::of`], such as `no such overload`. Returns false for
+    /// a text from [`Self::joined`], which can contain names of types.
     pub(super) fn is_one_word(&self) -> bool {
         matches!(self.0, Words::One(_))
     }

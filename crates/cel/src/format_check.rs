@@ -29,8 +29,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the first error, or None if there is no error. If a value causes the error, its node
-    /// is also returned.
+    /// Returns the text of the first error, or None if there is no error. If a value causes the
+    /// error, also returns the id of the value's node.
     fn format_error(&self, text: &str, args: &[IdedExpr]) -> Option<(Option<u64>, String)> {
         let mut parts = FormatParts::of(text, args.len(), false);
         while let Some(part) = parts.next() {

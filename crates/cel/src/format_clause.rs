@@ -16,7 +16,7 @@ pub(super) const GIVEN: &str = ", was given ";
 /// object, and errors must not contain such values.
 #[derive(Debug)]
 pub(super) enum FormatError {
-    /// There is no value with this index.
+    /// The list has no value for a clause. The number is the index of the missing value.
     Index(usize),
     /// The string ends within a clause.
     End,
@@ -75,7 +75,7 @@ pub(super) enum FormatPart<'t> {
 /// Iterates over the parts of a format string. The caller must stop at the first error.
 pub(super) struct FormatParts<'t> {
     rest: &'t str,
-    /// Number of values.
+    /// Number of values in the list.
     args: usize,
     /// Number of clauses so far.
     pub seen: usize,

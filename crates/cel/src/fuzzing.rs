@@ -201,8 +201,8 @@ fn evaluate(
     })
 }
 
-/// Calls `work` with a scope that has all names. Returns the result of `work`, and the number of
-/// steps that `work` took.
+/// Calls `work` with a scope that has `object`, `now` and all `names`. Returns the result of
+/// `work`, and the number of steps that `work` took. `steps` is the budget of `work`.
 fn in_scope<T>(
     names: &FuzzNames,
     projection: &Projection,

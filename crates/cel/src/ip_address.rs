@@ -1,15 +1,15 @@
 //! IP addresses and CIDRs (`ip('10.0.0.1')` and `cidr('10.0.0.0/8')`), as in Kubernetes. Addresses
 //! with a zone and IPv4-mapped IPv6 addresses are refused.
 //!
-//! Go's `netip.ParseAddr` is reimplemented here because of the texts of its errors. The URL in
-//! `format.uri()` can contain an IPv6 address. The error of this format contains Go's reason, and
-//! the part of the address that Go quotes.
+//! This module reimplements Go's `netip.ParseAddr`, because the standard library of Rust does not
+//! have Go's error texts. The named format `format.uri()` needs these texts. Its message about a
+//! URL with a wrong IPv6 address contains Go's reason and the part of the address that Go quotes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// An address that Go accepts. It can be IPv4-mapped.
+/// An address that Go accepts. It can be IPv4-mapped, as in `::ffff:10.0.0.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ParsedAddress {
     pub(super) address: IpAddr,
@@ -22,7 +22,8 @@ pub(super) struct ParsedAddress {
 pub(super) struct AddressFault {
     /// Go's text of the reason, without the address.
     pub(super) reason: &'static str,
-    /// The part of the address that Go quotes in the error. If it is empty, Go quotes nothing.
+    /// The byte range of the part of the address that Go quotes in the error. If the range is
+    /// empty, Go quotes nothing.
     pub(super) at: Range<usize>,
 }
 
@@ -50,11 +51,11 @@ pub(super) fn parse_address(text: &[u8]) -> Result<ParsedAddress, AddressFault> 
     }
 }
 
-/// Parses the bytes of `part` as an IPv4 address.
+/// Parses the bytes of `text` in the range `part` as an IPv4 address.
 fn parse_octets(text: &[u8], part: Range<usize>) -> Result<[u8; 4], AddressFault> {
     let mut octets = [0; 4];
     let mut dots = 0;
-    // The value is None before the first digit of an octet.
+    // `octet` is None before the first digit of an octet.
     let mut octet: Option<u8> = None;
     for at in part.clone() {
         match text.get(at) {
@@ -97,12 +98,12 @@ fn parse_octets(text: &[u8], part: Range<usize>) -> Result<[u8; 4], AddressFault
 struct Groups {
     values: [u16; 8],
     len: usize,
-    /// The index of the first group after `::`.
+    /// The index of the first group after `::`. None if `::` has not occurred.
     gap: Option<usize>,
 }
 
 impl Groups {
-    /// Adds a group. The caller checks that there is room.
+    /// Adds a group. The caller checks that there are fewer than 8 groups.
     fn push(&mut self, group: u16) {
         if let Some(slot) = self.values.get_mut(self.len) {
             *slot = group;
@@ -324,8 +325,8 @@ impl CidrError {
     }
 }
 
-/// An IP address with a prefix length. As in Kubernetes, the address can have bits after the
-/// prefix. These bits count in a comparison, so `10.0.0.1/8` does not equal `10.0.0.0/8`.
+/// An IP address with a prefix length. As in Kubernetes, the bits after the prefix need not be
+/// zero. These bits count in a comparison, so `10.0.0.1/8` does not equal `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cidr {
     address: Ip,

@@ -1,9 +1,10 @@
-//! A decoded JSON object (`Doc`). The decoder reads only the fields that a projection selects, and
-//! skips all other fields.
+//! A decoded JSON object (`Doc`). A projection is a set of field paths. The decoder reads only the
+//! fields that the projection selects, and skips all other fields.
 //!
 //! The decoded values are a tree. All nodes except the root are in one vector. Strings without
-//! escapes are borrowed from the JSON text. A number is an integer if it is written as an integer
-//! and fits `i64`, and otherwise a double. If a key is repeated, the last value is used.
+//! escapes are borrowed from the JSON text. A number that is written as an integer and fits `i64`
+//! becomes an integer. Every other number becomes a double. If a key is repeated, the last value is
+//! used.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,13 +17,15 @@ use super::projection::{NeededPart, Projection};
 use crate::JsonFault;
 
 /// Maximum size of the JSON text in bytes: 32 MiB, which is about twenty times etcd's default limit
-/// for an object. A longer text is refused.
+/// for an object. For a longer text, [`Doc::parse`] returns [`DocError::TooLong`].
 const MAX_BYTES: usize = 32 << 20;
 
-/// Maximum number of decoded values of one object. An object with more selected values is refused.
-/// A value takes 56 bytes, and up to 112 bytes during decoding. The limit equals
-/// [`super::STEPS_PER_OBJECT`], because a comprehension takes at least one step for each value that
-/// it visits.
+/// Maximum number of decoded values of one object. For an object with more selected values,
+/// [`Doc::parse`] returns [`DocError::TooManyValues`]. A value takes 48 bytes. The vector of the
+/// values can have twice the capacity that it needs.
+///
+/// The limit equals [`super::STEPS_PER_OBJECT`]. A comprehension takes at least one step for each
+/// value that it visits, so it could not visit more values with this budget.
 const MAX_VALUES: usize = 100_000;
 
 /// Maximum number of members of an object that are searched linearly. If there are more members, a
@@ -81,8 +84,8 @@ impl<'a> Doc<'a> {
     /// Decodes the fields that `projection` selects, and skips all other fields.
     ///
     /// # Errors
-    /// `json` is not the JSON of an object, or is nested deeper than 127 levels. Or it has more
-    /// than 32 MiB, or more than 100,000 selected values.
+    /// `json` is not the JSON of an object, or exceeds one of these limits: 127 nested levels,
+    /// 32 MiB, and 100,000 selected values.
     pub fn parse(json: &'a [u8], projection: &Projection) -> Result<Doc<'a>, DocError> {
         let doc = Self::parse_value(json, projection)?;
         match doc.root {
@@ -109,9 +112,9 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// Decodes a JSON value of any type. An escaped lone surrogate, such as `\ud800`, is replaced
-    /// as in Go. serde_json returns an error for a lone surrogate. After an error, the surrogates
-    /// in the text are replaced, and the text is decoded again.
+    /// Decodes a JSON value of any type. As in Go, an escaped lone surrogate, such as `\ud800`, is
+    /// replaced by U+FFFD. serde_json returns an error for a lone surrogate. So after an error,
+    /// this function replaces all lone surrogates in the text, and decodes the text again.
     fn parse_text<'t>(text: &'t str, projection: &Projection) -> Result<Doc<'t>, DocError> {
         decode(text, &projection.root).or_else(|error| match replace_lone_surrogates(text) {
             Some(repaired) => decode(&repaired, &projection.root)
@@ -193,8 +196,8 @@ pub struct Node<'d> {
 }
 
 impl<'d> Node<'d> {
-    /// Returns the member `name` of an object. None if the object has no such member, or if the
-    /// value has another type.
+    /// Returns the member `name` of this object. None if the object has no such member, or if this
+    /// value is not an object.
     pub fn get(self, name: &str) -> Option<Node<'d>> {
         let DocItem::Map(span) = self.item else {
             return None;
@@ -321,7 +324,8 @@ struct Arena<'a> {
     /// The members and elements of objects and lists that are complete. The members of one object
     /// are contiguous, and so are the elements of one list.
     closed: Vec<DocMember<'a>>,
-    /// The members and elements of the objects and lists around the current value.
+    /// The members and elements that are decoded so far, of the objects and lists around the
+    /// current value.
     open: Vec<DocMember<'a>>,
 }
 

@@ -2,13 +2,13 @@
 //! write expressions. The README has an introduction, the limits, and the differences from
 //! Kubernetes and from cel-go, the implementation that Kubernetes uses.
 //!
-//! 1. [`compile`] parses and type-checks a text. It returns a [`Program`].
+//! 1. [`compile()`] parses and type-checks a text. It returns a [`Program`].
 //! 2. [`Program::projection`] returns the field paths that the program can read.
 //!    [`Doc::parse`] decodes only these fields from the JSON of an object.
 //! 3. Methods of [`Program`] such as [`Program::test`] evaluate the program. The
-//!    [`EvaluationScope`] has the values of the names, and the [`Budget`] limits the number of
-//!    steps. The results equal those of cel-go, except for the differences in the README. An
-//!    [`EvaluationFault`] never contains a value of the object.
+//!    [`EvaluationScope`] has the values of the names that the program uses, such as `object`. The
+//!    [`Budget`] limits the number of steps. The results equal those of cel-go, except for the
+//!    differences in the README. An [`EvaluationFault`] never contains a value of the object.
 //!
 //! ```
 //! use ifo_cel::{Budget, Doc, Environment, EvaluationFault, EvaluationScope, ResultKind, compile};
@@ -126,17 +126,17 @@ pub fn compile(
     compile::compile(source, kind, environment, None).map(|compiled| Program(Arc::new(compiled)))
 }
 
-/// Compiles `source` like [`compile`], but the fields of `object` have the types of `schema`, which
+/// Compiles `source` like [`compile()`], but the fields of `object` have the types of `schema`, which
 /// are also checked. The types of variables are known only if the variables were also compiled with
 /// `schema`. The type of `item` is known only if `environment` was returned by
 /// [`Environment::with_item_of`]. The evaluation does not depend on the schema.
 ///
-/// If the objects fit the schema, each error is certainly a mistake in `source`. For this reason,
-/// the function accepts some combinations of types that cel-go refuses but can evaluate, such as
-/// the comparison of an integer with a double.
+/// If the objects fit the schema, each error is certainly a mistake in `source`. cel-go refuses
+/// some combinations of types that it can evaluate, such as the comparison of an integer with a
+/// double. These combinations are not certainly mistakes, so this function accepts them.
 ///
 /// # Errors
-/// The errors of [`compile`]. In addition, a string literal that is compared with a field is not
+/// The errors of [`compile()`]. In addition, a string literal that is compared with a field is not
 /// one of the values that the schema lists for the field.
 pub fn compile_with_schema(
     source: &str,
@@ -177,7 +177,7 @@ impl Program {
     /// The fields that `readers` read from `object` directly are not in the result: add
     /// [`Self::projection`] of each reader.
     ///
-    /// [`Self::projection`] of this program contains all fields of the elements.
+    /// In contrast, [`Self::projection`] of this program contains all fields of the elements.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -259,8 +259,8 @@ impl Program {
         convert_result::duration(&self.run(scope)?).map_err(|fault| self.at_root(fault))
     }
 
-    /// Evaluates a [`ResultKind::Amount`] program. The result is finite. A quantity is converted
-    /// like by the CEL function `asApproximateFloat`.
+    /// Evaluates a [`ResultKind::Amount`] program. The result is finite. For a quantity, the result
+    /// equals that of the CEL function `asApproximateFloat`.
     ///
     /// # Errors
     /// The errors of [`Self::test`], and in addition a double that is not finite.
@@ -305,7 +305,7 @@ impl Program {
         Ok(elements.map(ListElement).collect())
     }
 
-    /// Evaluates a program of any kind.
+    /// Evaluates a program of any kind. Returns the value as JSON, with the name of its CEL type.
     ///
     /// # Errors
     /// The errors of [`Self::test`].
@@ -333,7 +333,8 @@ impl Program {
         }
     }
 
-    /// Adds a position to an error that has none: the position of an error of the whole expression.
+    /// If `fault` is an error without a position, adds the position at which an error of the whole
+    /// expression is reported.
     #[cold]
     #[inline(never)]
     fn at_root(&self, fault: EvaluationFault) -> EvaluationFault {
@@ -363,8 +364,8 @@ pub struct CompileError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What the author can do, if the mistake is a frequent one. The `Display` text of the error
-    /// does not contain the hint.
+    /// Advice on how to correct the expression. None if the crate has no advice for the mistake.
+    /// The `Display` text of the error does not contain the hint.
     pub hint: Option<String>,
 }
 
@@ -372,16 +373,15 @@ pub struct CompileError {
 const EXCERPT_WIDTH: usize = 80;
 
 impl CompileError {
-    /// Returns two lines: the line of `source` that has the error, and a line with a caret below
-    /// the position of the error. Of a long line, only the part around the position is returned.
+    /// Returns the [`excerpt`] of `source` at the line and the column of the error.
     pub fn excerpt(&self, source: &str) -> String {
         excerpt(source, self.line, self.column)
     }
 }
 
-/// Returns two lines: the line of `source` with the number `line`, and a line with a caret below
-/// `column`. `line` and `column` count from 1. Of a long line, only the part around the column is
-/// returned.
+/// Returns two lines: a part of the line of `source` with the number `line`, and a line with a
+/// caret below `column`. `line` and `column` count from 1. The part begins at most 40 characters
+/// before the column, and has at most 80 characters.
 pub fn excerpt(source: &str, line: usize, column: usize) -> String {
     let line = source.lines().nth(line.saturating_sub(1));
     // A tab would move the caret.
@@ -398,9 +398,11 @@ pub fn excerpt(source: &str, line: usize, column: usize) -> String {
     format!("{left}{part}\n{indent}^")
 }
 
-/// The number of steps that evaluations may still take. A comprehension takes at least one step for
-/// each element that it visits. The README lists how much other work is one step. In a release
-/// build, a step takes at most about 300 ns.
+/// The number of steps that evaluations may still take. If an evaluation needs more steps, it ends
+/// with [`EvaluationFault::Budget`].
+///
+/// A comprehension takes at least one step for each element that it visits. The README lists how
+/// much other work is one step. In a release build, a step takes at most about 300 ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Number of remaining steps.

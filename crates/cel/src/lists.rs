@@ -1,5 +1,6 @@
-//! The functions of lists and sets: those of Kubernetes, such as `sum`, and those of cel-go's
-//! extension libraries, such as `distinct` and `sets.contains`.
+//! The functions of lists and sets. Some are functions of Kubernetes, such as `sum`. The others are
+//! functions of the extension libraries of cel-go, Kubernetes' CEL implementation, such as
+//! `distinct` and `sets.contains`.
 //!
 //! The number of budget steps of a call depends on the number of elements that the call reads,
 //! compares and creates.
@@ -18,8 +19,9 @@ type ListOutcome<'e> = Result<V<'e>, Fault<'e>>;
 /// Number of elements that a function visits in one step of the budget.
 const VISITS_PER_STEP: usize = 16;
 
-/// Maximum number of levels of nested lists that `flatten` replaces by their elements. The function
-/// is recursive, so more levels could overflow the stack. A JSON document has fewer levels.
+/// Maximum number of levels of nested lists that `flatten` replaces by their elements. Lists in
+/// deeper levels stay as they are. The function is recursive, so more levels could overflow the
+/// stack. A JSON document has fewer levels.
 const MAX_FLATTEN_DEPTH: i64 = 256;
 
 /// Calls a function of lists or sets.
@@ -28,8 +30,8 @@ pub(super) fn call<'e>(function: Function, args: &[V<'e>], budget: &mut Budget) 
         return range(*end, budget);
     }
     let Some(list) = args.first().filter(|list| list.is_list()) else {
-        // The compiler adds a second argument to `sum`. The error shows only the argument that the
-        // author has written.
+        // The compiler can add a second argument to `sum`: the sum of an empty list. The error
+        // shows only the argument that the author has written.
         let args = if function == Function::Sum {
             &args[..1]
         } else {
@@ -148,9 +150,11 @@ fn sum<'e>(list: &V<'e>, zero: &V<'e>, budget: &mut Budget) -> ListOutcome<'e> {
 }
 
 /// Returns the smallest element if `replaced_if` is `Greater`, and the largest element if it is
-/// `Less`. An element replaces the result so far if the order of this result and the element is
-/// `replaced_if`. As in Kubernetes, an element that cannot be compared with the result so far is
-/// ignored. An example is a text if the result so far is a number.
+/// `Less`. The result begins as the first element. Each further element replaces the result if
+/// [`compare`] of the result and the element returns `replaced_if`.
+///
+/// As in Kubernetes, an element that cannot be compared with the result is skipped. An example is a
+/// text if the result is a number.
 fn extreme<'e>(list: &V<'e>, replaced_if: Ordering, budget: &mut Budget) -> ListOutcome<'e> {
     let Some(mut result) = first_comparable(list)? else {
         return Err(Fault::error("min or max called on empty list"));
@@ -270,7 +274,7 @@ fn slice<'e>(list: &V<'e>, start: i64, end: i64, budget: &mut Budget) -> ListOut
 }
 
 /// Replaces each element that is a list by the elements of that list. `depth` is the number of
-/// levels of nested lists that are replaced.
+/// levels of nested lists that are replaced: `[1, [2, [3]]]` with the depth 1 gives `[1, 2, [3]]`.
 fn flatten<'e>(list: &V<'e>, depth: i64, budget: &mut Budget) -> ListOutcome<'e> {
     if depth < 0 {
         return Err(Fault::error("level must be non-negative"));

@@ -16,10 +16,10 @@ use super::to_ops::{NodeError, comprehension_kind};
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathStep {
-    /// The field or key with this name.
+    /// The field or key with this name, such as `map.a` or `map['a']`.
     Field(String),
-    /// An element of a list or a member of a map, such as `list[0]` or `map[key]`. The index is not
-    /// a string literal.
+    /// An element of a list or a member of a map, such as `list[0]` or `map[key]`. If the index is
+    /// a string literal, the step is [`Self::Field`] instead.
     Index,
     /// The value that a comprehension visits: an element of a list, or a key of a map.
     Each,
@@ -129,7 +129,7 @@ pub struct NamedFields {
 /// The origins of the names that an expression can use in addition to `object`.
 #[derive(Clone, Debug, Default)]
 pub struct NameOrigins {
-    /// The origins of `item`.
+    /// The origins of `item`, which is one element of a list that another expression returns.
     pub item: ValueOrigins,
     /// The origins of the variables, by name.
     pub variables: Vec<(String, ValueOrigins)>,
@@ -161,7 +161,7 @@ struct FieldReader<'s> {
     source: &'s str,
     info: &'s SourceInfo,
     origins: &'s NameOrigins,
-    /// The comprehension variables in scope.
+    /// The variables of the macros around the current node, such as `x` in `list.all(x, x > 0)`.
     vars: Vec<(String, ValueOrigins)>,
     named: Vec<NamedField>,
 }

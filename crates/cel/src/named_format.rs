@@ -21,9 +21,11 @@ pub(super) enum NamedFormat {
     DateTime,
 }
 
-/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes.
+/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. For a
+/// longer text, the result has a message with this limit.
 const MAX_LABEL: usize = 63;
-/// Maximum length of a DNS subdomain in bytes.
+/// Maximum length of a DNS subdomain in bytes. For a longer text, the result has a message with
+/// this limit.
 const MAX_SUBDOMAIN: usize = 253;
 
 const NO_DNS_1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric \
@@ -86,7 +88,7 @@ impl NamedFormat {
     }
 
     /// Returns Kubernetes' messages about an invalid text. The result is empty if the text is
-    /// valid. Only the message of [`Self::Uri`] contains the text.
+    /// valid. Only the message of [`Self::Uri`] quotes the text.
     pub(super) fn validate(self, text: &str) -> Vec<String> {
         let bytes = text.as_bytes();
         let check = |valid: bool, message: &str| {
@@ -114,9 +116,9 @@ impl NamedFormat {
     }
 }
 
-/// Replaces a `-` at the end, together with the byte before this `-`, by `a`. Kubernetes does the
-/// same. As a consequence, a prefix can be one byte longer than a name, and the byte before the `-`
-/// is not checked.
+/// If a prefix ends with `-`, replaces its last two bytes by `a`: `my-` becomes `ma`. Kubernetes
+/// does the same. The replacement has two effects: a prefix can be one byte longer than a name, and
+/// the byte before the `-` is not checked.
 fn without_final_dash(name: &[u8]) -> Vec<u8> {
     match name {
         [start @ .., _, b'-'] => [start, b"a"].concat(),
@@ -183,8 +185,9 @@ fn dns_1035_label(name: &[u8]) -> Vec<String> {
     messages
 }
 
-/// Checks a label key, and returns the messages. These messages contain a number of bytes. The
-/// messages about DNS names also count bytes, but call them characters.
+/// Checks a label key, and returns Kubernetes' messages. Kubernetes counts bytes in all messages
+/// about lengths. It writes "bytes" for label keys and label values, and "characters" for DNS
+/// names.
 fn qualified_name(key: &[u8]) -> Vec<String> {
     let mut parts = key.split(|byte| *byte == b'/');
     let (prefix, name) = match (parts.next(), parts.next(), parts.next()) {

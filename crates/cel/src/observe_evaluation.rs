@@ -20,9 +20,12 @@ use super::value::Fault;
 
 /// Receives the outcome of each op.
 pub(super) trait EvaluationObserver<'e> {
-    /// False if the observer does nothing.
+    /// False if the observer does nothing. In this case, the evaluation does not call
+    /// [`Self::evaluated`].
     const OBSERVES: bool = true;
 
+    /// Receives the outcome of `op`. The observer can change the outcome, for example to add the
+    /// place to an error.
     fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>);
 }
 
@@ -79,7 +82,7 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                         column,
                     }
                 });
-                // A text that is not fixed already contains the types.
+                // A text of several words already contains the types.
                 let operation = text.is_one_word().then(|| self.operation(op)).flatten();
                 *outcome = Err(Fault::Located(Rc::new(FailureText {
                     text: text.clone(),
@@ -108,7 +111,9 @@ impl<'e> FailureLocator<'e> {
     }
 
     /// Returns the operator or function with the types of its operands, such as `string + int`.
-    /// Returns None for an op without an operator, such as a field selection.
+    /// Returns None for an op without an operator, such as a field selection. For `&&` and `||`,
+    /// only an operand that is not a bool matters, as in `&& with the type int`. If all operands
+    /// are bools, returns None.
     fn operation(&self, op: &'e Op) -> Option<FixedText> {
         let infix = |pair: &(Op, Op), operator| {
             FixedText::joined(&[self.type_of(&pair.0), operator, self.type_of(&pair.1)])
@@ -215,9 +220,8 @@ impl<'e> FailureLocator<'e> {
 }
 
 /// Repeats an evaluation that failed with the error `text`, and returns the error with its place.
-/// `steps` is the number of steps of the evaluation that failed, and the maximum for the
-/// repetition. If the budget does not have enough steps left, the error is returned without a
-/// place.
+/// The failed evaluation took `steps` steps. The repetition takes at most as many steps from the
+/// budget. If the budget has too few steps left, the function returns the error without a place.
 #[cold]
 pub(super) fn locate<'e, 'a: 'e>(
     compiled: &'e Compiled,

@@ -17,14 +17,15 @@ pub(super) enum Op {
     Item,
     /// A variable of the environment, by its index.
     Variable(usize),
-    /// A variable of a comprehension or of `optMap`. The number is the index of the variable among
-    /// all such variables in scope: 0 for the first variable of the outermost comprehension.
+    /// A variable of a comprehension, `optMap` or `optFlatMap`. The number is the index of the
+    /// variable among all such variables in scope: 0 for the first variable of the outermost
+    /// comprehension.
     Var(usize),
     /// A chain of field selections, such as `a.b.c`. The whole chain is one op, so that the
     /// evaluation does not recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),
     /// A chain of field selections whose first selection is optional, such as `.?a.b`. The result
-    /// is an optional value. A missing field is no error.
+    /// is an optional value. If a field is missing, the result is `optional.none()`.
     OptionalPath(Box<Op>, Vec<Box<str>>),
     Has(Box<Op>, Box<str>),
     Index(Box<(Op, Op)>),
@@ -81,7 +82,8 @@ pub(super) struct OptionalTransform {
     pub body: Op,
     /// True for `optFlatMap`, whose body returns an optional.
     pub flat: bool,
-    /// Number of steps of the body.
+    /// Number of budget steps that each evaluation of the body takes. Comprehensions in the body
+    /// take further steps.
     pub weight: u64,
 }
 
@@ -181,11 +183,14 @@ pub(super) struct Comprehension {
     pub two_variables: bool,
     /// The list or map that is visited.
     pub range: Op,
-    /// The optional condition of `map`, `transformList`, `transformMap` and `transformMapEntry`.
+    /// The condition of `map`, `transformList`, `transformMap` and `transformMapEntry`. None if the
+    /// call has no condition.
     pub test: Option<Op>,
-    /// The last argument. It is evaluated for each visited element or key for which `test` is true.
+    /// The last argument. If there is a condition, the body is evaluated only for the elements or
+    /// keys for which the condition is true.
     pub body: Op,
-    /// Number of steps for one element or key.
+    /// Number of budget steps for one element or key. Comprehensions in `test` and `body` take
+    /// further steps.
     pub weight: u64,
 }
 
@@ -324,7 +329,7 @@ pub(super) enum Library {
     Lists,
     /// The functions of optional values.
     Optionals,
-    /// The functions that search with a regular expression.
+    /// `find` and `findAll`, which search with a regular expression.
     Patterns,
     /// URLs, IP addresses and networks.
     Addresses,
@@ -463,7 +468,8 @@ impl Function {
         FUNCTIONS.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the function with a name such as `size` or `sets.contains`.
+    /// Returns the function with a name such as `size` or `sets.contains`. None if there is no such
+    /// function.
     pub(super) fn named(name: &str) -> Option<Self> {
         let mut functions = FUNCTIONS.iter();
         functions
@@ -487,10 +493,12 @@ impl Function {
         named.map_or("", |(name, _)| name)
     }
 
-    /// Returns the library that implements the function. `indexOf` and `lastIndexOf` are also
-    /// functions of lists, and the comparisons of quantities are also functions of semantic
-    /// versions. For these functions, the module `eval` chooses the library by the type of the
-    /// first argument.
+    /// Returns the library that implements the function.
+    ///
+    /// Some functions belong to two libraries. `indexOf` and `lastIndexOf` are also functions of
+    /// lists. `isGreaterThan`, `isLessThan` and `compareTo` are functions of quantities and of
+    /// semantic versions. For these functions, the module `eval` chooses the library by the type of
+    /// the first argument.
     pub(super) fn library(self) -> Library {
         match self {
             Self::CharAt

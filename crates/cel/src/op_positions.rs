@@ -13,7 +13,7 @@ pub(super) struct Span {
     pub at: usize,
     /// The first byte of the op and its operands.
     pub start: usize,
-    /// The end of the last token of the op and its operands.
+    /// The first byte after the last token of the op and its operands.
     pub end: usize,
 }
 
@@ -89,7 +89,8 @@ fn operands_address(op: &Op) -> Option<usize> {
     })
 }
 
-/// Returns line and column, from 1, of the byte `offset` of `source`.
+/// Returns the line and the column of the byte `offset` of `source`. Both count from 1. The column
+/// counts characters.
 pub(super) fn line_and_column(source: &str, offset: usize) -> (usize, usize) {
     let before = source.get(..offset).unwrap_or_default();
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -99,9 +100,9 @@ pub(super) fn line_and_column(source: &str, offset: usize) -> (usize, usize) {
     )
 }
 
-/// Returns the text of a span in one line. The place of a call is its opening parenthesis. So a
-/// span can lack the name of a function at its start, and a closing parenthesis at its end. This
-/// function adds both.
+/// Returns the text of a span in one line. The parser reports the opening parenthesis as the
+/// position of a call. So the span of `size(x)` contains only `(x`. This function adds the name of
+/// the function and the closing parenthesis.
 pub(super) fn text_of(source: &str, span: Span) -> String {
     let is_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
     let (mut start, mut end) = (span.start, span.end.min(source.len()));
@@ -112,7 +113,7 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
         let before = source.get(..start).unwrap_or_default();
         start = before.trim_end_matches(|c| is_name(c) || c == '.').len();
     }
-    // The last token can be the dot before a name. Then the name is added.
+    // If the last token is the dot before a name, the name is added.
     let skip = |end: usize, is_part: &dyn Fn(char) -> bool| {
         let rest = source.get(end..).unwrap_or_default();
         end + rest.len() - rest.trim_start_matches(is_part).len()

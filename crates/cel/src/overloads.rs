@@ -1,10 +1,11 @@
 //! The overloads of each function and operator, except for `&&` and `||`. An overload is one
-//! accepted combination of argument types, with the type of the result. The overloads equal those
-//! in the expressions of a `ValidatingAdmissionPolicy` of Kubernetes 1.36.
+//! accepted combination of argument types, with the type of the result. The expressions of a
+//! `ValidatingAdmissionPolicy` in Kubernetes 1.36 have the same overloads.
 
 use super::named_format::NamedFormat as NamedFormatValue;
 
-/// A type in the declaration of an overload. `A` and `B` are type parameters.
+/// A type in the declaration of an overload. `A` and `B` are type parameters, which stand for any
+/// type. Two arguments with the type `A` have the same type.
 #[derive(Clone, Copy)]
 pub(super) enum P {
     A,
@@ -112,7 +113,7 @@ static ORDER: [Overload; 14] = [
     f(&[Double, Int], Bool),
     f(&[Double, Uint], Bool),
 ];
-// The index of an optional list or map returns an optional value.
+// Indexing an optional list or map returns an optional value.
 static INDEX: [Overload; 4] = [
     f(&[LIST_A, Int], A),
     f(&[MAP_A_B, A], B),
@@ -210,7 +211,7 @@ static OF_STRING: [Overload; 1] = [m(&[Str], Str)];
 static QUOTE: [Overload; 1] = [f(&[Str], Str)];
 static QUANTITY: [Overload; 1] = [f(&[Str], Quantity)];
 static IS_QUANTITY: [Overload; 1] = [f(&[Str], Bool)];
-// `sign` is a function, although Kubernetes' documentation describes it as a field.
+// Kubernetes implements `sign(quantity)`, although its documentation describes `quantity.sign()`.
 static SIGN: [Overload; 1] = [f(&[Quantity], Int)];
 static IS_INTEGER: [Overload; 1] = [m(&[Quantity], Bool)];
 static AS_INTEGER: [Overload; 1] = [m(&[Quantity], Int)];

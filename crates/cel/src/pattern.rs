@@ -18,16 +18,18 @@ use super::value::{Fault, Text, V, charge, steps};
 const MAX_COMPILED: usize = 1 << 20;
 
 /// Maximum size of a cache of automaton states in bytes (256 KiB). The `regex` crate has such a
-/// cache for each pattern and thread.
+/// cache for each pattern and thread. If a cache is full, the crate clears it. If this happens too
+/// often, the search becomes slower.
 const MAX_STATE_CACHE: usize = 1 << 18;
 
 /// Maximum number of patterns in the cache of [`cached_pattern`]. Only computed patterns are in the
-/// cache. A pattern that is a string literal is compiled together with the expression.
+/// cache. A pattern that is a string literal is compiled together with the expression. If the cache
+/// is full, a new pattern replaces the oldest pattern.
 const MAX_CACHED_PATTERNS: usize = 16;
 
-/// Number of automaton states of a pattern that increases its weight by 1. The weight is the cost
-/// factor for the worst case. In this case, a search cannot use cached states, and visits all
-/// states of the pattern for each byte of text.
+/// The weight of a pattern increases by 1 for each group of this many automaton states. The weight
+/// is the factor by which the pattern makes a search more expensive. It is computed for the worst
+/// case, in which a search visits all states of the pattern for each byte of text.
 const STATES_PER_WEIGHT: u64 = 16;
 
 /// A compiled regular expression.
@@ -117,7 +119,8 @@ pub(super) fn find<'e>(
 }
 
 /// Returns the matches in `text` from left to right. The matches do not overlap. `limit` is the
-/// maximum number of matches. As in Go, an empty match directly after another match does not count.
+/// maximum number of matches; None means no limit. As in Go, an empty match directly after another
+/// match does not count.
 pub(super) fn find_all<'e>(
     pattern: &Pattern,
     text: &Text<'e>,

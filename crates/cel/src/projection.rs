@@ -12,7 +12,8 @@ pub struct Projection {
 
 impl Projection {
     /// Adds a path of field names, with everything below the last field. The name `"*"` stands for
-    /// every element of a list and every member of an object.
+    /// every element of a list and every member of an object. An empty path stands for the whole
+    /// object.
     pub fn add(&mut self, path: &[&str]) {
         let need = path.iter().rev().fold(NeededPart::whole(), |need, name| {
             if *name == "*" {
@@ -30,8 +31,8 @@ impl Projection {
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
-    /// read. This includes the parts that the variables read which `op` uses. `variables` contains
-    /// the op of each variable. `want` is the part of the result of `op` that the caller needs.
+    /// read, also through variables. `variables` contains the op of each variable. `want` is the
+    /// part of the result of `op` that the caller needs.
     pub(super) fn of(op: &Op, want: NeededPart, variables: &[&Op]) -> (Self, NeededPart) {
         let mut collector = NeedCollector {
             variables: vec![None; variables.len()],
@@ -153,9 +154,9 @@ impl NeededPart {
         if let Some(need) = other.every {
             self.every.get_or_insert_default().merge(*need);
         }
-        // The part that is needed of every member is also needed of each named member. If this part
-        // was copied to each named member, the size of the tree could double at each level.
-        // Instead, the whole value is marked as needed.
+        // The part that is needed of every member is also needed of each named member. With a copy
+        // of this part in each named member, the size of the tree could double at each level. So
+        // the whole value is marked as needed instead.
         if !self.named.is_empty() && self.every.as_ref().is_some_and(|need| !need.is_existence()) {
             *self = Self::whole();
         }
@@ -309,7 +310,7 @@ impl NeedCollector {
     fn visit_comprehension(&mut self, fold: &Comprehension, want: NeededPart) {
         let outer = self.vars.len();
         // With two variables, the second variable is an element of the list or a member of the map.
-        // The first variable is an index or a key, for which no value must be decoded.
+        // The first variable is an index or a key, which needs no decoded value.
         let element = outer + usize::from(fold.two_variables);
         self.vars.resize(element + 1, NeededPart::default());
         if let Some(test) = &fold.test {

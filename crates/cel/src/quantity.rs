@@ -1,9 +1,9 @@
 //! Quantities such as `1536Mi` and `250m`, with Kubernetes' parsing, arithmetic and comparison.
 //!
 //! A quantity is stored as a 64-bit integer and a power of ten. If 64 bits are not enough, it is
-//! stored as a [`Decimal`] with any number of digits up to [`MAX_DIGITS`]. Without this limit, a
-//! short text with a large exponent, such as `1e2000000000`, could need two billion digits. A
-//! quantity with more than nine decimal places is rounded away from zero to nine places.
+//! stored as a [`Decimal`] with up to [`MAX_DIGITS`] digits. If more digits are needed, the result
+//! is an error. Without this limit, `quantity('1e2000000000').add(1)` would need two billion
+//! digits. A quantity with more than nine decimal places is rounded away from zero to nine places.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -20,9 +20,9 @@ use super::value::{Fault, V};
 /// Largest number of decimal digits that always fit `i64`.
 const I64_DIGITS: i64 = 18;
 
-/// A quantity. As in Kubernetes, an expression can observe the variant of a quantity, because
-/// `isInteger` is false for every large quantity. The sum of a large quantity and a quantity is
-/// large, even if its value fits 64 bits.
+/// A quantity. As in Kubernetes, an expression can observe the variant, because `isInteger` is
+/// false for every [`Self::Large`]. If one of two summands is [`Self::Large`], the sum is also
+/// [`Self::Large`], even if 64 bits are enough for the sum.
 #[derive(Clone, Debug)]
 pub(super) enum Quantity {
     /// The number `value` times 10^`exponent`.
@@ -139,8 +139,8 @@ fn parse_unit(suffix: &str) -> Option<Unit> {
         "Ei" => Unit::Two(60),
         _ => {
             let exponent: i64 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            // Kubernetes keeps only the lower 32 bits of a larger exponent. No real quantity has
-            // such an exponent, so this function simply limits the exponent to the range of `i32`.
+            // Kubernetes keeps only the lower 32 bits of the exponent. This function limits the
+            // exponent to the range of `i32` instead. No real quantity has a larger exponent.
             Unit::Ten(exponent.clamp(i64::from(i32::MIN), i64::from(i32::MAX)))
         }
     })
@@ -180,14 +180,14 @@ impl Quantity {
             }
         };
         if fits && exponent >= NANO {
-            // The leading zero is for a text without other digits, such as `.`. Its value is zero.
+            // Because of the leading zero, the value of a text without digits, such as `.`, is 0.
             let value: i64 = format!("0{whole}{fraction}").parse().unwrap_or_default();
             if let Some(value) = value.checked_mul(factor) {
                 let value = if negative { -value } else { value };
                 return Ok(Self::Small { value, exponent });
             }
         }
-        // As in Kubernetes, a text that does not fit the small representation must have a digit.
+        // As in Kubernetes, a text that `Self::Small` cannot represent must have a digit.
         let end = text.len() - suffix.len();
         if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
             return Err(ParseQuantityError::Numeric);

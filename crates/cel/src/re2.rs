@@ -1,9 +1,10 @@
-//! Translates regular expressions from the syntax of RE2 to the syntax of the `regex` crate.
+//! Translates regular expressions from the syntax of RE2, which CEL and Go use, to the syntax of
+//! the `regex` crate.
 //!
 //! Some constructs of RE2 have another meaning in the `regex` crate. For example, `\d` in the crate
-//! matches the digits of every script, and `&&` in a class is an operator. So this module parses a
-//! pattern like Go does, and writes constructs that have the same meaning in the crate as the
-//! original constructs have in RE2.
+//! matches the digits of every script, and `&&` in a class is an operator. This module parses a
+//! pattern like Go, and replaces each such construct by one that has RE2's meaning in the crate.
+//! For example, `\d` becomes `[0-9]`.
 
 use std::fmt::Write;
 
@@ -11,8 +12,8 @@ use std::fmt::Write;
 /// `(a{10}){20}` has the count 200. A pattern with a larger count is an error.
 const MAX_REPEAT: u64 = 1000;
 
-/// Returns the translated pattern and its estimated number of automaton states. For an invalid
-/// pattern, returns Go's error.
+/// Returns the translated pattern and its estimated number of automaton states. A search with more
+/// states costs more steps of the budget. For an invalid pattern, returns Go's error.
 pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
     let mut translator = Translator {
         rest: source,
@@ -44,7 +45,8 @@ struct Group {
     max_repeats: u64,
     /// The estimated number of automaton states, without the states of `atom`.
     states: u64,
-    /// The last atom, to which a repetition operator applies. None if there is no atom.
+    /// The last atom, to which the next repetition operator applies. None if no repetition operator
+    /// can follow, such as after `(` and after `|`.
     atom: Option<Atom>,
 }
 
@@ -145,8 +147,8 @@ impl Translator<'_> {
                 if !valid {
                     return Err(format!("invalid named capture: `{whole}`"));
                 }
-                // The name of the group is dropped, because no function uses it, and the crate
-                // accepts fewer names than Go.
+                // The name of the group is dropped. No CEL function uses the name, and the crate
+                // refuses some names that Go accepts.
                 self.out.push_str("(?:");
                 self.rest = &named[name.len() + 1..];
             } else {
@@ -260,8 +262,8 @@ impl Translator<'_> {
         self.atom(1, 1);
     }
 
-    /// Translates an escape such as `\d` or `\pL` to a text that can be used inside of brackets.
-    /// Returns None for an escape that is not a class.
+    /// Translates an escape such as `\d` or `\pL` to a text for the inside of brackets: `\d` gives
+    /// `0-9`. Returns None for an escape that is not a class, such as `\n`.
     fn class_escape(&mut self) -> Result<Option<String>, String> {
         let Some(c) = self.rest.chars().nth(1) else {
             return Err(r"trailing backslash at end of expression: ``".to_owned());
@@ -300,7 +302,7 @@ impl Translator<'_> {
         Ok(format!("\\{}{{{bare}}}", if negated { 'P' } else { 'p' }))
     }
 
-    /// Parses an escape that stands for one character.
+    /// Parses an escape that stands for one character, such as `\n` or `\x41`.
     fn escaped_char(&mut self) -> Result<char, String> {
         let whole = self.rest;
         let mut ahead = whole.char_indices().skip(1);
@@ -367,7 +369,7 @@ impl Translator<'_> {
         Ok(value)
     }
 
-    /// Translates a class in brackets.
+    /// Translates a class in brackets, such as `[a-z]`.
     fn class(&mut self) -> Result<(), String> {
         let whole = self.rest;
         let missing = || format!("missing closing ]: `{whole}`");
@@ -452,7 +454,8 @@ fn class_states(class: &str) -> u64 {
     }
 }
 
-/// Writes `c`. If `c` could have a special meaning, it is escaped.
+/// Writes `c`. An ASCII character that is neither a letter nor a digit is escaped, because it can
+/// have a special meaning.
 fn push_literal(out: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         out.push(c);
@@ -462,8 +465,9 @@ fn push_literal(out: &mut String, c: char) {
     }
 }
 
-/// Parses a repetition `{n}`, `{n,}` or `{n,m}` at the beginning of `text`. Returns None for other
-/// text, because Go then treats the brace as a character.
+/// Parses a repetition `{n}`, `{n,}` or `{n,m}` at the beginning of `text`. Returns its text, its
+/// minimum and its maximum. The maximum is None for `{n,}`. Returns None for other text, because Go
+/// then treats the brace as a character.
 fn parse_braces(text: &str) -> Option<(&str, u64, Option<u64>)> {
     let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
     let number = |digits: &str| {

@@ -27,6 +27,6 @@ pub enum FieldType {
 
 /// The schema of the objects.
 pub trait ObjectSchema: Sync {
-    /// Returns the type of the value at a path.
+    /// Returns the type of the value at `path`. The empty path is the path of `object` itself.
     fn type_at(&self, path: &[PathStep]) -> FieldType;
 }

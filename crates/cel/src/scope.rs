@@ -1,5 +1,6 @@
 //! The values that expressions can read while they are evaluated on one object: `object`, `now`,
-//! `item` and the variables. A variable is evaluated when it is first read, and its result is
+//! `item` and the variables. `item` is one element of a list that another expression returned. A
+//! variable is an expression with a name. It is evaluated when it is first read, and its result is
 //! cached.
 
 use jiff::Timestamp;
@@ -49,8 +50,8 @@ impl<'a> EvaluationScope<'a> {
     }
 
     /// Sets the variables. The previous variables and their results are dropped. After this call,
-    /// the scope can evaluate the programs that were compiled with `environment`. Since the
-    /// compilation of such a program, more variables can have been declared in `environment`.
+    /// the scope can evaluate the programs that were compiled with `environment`. The caller may
+    /// have declared more variables in `environment` after it compiled a program.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();

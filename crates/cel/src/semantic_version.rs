@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The error for a text that is not a semantic version. Its text is Kubernetes' text of the error,
+/// The error for a text that is not a semantic version. The message is that of Kubernetes, but
 /// without the part of the version that Kubernetes quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SemanticVersionError(&'static str);
@@ -136,8 +136,9 @@ fn check_build(build: &str) -> Result<(), SemanticVersionError> {
     Ok(())
 }
 
-/// Removes leading zeros from a part of a version, and adds a zero if the part then does not start
-/// with a digit. As in Kubernetes, this makes `1.2.-rc` the same as `1.2.0-rc`.
+/// Removes the leading zeros of a part of a version: `007` gives `7`, and `00` gives `0`. As in
+/// Kubernetes, `-rc` gives `0-rc`, so `1.2.-rc` is the same version as `1.2.0-rc`. A part of fewer
+/// than two bytes is not changed.
 fn normalize_part(part: &str) -> Cow<'_, str> {
     if part.len() < 2 {
         return Cow::Borrowed(part);
@@ -185,7 +186,7 @@ impl SemanticVersion {
     }
 
     /// Parses the parts of a version. `rest` is the patch number with pre-release and build
-    /// metadata.
+    /// metadata, such as `3-rc.1+b1`.
     fn parse_parts(major: &str, minor: &str, rest: &str) -> Result<Self, SemanticVersionError> {
         let major = parse_number(major, &MAJOR)?;
         let minor = parse_number(minor, &MINOR)?;

@@ -120,8 +120,8 @@ pub(super) fn slice<'e>(
     }
 }
 
-/// Returns the byte position of the code point `index`, or None if there is no such position. The
-/// end of the text is a valid position.
+/// Returns the byte position of the code point with the index `index`. For the index after the last
+/// code point, returns the end of the text. For all other indexes, returns None.
 fn offset(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     text.char_indices()

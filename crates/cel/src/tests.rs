@@ -1,4 +1,5 @@
-//! Tests with recorded results of cel-go, and with hostile expressions.
+//! Unit tests of the crate. Many of them compare results with recorded results of cel-go, which is
+//! the CEL implementation of Kubernetes.
 
 use std::thread;
 
@@ -75,7 +76,7 @@ fn evaluate<'a>(
     }
 }
 
-/// Returns the projection of the whole object.
+/// Returns the projection of the whole object. A document with this projection has all fields.
 pub(crate) fn whole_object() -> Projection {
     let mut projection = Projection::default();
     projection.add(&[]);

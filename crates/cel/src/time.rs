@@ -223,7 +223,7 @@ pub(super) enum ParseTimeError {
     Range,
 }
 
-/// The rest of a text that is being parsed. Each method removes what it parses.
+/// The rest of a text that is being parsed. Each method removes the part that it has parsed.
 struct Rest<'t>(&'t [u8]);
 
 impl Rest<'_> {
@@ -368,7 +368,7 @@ pub(super) fn parse_duration(text: &str) -> Option<i64> {
             .checked_mul(unit)?
             .checked_add(fraction_of(unit, fraction))
             .filter(|part| *part <= limit)?;
-        // Go does not detect an overflow of the sum from 2^63 + 2^63 to 0.
+        // As in Go, the sum of 2^63 and 2^63 becomes 0, and this overflow is not an error.
         total = total.wrapping_add(part);
         if total > limit {
             return None;
@@ -418,8 +418,9 @@ pub(super) fn format_duration(nanoseconds: i64) -> String {
 /// Returns the whole duration in the unit of a getter, rounded towards zero. For example,
 /// `getMinutes` of `1h` is 60. Returns None for getters that durations do not have.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
-    // As in Go, hours, minutes and seconds are computed as a double, which can be rounded up.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // At most 2^34.
+    // As in Go, hours, minutes and seconds are computed as a double. If the exact number is just
+    // below a whole number, the double can be this whole number.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // Below 2^34.
     let whole = |unit: i64| {
         ((nanoseconds / unit) as f64 + (nanoseconds % unit) as f64 / unit as f64) as i64
     };

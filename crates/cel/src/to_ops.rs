@@ -20,19 +20,21 @@ use super::op_positions::{Span, Spans};
 use super::pattern::Pattern;
 use super::{Budget, Environment, FieldType, ObjectSchema};
 
-/// Number of ops that the evaluation of an expression charges as one step of its [`Budget`]. With
-/// this number, a step takes at most about 300 ns.
+/// Number of ops whose evaluation costs one step of the [`Budget`]. With this number, a step takes
+/// at most about 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
 /// The names of cel-go's internal variables that hold the result of a comprehension. An iteration
 /// variable must not have one of these names.
 const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
 
-/// Maximum length of a path whose type is looked up in the schema. A schema can be recursive, such
-/// as a list whose elements are again such lists. Without the limit, the look-up would not end.
+/// Maximum number of steps of a path whose type is looked up in the schema. The value at a longer
+/// path has the type `dyn`. A schema can be recursive, such as a list whose elements are again such
+/// lists. Without the limit, the look-up would not end.
 const MAX_PATH: usize = 64;
 
-/// Maximum number of possible values of a field that an error message lists.
+/// Maximum number of possible values of a field that an error message lists. If the field has more
+/// values, the list in the message ends with `…`.
 const MAX_VALUES: usize = 16;
 
 /// An error at a node of the syntax tree.
@@ -122,17 +124,17 @@ fn weight(ops: u64) -> u64 {
 pub(super) struct Lowering<'v> {
     environment: &'v Environment,
     schema: Option<&'v dyn ObjectSchema>,
-    /// The possible values of the nodes whose schema lists them, by node.
+    /// The possible values of a node, if the schema lists them. The key is the id of the node.
     values: HashMap<u64, Vec<String>>,
     info: &'v SourceInfo,
     spans: Spans,
-    /// The span of the operands of the current node that are converted so far. None before the
+    /// The span of those operands of the current node that are already converted. None before the
     /// first operand.
     extent: Option<Span>,
     /// The comprehension variables in scope, with their types. An op refers to a variable by its
     /// index in this list.
     vars: Vec<(String, Ty)>,
-    /// Number of converted nodes so far, which stands for the number of ops.
+    /// Number of nodes that are already converted. It is used as the number of ops.
     ops: u64,
     /// Depth of the current node.
     level: usize,
@@ -146,7 +148,7 @@ pub(super) struct Lowering<'v> {
     unacceptable: Vec<NodeError>,
     /// Number of `format` calls around the current node.
     enclosing_formats: usize,
-    /// The types of the nodes inside of `format` calls, by node.
+    /// The types of the nodes inside of `format` calls. The key is the id of the node.
     pub types: HashMap<u64, Ty>,
 }
 
@@ -235,8 +237,8 @@ impl Lowering<'_> {
         self.schema_type(&path)
     }
 
-    /// Returns the type of `object[key]` or `object[?key]`, if `object` is an object of the schema.
-    /// Returns None for all other calls.
+    /// Returns the type of the call `a[key]` or `a[?key]`, if `a` is an object whose fields the
+    /// schema describes. Returns None for all other calls.
     fn indexed_type(
         &mut self,
         node: u64,
@@ -765,8 +767,8 @@ impl Lowering<'_> {
         };
         self.vars.truncate(outer);
         let result = self.comprehension_type(node, kind, &range_ty, key, &body_ty);
-        // In cel-go, a comprehension with a condition expands to a conditional. The types of this
-        // conditional are checked here, so that the errors are the same as in cel-go.
+        // In cel-go, a comprehension with a condition expands to a conditional `a ? b : c`. The
+        // types of this conditional are checked here, so that the errors are the same as in cel-go.
         let tested = match kind {
             ComprehensionKind::ExistsOne => Some((&body_ty, Ty::Int)),
             ComprehensionKind::Filter => Some((&body_ty, result.clone())),
@@ -943,8 +945,8 @@ fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
     path.iter().cloned().chain([step]).collect()
 }
 
-/// Returns the sum of an empty list, if the compiler knows that the sum has the type `ty`. None
-/// stands for the integer 0, which is the sum for all other types.
+/// Returns the sum of an empty list, if the sum has the type `ty`. Returns None for all types for
+/// which the sum is the integer 0.
 fn zero(ty: &Ty) -> Option<Const> {
     match ty {
         Ty::Uint => Some(Const::Uint(0)),
@@ -998,8 +1000,8 @@ fn qualified_name(target: &IdedExpr, name: &str) -> Option<String> {
 }
 
 /// Returns the node of the first argument and a reason, if the argument is a literal that the
-/// function can never accept. As in Kubernetes, only `matches`, `duration` and `timestamp` are
-/// checked.
+/// function can never accept. Otherwise returns None. As in Kubernetes, only `matches`, `duration`
+/// and `timestamp` are checked.
 fn refused_literal(name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
     let first = args.first()?;
     let Expr::Literal(value) = &first.expr else {

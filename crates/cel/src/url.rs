@@ -162,8 +162,11 @@ fn escaped_byte(bytes: &[u8]) -> Option<u8> {
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
 }
 
-/// Decodes the `%` escapes. The result can be invalid UTF-8. As in Go, some escapes are errors in a
-/// host or a zone, and some characters are errors in a host or a zone if they are not escaped.
+/// Decodes the `%` escapes. The result can be invalid UTF-8. As in Go, two things are errors in
+/// a host or a zone, but not in the other parts of a URL:
+///
+/// - an escape that is not allowed, such as `%41` in a host
+/// - an ASCII character that must be escaped, such as a space
 fn unescape(text: &str, part: UrlPart) -> Result<Vec<u8>, Reason<'_>> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -521,8 +524,8 @@ impl Url {
         })
     }
 
-    /// Returns the number of bytes of the whole URL. The work of each method is at most proportional
-    /// to this number.
+    /// Returns the number of bytes of the whole URL. The work of each method is at most
+    /// proportional to this number.
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }

@@ -292,9 +292,9 @@ impl<'e> V<'e> {
     }
 }
 
-/// Largest number of keys with which a search in a map of the document compares its key. A map of
-/// up to 8 members is searched linearly. A larger map has at most 100,000 members, and its binary
-/// search takes up to 17 comparisons.
+/// Largest number of comparisons of keys in one search in a map of the document. A map of up to 8
+/// members is searched linearly. A larger map has at most 100,000 members, the maximum number of
+/// values in a document. The binary search in such a map takes up to 17 comparisons.
 const MAX_NODE_COMPARISONS: usize = 17;
 
 /// Returns the number of steps for the bytes that are read when `key` is compared with `keys` other
@@ -444,8 +444,8 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
         (V::Semver(a), V::Semver(b)) => a == b,
         (V::NamedFormat(a), V::NamedFormat(b)) => a == b,
         (V::Optional(Some(a)), V::Optional(Some(b))) => return equal(a, b, budget),
-        // `a` has a type that Kubernetes adds to CEL, such as a quantity. As in Kubernetes, the
-        // comparison is an error if `b` has another type, except null.
+        // `a` has a type that Kubernetes adds to CEL, such as a quantity, and `b` has another type.
+        // As in Kubernetes, the result is false if `b` is null, and an error for all other types.
         (
             V::Quantity(_) | V::Url(_) | V::Ip(_) | V::Cidr(_) | V::Semver(_) | V::NamedFormat(_),
             b,

@@ -18,7 +18,8 @@ pub fn chain(error: &dyn Error) -> String {
     one_line(&text)
 }
 
-/// Replaces each sequence of white space characters, including line ends, by one space.
+/// Replaces each sequence of white space characters, including line ends, by one space. White space
+/// at the beginning and at the end is removed.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,14 @@
 //! Finds the plural, the scope and the short names of a kind without asking a cluster. The demo of
-//! `ifo-apiserver` and the plugin use this module for objects from files. The plugin also uses this
-//! module for kinds that discovery does not contain.
+//! `ifo-apiserver` and the plugin `kubectl-ifo` use this module for objects from files. The plugin
+//! also uses this module for kinds that discovery does not contain.
 //!
-//! In each row, the first source that has an answer is used:
+//! Each row lists the sources of one fact. The first source that has an answer is used. A rule set
+//! is an `OperationRuleSet`, which names the resources that it watches.
 //!
 //! | wanted | first source | second source | third source |
 //! | --- | --- | --- | --- |
-//! | plural of a kind | the CRD of the kind, if it is among the objects | a resource in a rule set that can be the plural | the algorithm of apimachinery |
-//! | whether a kind belongs to a resource | the CRD of the kind, if it is among the objects | English plurals | |
+//! | plural of a kind | the CRD of the kind, if it is among the objects | a resource that a rule set watches and that [`is_plural`] accepts for the kind | the algorithm of apimachinery ([`plural`]) |
+//! | whether a kind belongs to a resource | the CRD of the kind, if it is among the objects | the rules of English plurals ([`is_plural`]) | |
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod kind_name;
@@ -50,7 +51,8 @@ pub fn plural(kind: &str) -> String {
 const ES_ENDINGS: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 
 /// Returns true if `resource` can be the plural of `kind`. More than one resource can be the plural
-/// of a kind, such as `gateways` and `gatewaies` for `Gateway`.
+/// of a kind, such as `gateways` and `gatewaies` for `Gateway`. The kind itself in lower case also
+/// counts as its plural, as `endpoints` for `Endpoints`.
 pub fn is_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     let takes_es = || ES_ENDINGS.iter().any(|end| kind.ends_with(end));
@@ -90,7 +92,7 @@ struct Declaration {
 }
 
 /// Reads the kind that a `CustomResourceDefinition` defines. Returns None for other objects, and
-/// for a `CustomResourceDefinition` without a kind.
+/// for a `CustomResourceDefinition` without a group or without a kind.
 fn read_declaration(object: &Object) -> Option<(GroupKind, Declaration)> {
     if object.kind != "CustomResourceDefinition" || object.group() != "apiextensions.k8s.io" {
         return None;
@@ -146,8 +148,8 @@ impl KnownKinds {
         })
     }
 
-    /// Returns the resource of a kind. If the plural is not known from a CRD or a rule set, it is
-    /// guessed.
+    /// Returns the resource of a kind. If no CRD and no rule set has the plural, [`plural`] guesses
+    /// it.
     pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
         let (group, version) = group_and_version(api_version);
         let named = || {
@@ -173,7 +175,8 @@ impl KnownKinds {
     }
 
     /// Returns true if `kind` is namespaced. `has_namespace` must be true if at least one known
-    /// object of the kind has a namespace.
+    /// object of the kind has a namespace. It is used only if neither a CRD nor the tables of
+    /// well-known kinds and groups have the answer.
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
         let declaration = self.declared.get(&GroupKind::new(group, kind));
         declaration
@@ -232,8 +235,8 @@ mod tests {
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
-            // This misspelt kind with `es` is the plural of `VirtualMachine`. But a kind that ends
-            // in `n` does not take `es`.
+            // `virtualmachin` and `es` give `virtualmachines`. But the plural of a kind that ends
+            // in `n` does not end in `es`.
             ("virtualmachines", "VirtualMachin"),
             ("pod", "Pods"),
             ("", "Pod"),

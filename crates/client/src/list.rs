@@ -1,6 +1,6 @@
-//! Reads Kubernetes lists page by page, with `limit` and continue tokens. Each call reads one page
-//! and returns it, so that only one page needs to be in memory. After a [`ListError`], the caller
-//! can request the page again, or start the list again.
+//! Reads Kubernetes lists page by page, with `limit` and continue tokens. Each call of
+//! [`ListPager::page`] returns one page, so that the caller needs only one page in memory. After a
+//! [`ListError`], the caller can request the same page again, or begin again with the first page.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
@@ -59,7 +59,7 @@ pub struct ListPage {
 /// The decoded body of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListItems<T> {
-    /// resourceVersion of the list.
+    /// resourceVersion of the list. None if the response contains none.
     pub version: Option<String>,
     /// Continue token for the next page. None if this page is the last page.
     pub next: Option<String>,
@@ -69,7 +69,7 @@ pub struct ListItems<T> {
 
 impl<'a, T: Deserialize<'a>> ListItems<T> {
     /// Decodes the body of a page. Returns an error if one of the objects cannot be decoded as `T`.
-    /// With `&RawValue` as `T`, objects are not decoded, and the caller can decode each object
+    /// If `T` is `&RawValue`, each object stays JSON text, and the caller can decode each object
     /// separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
@@ -119,10 +119,10 @@ pub enum ListError {
     /// The API server sent no response, or the response was cut off.
     #[error(transparent)]
     Transport(#[from] kube::Error),
-    /// The API server answered with a status code other than 2xx. The body has not been read.
+    /// The API server answered with a status code other than 2xx. The caller can read the body.
     #[error("the API server answered {}", .0.status())]
     Refused(Box<Response<Body>>),
-    /// The page has more bytes than allowed.
+    /// The page has more bytes than [`ListPager::bounded`] allows.
     #[error("a page of more than {max} bytes")]
     TooLarge {
         /// Maximum number of bytes.
@@ -177,8 +177,8 @@ impl ListPager {
         self
     }
 
-    /// After a page that was too large, the pager requests pages with fewer objects. This method
-    /// makes the pager request later pages with the usual number of objects again.
+    /// Makes the pager request later pages with the usual number of objects again. Otherwise, after
+    /// a page that was too large, the pager requests all later pages with fewer objects.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Reads the Kubernetes objects in a manifest, which is YAML or JSON with one or more documents. A
-//! list, such as a `List` or a `PodList`, is replaced by its items. Like in kubectl, the whole
-//! manifest is refused if an object lacks `apiVersion`, `kind` or `metadata.name`. The error
-//! contains the position of this object.
+//! list, such as a `List` or a `PodList`, is replaced by its items. If an object lacks
+//! `apiVersion`, `kind` or `metadata.name`, [`read`] refuses the whole manifest. The error contains
+//! the position of this object.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,8 @@ const MAX_OBJECTS: usize = 100_000;
 /// expand a small file into a huge document.
 const MAX_NODES: usize = 20_000_000;
 
-/// Maximum depth of a YAML document. serde_json has the same limit for JSON.
+/// Maximum depth of a YAML document. A file with a deeper document is refused. serde_json has the
+/// same limit for JSON.
 const MAX_DEPTH: usize = 128;
 
 /// An object of a manifest.
@@ -46,8 +47,8 @@ impl Object {
 }
 
 /// Reads the objects in the text of a file. `json` is true if the text is JSON and not YAML. The
-/// error contains the position: the line of a syntax error if the line is known, or the number of
-/// the document with an invalid object.
+/// error contains the line of a syntax error, or the number of the document with an invalid object.
+/// The line is missing if the YAML parser does not report it.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
@@ -80,7 +81,8 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
             .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
-        // The text of the parser begins with the position in another form, which is removed here.
+        // The parser's text already begins with the position, such as `error: line 2 column 4: `.
+        // This prefix is removed.
         let own = error
             .location()
             .map(|at| format!("error: line {} column {}: ", at.line(), at.column()));
@@ -89,8 +91,8 @@ pub fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     })
 }
 
-/// Appends the objects in one document to `objects`. If an item of a list is invalid, an error is
-/// returned, but the items before it have been appended.
+/// Appends the objects in one document to `objects`. If an item of a list is invalid, returns an
+/// error. In this case, `objects` contains the items before the invalid item.
 pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     let mut document = match document {
         // An empty document is allowed, for example between two separators.

@@ -10,7 +10,8 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 
 /// Returns the URL of the proxy for `server`, or None if the server must be reached directly.
-/// `environment` returns the value of an environment variable.
+/// `proxy_url` is the `proxy-url` in the kubeconfig. `environment` returns the value of an
+/// environment variable.
 pub fn proxy(
     server: &Uri,
     proxy_url: Option<&str>,
@@ -38,7 +39,7 @@ pub fn proxy(
     })
 }
 
-/// The address of a server that is compared with `NO_PROXY`.
+/// The parts of a server's address that are compared with `NO_PROXY`.
 struct ProxiedServer {
     host: String,
     ip: Option<IpAddr>,
@@ -61,10 +62,10 @@ impl ProxiedServer {
         }
     }
 
-    /// Returns true if the server must be reached without a proxy. The reason is one of these:
+    /// Returns true if the server must be reached without a proxy, for one of these reasons:
     ///
-    /// - An entry of `NO_PROXY` (`list`) matches the server.
     /// - The server is on the local host.
+    /// - An entry of `list`, the value of `NO_PROXY`, matches the server.
     fn is_exempt(&self, list: &str) -> bool {
         let is_local = self.host == "localhost" || self.ip.is_some_and(|ip| ip.is_loopback());
         let mut entries = list.split(',').map(|it| it.trim().to_ascii_lowercase());
@@ -77,7 +78,8 @@ impl ProxiedServer {
     /// - A network such as `192.0.2.0/24` matches its addresses.
     /// - An IP address matches a server with this address.
     /// - A domain name matches a server with this name, and all subdomains.
-    /// - A domain name after a leading `.` or `*.` matches only the subdomains.
+    /// - A domain name with a leading `.` or `*.`, such as `*.example`, matches only the
+    ///   subdomains.
     ///
     /// If a port follows an address or a domain name, the port must also match.
     fn matches_entry(&self, entry: &str) -> bool {

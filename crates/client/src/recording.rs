@@ -1,7 +1,7 @@
 //! Reads the events of a recorded watch, sorted by time. There are two formats:
 //!
-//! - One line with a JSON object for each event: `{"t": seconds, "resource":
-//!   "group/version/plural", "type", "object"}`.
+//! - One line with a JSON object for each event, such as `{"t": 3.5, "resource":
+//!   "apps/v1/deployments", "type": "ADDED", "object": {…}}`. `t` is the time in seconds.
 //! - The output of `kubectl get … -w --output-watch-events -o json`. Each event has several lines,
 //!   and contains neither `t` nor `resource`.
 //!
@@ -26,7 +26,7 @@ pub enum RecordedChange {
 /// One event of a recorded watch.
 #[derive(Clone, Debug)]
 pub struct RecordedEvent {
-    /// Time of the event in seconds. The recording chooses the time that is 0.
+    /// Time of the event, in seconds since a time that the recording chooses.
     pub t: f64,
     /// Resource that the object belongs to.
     pub resource: Gvr,
@@ -46,12 +46,12 @@ struct RecordedLine {
     object: Value,
 }
 
-/// Maximum absolute value of `t`, in seconds (about a century). An event with a larger `t` is
-/// reported as an error, because calculations with its time could overflow.
+/// Maximum absolute value of `t`, in seconds (about a century). With a larger `t`, calculations
+/// with the time could overflow. So [`read`] returns an error in place of such an event.
 const MAX_SECONDS: f64 = 3e9;
 
-/// Reads all events. The events are sorted by time, because a text can consist of the recordings of
-/// several resources. Also returns an error for each part of the text that is not an event.
+/// Reads all events, and sorts them by time, because a text can consist of the recordings of
+/// several resources. Also returns an error for each part of the text that is not a valid event.
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
@@ -130,7 +130,9 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
     }))
 }
 
-/// Returns the resource that the object belongs to, and the object with its identity.
+/// Returns the resource that the object belongs to, and the object with its identity. `resource` is
+/// the field `resource` of the event. If the field is missing, `kinds` finds the resource from the
+/// object's `apiVersion` and `kind`.
 fn identify(
     resource: Option<&str>,
     json: Value,

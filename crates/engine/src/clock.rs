@@ -18,9 +18,9 @@ impl ClockReading {
         Duration::try_from(self.wall.duration_since(then)).unwrap_or_default()
     }
 
-    /// Calculates which time the monotonic clock had at the time of day `then`. Returns both times.
-    /// If `then` is in the future, returns this reading. If the monotonic clock cannot represent the
-    /// calculated time, the result has the monotonic time of this reading.
+    /// Returns the reading of both clocks at the earlier time of day `then`. If `then` is in the
+    /// future, returns this reading. If an [`Instant`] cannot represent the earlier monotonic time,
+    /// the result has the monotonic time of this reading.
     pub(crate) fn back_at(self, then: Timestamp) -> Self {
         let steady = self.steady.checked_sub(self.since(then));
         Self {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` contains the result of
-//! the rules for one object, or reports that the watch of the resource is interrupted or complete. A
-//! `Write` is a change of an operation.
+//! the rules for one object, or reports the deletion of an object or a change of the watch, such as
+//! an interruption. A `Write` is a change of an operation.
 //!
 //! [`replay`] runs all of these modules in virtual time. Each module depends only on earlier ones
 //! in this order: `rules`, `detect`, `track`, `replay`.

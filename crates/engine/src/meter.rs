@@ -7,10 +7,15 @@ use std::time::Duration;
 
 /// Receives the events that metrics count.
 pub trait Meter: fmt::Debug + Send + Sync {
-    /// Reports that an expression of `rule_set` failed on an object, or that a rule was not
-    /// evaluated because the rule set is throttled. `operation` is the operation of the rule. For
-    /// an expression outside of the rules, it is the key of the computed label, or `nodes`. A rule
-    /// that does not match the object is no failure.
+    /// Reports one of these failures of `rule_set` on an object:
+    ///
+    /// - An expression failed.
+    /// - A rule was not evaluated, because the rule set is throttled.
+    /// - A rule was not evaluated, because the object cannot be decoded.
+    ///
+    /// `operation` is the operation of the rule. For an expression outside of the rules,
+    /// `operation` is the key of the computed label, or `nodes`. A rule that does not match the
+    /// object is no failure.
     fn evaluation_failed(&self, rule_set: &str, operation: &str);
 
     /// Reports that an operation started.

@@ -176,7 +176,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Handles an object that the watch no longer reports.
+    /// Handles an object that the watch no longer reports. If `exists` is true, the object itself
+    /// was not deleted.
     fn remove_from_watch(&mut self, feed_index: usize, json: &[u8], exists: bool) {
         let detector = &mut self.feeds[feed_index].detector;
         if let Some(vanished) = detector.deleted(json) {
@@ -256,7 +257,7 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Returns what both clocks show when the monotonic clock shows `steady`.
+    /// Returns the reading of both clocks at the time `steady` of the monotonic clock.
     fn reading_at(&self, steady: Instant) -> ClockReading {
         let passed = steady.saturating_duration_since(self.begin.steady);
         let passed = SignedDuration::try_from(passed).unwrap_or(SignedDuration::MAX);

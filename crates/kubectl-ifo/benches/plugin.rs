@@ -1,7 +1,7 @@
 //! Measures how long the plugin takes to start, and the time and memory that its commands need for
 //! 10,000 operations. An HTTP server in the process of the benchmark takes the place of the
-//! cluster. It sends pages that are encoded in advance, so its own time hardly counts. Each printed
-//! time is the median of several runs.
+//! cluster. The server encodes all pages before the measurement, so it adds little to the measured
+//! times. Each printed time is the median of several runs.
 
 use axum::http::header;
 use serde_json::json;

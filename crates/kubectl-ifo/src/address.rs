@@ -4,9 +4,9 @@
 
 use super::problem::Problem;
 
-/// Adds `http://` to an address without a scheme, even if the kubeconfig contains a certificate
-/// authority. kubectl does the same. Returns None if the address already has a scheme, and an error
-/// if the address is invalid.
+/// Adds `http://` to an address without a scheme: `localhost:8080` gives `http://localhost:8080`.
+/// Adds `http://` even if the kubeconfig contains a certificate authority, as kubectl does. Returns
+/// None if the address already has a scheme, and an error if the address is invalid.
 pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
     let invalid = || {
         Problem::Config(format!(

@@ -1,6 +1,6 @@
 //! Sends GET requests to the kube-apiserver of a cluster.
 //!
-//! A request is retried for at most ten seconds while the answer is 429. The flag
+//! While the answer is 429, the client retries the request, for at most ten seconds. The flag
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
@@ -46,11 +46,12 @@ pub(super) struct ApiClient {
 pub(super) struct ServerAnswer {
     /// The body of the answer.
     pub(super) text: String,
-    /// Whether the list is complete, if the answer is a list of operations.
+    /// The completeness of the list, if the answer is a list of operations.
+    /// [`ListCompleteness::NotStated`] for all other answers.
     pub(super) completeness: ListCompleteness,
 }
 
-/// Whether a list of operations is complete, as the headers of the answer state it.
+/// The completeness of a list of operations, as the headers of the answer state it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ListCompleteness {
     /// No operation is missing.
@@ -203,7 +204,8 @@ impl ApiClient {
         })
     }
 
-    /// Waits for `answer`, but not longer than `--request-timeout`.
+    /// Waits for `answer`, but not longer than `--request-timeout`. If the time is over, returns
+    /// [`Problem::TimedOut`].
     pub(super) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
         match self.timeout {
             None => Ok(answer.await),

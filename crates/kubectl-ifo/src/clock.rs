@@ -4,7 +4,8 @@
 use jiff::Timestamp;
 use std::sync::OnceLock;
 
-/// The time at which the files of `--from` were recorded.
+/// The time at which the files of `--from` were recorded. The flag `--from` makes commands read
+/// files instead of a cluster.
 static TIME_OF_FILES: OnceLock<Timestamp> = OnceLock::new();
 
 /// Makes [`now`] return `time`, which is the time at which the files of `--from` were recorded. So

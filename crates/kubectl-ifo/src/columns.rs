@@ -51,15 +51,16 @@ const ALL_COLUMNS: &[OperationColumn] = &[
     Component, RuleSet, Reason, Started, Completed, Message,
 ];
 
-/// The text before the subject in the row of a member of a piece of work. A piece of work is a
-/// group of operations that has one line. The rows of its members are below this line.
+/// A piece of work is a group of operations with one common row. With `--expand`, the rows of the
+/// members follow below this row. In the row of a member, the subject has this prefix.
 pub(super) const MEMBER_PREFIX: &str = "└ ";
 
 /// The text of a cell without a value.
 pub(super) const EMPTY_CELL: &str = "-";
 
 impl OperationColumn {
-    /// Returns the column with this header, in upper or lower case.
+    /// Returns the column with this header, in upper or lower case. None if no column has this
+    /// header.
     pub(super) fn named(header: &str) -> Option<Self> {
         let mut all = ALL_COLUMNS.iter().copied();
         all.find(|it| it.header().eq_ignore_ascii_case(header))
@@ -87,8 +88,8 @@ impl OperationColumn {
         }
     }
 
-    /// Returns the header. If the header is wider than `width`, returns its abbreviation, if there
-    /// is one.
+    /// Returns the header. If the header is wider than `width` and has an abbreviation, returns the
+    /// abbreviation, such as `NS` for `NAMESPACE`.
     pub(super) fn header_within(self, width: usize) -> &'static str {
         match self {
             header if header.header().len() <= width => header.header(),

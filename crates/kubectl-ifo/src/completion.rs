@@ -248,9 +248,13 @@ fn value_after_equals(word: &str) -> Option<&str> {
     Some(value)
 }
 
-/// Returns the connection flags of an incomplete command line. None if the command has no
-/// connection flags, or if the current word is not completed with names from the cluster. Such
-/// names are namespaces, and operations after `get` or `describe`.
+/// Returns the connection flags of an incomplete command line if names from the cluster can
+/// complete the current word:
+///
+/// - names of namespaces, if `is_namespace` is true,
+/// - names of operations, if the command is `get` or `describe`.
+///
+/// In all other cases, the result is None. It is also None if the command has no connection flags.
 fn connection_flags(command: &Command, typed: &[OsString], is_namespace: bool) -> Option<Connect> {
     let line = std::iter::once(OsString::from("kubectl-ifo")).chain(typed.iter().cloned());
     let line = with_command(line.collect());

@@ -158,8 +158,8 @@ impl Connect {
         namespace.filter(|_| !self.all_namespaces)
     }
 
-    /// Creates a client. The cluster is chosen by the flags, `KUBECONFIG`, `~/.kube/config`, or the
-    /// service account of the Pod. No request is sent yet.
+    /// Creates a client, but sends no request yet. The address of the cluster comes from the flags,
+    /// `KUBECONFIG`, `~/.kube/config`, or the service account of the Pod.
     ///
     /// With `--from`, the client reads files instead of a cluster.
     pub(super) async fn open(&self) -> Result<ApiClient, Problem> {

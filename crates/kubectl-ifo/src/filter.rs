@@ -176,10 +176,11 @@ impl Filters {
             && self.namespace.is_none()
     }
 
-    /// Returns a field selector that selects the operations on the first node of `--node`. Empty
-    /// without `--node`. With several nodes, the selector does not select all operations on these
-    /// nodes, because a field selector cannot contain alternatives. Such a selector serves only to
-    /// test whether `ifo-apiserver` knows the field.
+    /// Returns a field selector for the first node of `--node`, such as `status.nodes=worker-3`.
+    /// Empty without `--node`.
+    ///
+    /// A field selector cannot contain alternatives, so the selector ignores further nodes. With
+    /// several nodes, callers use the selector only to test if `ifo-apiserver` knows the field.
     pub(super) fn node_selector(&self) -> String {
         let node = self.node.first();
         node.map(|it| format!("status.nodes={it}"))
@@ -189,7 +190,8 @@ impl Filters {
     /// Returns the label selector for a request that asks only whether the list is complete. For
     /// the answer, `ifo-apiserver` considers the rule sets that can detect operations with these
     /// labels. The selector contains `--selector`, and the components and operations of the
-    /// filters.
+    /// filters. If a component cannot be the value of a label, the selector contains no components.
+    /// The same holds for operations.
     pub(super) fn label_selector(&self) -> String {
         let label_in = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));

@@ -2,22 +2,25 @@
 //! value would match no operation, and the empty result would look as if no operation were in
 //! flight.
 //!
-//! A value that does not exist is an error. If no rule set can detect matching operations, or if a
-//! value cannot be checked, a warning is printed.
+//! A rule set (`OperationRuleSet`) declares how the server detects operations, such as migrations.
+//! Each rule set watches one resource: its target.
+//!
+//! If a value does not exist, [`check`] returns an error. If no rule set can detect matching
+//! operations, or if a value cannot be checked, [`check`] returns a warning.
 //!
 //! | value | exists if |
 //! | --- | --- |
-//! | component, operation | a rule set has the value, or an operation has it |
+//! | component, operation | a rule set or an operation has the value |
 //! | kind | the cluster serves it, a rule set watches it, or an operation is on such an object |
 //! | node | the cluster has it, or an operation touches it |
 //! | namespace | the cluster has it, or an operation is on an object in it |
 //!
-//! In the row `kind`, the cluster serves a kind if its discovery lists the kind. Discovery can be
-//! incomplete. Then the status of a rule set still shows that the cluster serves its target: the
-//! resource that the rule set watches.
+//! In the row `kind`, the cluster serves a kind if discovery lists the kind. Discovery can be
+//! incomplete, so a kind also exists if it is the target of a rule set. A rule set does not count
+//! if its status says that the cluster does not serve the target.
 //!
-//! The values are first compared with the operations that the command has listed. So a value that
-//! matches a listed operation needs no request.
+//! [`check`] first compares the values with the operations that the command has already listed. A
+//! value that matches a listed operation needs no request.
 
 use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
@@ -33,9 +36,10 @@ use tokio::sync::OnceCell;
 /// A warning about a filter value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FilterWarning {
-    /// No rule set can detect operations that match the filters.
+    /// No rule set can detect operations that match the filters. Contains the text of the warning.
     NoRuleSet(String),
-    /// It is unknown whether the value exists.
+    /// The check of a value failed, for example because RBAC refused a request. Contains the text
+    /// of the warning.
     Unchecked(String),
 }
 
@@ -49,9 +53,9 @@ impl FilterWarning {
     }
 }
 
-/// Checks the values of `filters`. Returns an error for the first value that does not exist, and
-/// otherwise the warnings. `listed` are the operations that `source` has returned for these
-/// filters.
+/// Checks the values of `filters`. If a value does not exist, returns an error for the first such
+/// value. Otherwise, returns the warnings. `listed` are the operations that the command has already
+/// read.
 pub(super) async fn check(
     filters: &Filters,
     source: &OperationSource,
@@ -80,8 +84,8 @@ pub(super) async fn check(
     if let Ok(rule_sets) = &cluster.rule_sets
         && !rule_sets.is_empty()
     {
-        // A value that matches a listed operation needs no rule set, so only the other values are
-        // checked.
+        // If a listed operation matches a value, the value is correct even if no rule set can
+        // detect such operations now. So the loop checks only the other values.
         let mut undetectable: Vec<String> = Vec::new();
         for value in &unmatched {
             let message = rule_sets.undetectable_message(&value.put_into(filters.clone()));
@@ -106,14 +110,14 @@ pub(super) async fn check_and_warn(
     Ok(())
 }
 
-/// The data of a cluster with which filter values are compared.
+/// The data of the cluster. The methods compare filter values with this data.
 struct FilterCheck<'a> {
     source: &'a OperationSource,
     filters: &'a Filters,
     /// All rule sets, or the reason why they cannot be read.
     rule_sets: Result<RuleSets, Problem>,
-    /// All operations that the user may read, in any phase. This list is read when a check first
-    /// needs the operations.
+    /// All operations that the user may read, in any phase. The method `operations` reads this list
+    /// at its first call.
     operations: OnceCell<Result<Vec<ListedOperation>, Problem>>,
 }
 
@@ -162,7 +166,8 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // The commands report that no rule set is installed, so no warning is needed here.
+            // Without rule sets, the check cannot decide. The commands themselves report that no
+            // rule set is installed, so no warning is needed here.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(problem), _) | (_, Err(problem)) => {
@@ -189,9 +194,11 @@ impl FilterCheck<'_> {
     }
 
     /// Returns the error for a value of `--operation` that no rule set and no operation has.
-    /// `operation` is the most similar name of an operation. If the command also accepts output
-    /// formats as values of `-o`, the user may have meant a format. So the message also suggests
-    /// the most similar format.
+    /// `operation` is the most similar name of an operation.
+    ///
+    /// The short form of `--operation` is `-o`. If the command also accepts output formats as
+    /// values of `-o`, the user may have meant a format. So the message also suggests the most
+    /// similar format.
     fn unknown_operation_message(
         &self,
         value: FilterValue<'_>,
@@ -232,9 +239,9 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         if !kind.certainly_does_not_exist() {
-            // The kind may exist, because discovery is incomplete. If there are rule sets and none
-            // of them has this target, the function `check` warns that no rule set detects such
-            // operations. One warning is enough.
+            // Discovery is incomplete, so the kind may exist. If there are rule sets, but none of
+            // them watches this kind, the function `check` returns the warning `NoRuleSet`. One
+            // warning is enough.
             let unchecked = unchecked(value, "the cluster does not list all kinds");
             let is_warned_by_check =
                 rule_sets.is_ok_and(|it| !it.is_empty() && !it.can_detect(&value.alone()));
@@ -260,7 +267,8 @@ impl FilterCheck<'_> {
         let path = format!("/api/v1/nodes/{}", escape(name));
         let why = match server.answer(&path, "nodes", None).await {
             Ok(_) => return Ok(None),
-            // A server that serves no nodes also answers 404, but with another message.
+            // For a missing node, the message is `nodes "a" not found`. A server that serves no
+            // nodes also answers 404, but with another message.
             Err(Problem::NotFound(message)) if message.starts_with("nodes \"") => {
                 let all = names(server, "/api/v1/nodes", "nodes").await;
                 let all = all.unwrap_or_default();
@@ -289,7 +297,8 @@ impl FilterCheck<'_> {
         let path = format!("/api/v1/namespaces/{}", escape(name));
         let why = match server.answer(&path, "namespaces", None).await {
             Ok(_) => return Ok(None),
-            // A server that serves no namespaces also answers 404, but with another message.
+            // For a missing namespace, the message is `namespaces "a" not found`. A server that
+            // serves no namespaces also answers 404, but with another message.
             Err(Problem::NotFound(message)) if message.starts_with("namespaces \"") => {
                 let all = namespaces(server).await;
                 let suggestion = nearest(name, all.iter().map(String::as_str));
@@ -327,7 +336,7 @@ fn hint(suggestion: Option<&str>, see: &str) -> String {
     }
 }
 
-/// Returns the reason of a problem without the advice to the user, because the command continues.
+/// Returns the reason of a problem in a few words, for the text of a warning.
 fn short(problem: &Problem) -> String {
     match problem {
         Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),

@@ -1,15 +1,18 @@
 //! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
 //! `apiVersion` and kind of an owner reference. `ifo_client::kinds` finds kinds without a cluster.
 //!
-//! A user can type a kind, a plural, a singular or a short name in upper or lower case, optionally
-//! with a group and a version. A name without a group matches the kinds of that name in all groups.
-//! In contrast, kubectl uses only the preferred group. With the rule of kubectl, the plugin would
-//! hide operations on kinds in other groups. Subresources cannot be named.
+//! A user can type a kind, a plural, a singular or a short name in upper or lower case. A version
+//! and a group can follow, as in `vm.kubevirt.io` and `vm.v1.kubevirt.io`. The name of a
+//! subresource, such as `pods/status`, matches no kind.
 //!
-//! Discovery is read when a kind is first needed, with two requests for all kinds. If the answers
-//! lack the kind of an owner reference, a further request reads the resources of its API version. A
-//! kube-apiserver before 1.26 does not support the first two requests, so only the request for each
-//! API version finds kinds.
+//! A name without a group matches the kinds of that name in all groups. In contrast, kubectl uses
+//! only the preferred group. With the rule of kubectl, the plugin would hide operations on kinds in
+//! other groups.
+//!
+//! The plugin reads discovery when a kind is first needed. Two requests return all kinds
+//! (aggregated discovery). If the two answers lack the kind of an owner reference, a further
+//! request reads the resources of its API version. A kube-apiserver before 1.26 does not support
+//! aggregated discovery. In this case, only the requests for single API versions find kinds.
 
 use super::api_client::ApiClient;
 use super::operation::ListedSubject;
@@ -69,13 +72,15 @@ pub(super) struct ChosenKind {
     /// The kinds of the cluster that have the typed name. Empty if discovery was not read or has no
     /// such kind.
     resources: Vec<ServedResource>,
-    /// True if discovery was complete. In this case, a name without matching kinds certainly does
-    /// not exist.
+    /// True if discovery was complete. In this case, `resources` contains all kinds of the typed
+    /// name.
     is_certain: bool,
-    /// The most similar existing name, if no kind has the typed name.
+    /// The name in discovery that is most similar to the typed name. None if a kind has the typed
+    /// name, or if no name is similar.
     nearest: Option<String>,
-    /// Group and kind of subjects whose kind has the typed name as its initials, such as
-    /// `VirtualMachine` for `vm`. These kinds are used if discovery has no matching kind.
+    /// Group and kind of subjects (objects that operations are about) whose kind has the typed name
+    /// as its initials. For example, `vm` are the initials of `VirtualMachine`. [`Self::is_target`]
+    /// uses these kinds if discovery has no matching kind.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -103,7 +108,7 @@ impl fmt::Display for ChosenKind {
 }
 
 impl ChosenKind {
-    /// Looks up the typed name in discovery. Nothing changes if discovery is not available.
+    /// Looks up the typed name in discovery. If discovery is not available, changes nothing.
     pub(super) async fn resolve(&mut self, kinds: &Kinds) {
         let Some(served) = kinds.discovered().await else {
             return;
@@ -140,7 +145,7 @@ impl ChosenKind {
     }
 
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
-    /// discovery has no matching kind, the typed name itself is compared with `kind`.
+    /// discovery has no matching kind, compares the typed name itself with `kind`.
     pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
             return self.name.is_kind(kind, api_version);
@@ -151,15 +156,15 @@ impl ChosenKind {
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
-    /// Returns true if it is unknown which kind the user means, because discovery is incomplete or
-    /// not available.
+    /// Returns true if discovery has no matching kind, but the cluster may serve the kind:
+    /// discovery is incomplete or not available.
     pub(super) fn may_exist_unseen(&self) -> bool {
         self.resources.is_empty() && !self.is_certain
     }
 
     /// Records the kinds of `subjects` whose initials are the typed name. [`Self::is_target`] needs
-    /// these kinds, because it compares the plurals of resources, and a plural does not show the
-    /// initials of a kind.
+    /// these kinds, because it gets only the plural of a resource. The plural `virtualmachines`
+    /// does not show the initials `vm`.
     pub(super) fn learn_initials<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
@@ -192,7 +197,8 @@ impl Kinds {
         }
     }
 
-    /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain it.
+    /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain the
+    /// kind.
     pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
         let is_it = |it: &&ServedResource| {
             it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
@@ -240,8 +246,9 @@ impl Kinds {
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let groups = groups.ok()?.ok()?;
-        // The answer for the core group can be missing: a demo server that reads its objects from a
-        // folder does not serve the core group.
+        // If the answer for the core group cannot be read or has no items, discovery counts as
+        // incomplete. For example, the demo of `ifo-apiserver` answers without items if it reads
+        // its objects from a folder.
         let core = core.ok().and_then(Result::ok);
         let is_complete = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
         let mut resources = core.map(resources_in).unwrap_or_default();
@@ -254,7 +261,7 @@ impl Kinds {
     }
 }
 
-/// Returns the path of an API version.
+/// Returns the path of an API version: `/apis/apps/v1` for `apps/v1`, and `/api/v1` for `v1`.
 fn version_path(api_version: &str) -> String {
     match group_and_version(api_version) {
         ("", version) => format!("/api/{}", escape(version)),

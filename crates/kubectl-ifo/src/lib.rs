@@ -1,7 +1,8 @@
 //! The command line of the kubectl plugin: parses the arguments, runs the command, and returns the
-//! exit code.
+//! exit code. Most commands show operations. An operation is something that happens to an object in
+//! a cluster, such as a migration.
 //!
-//! Most commands send requests to a cluster: by default, to the cluster of the current kubeconfig
+//! Most commands send requests to a cluster, by default to the cluster of the current kubeconfig
 //! context. The tools for authors of rule sets (`kubectl ifo rules`) read files. Of these tools,
 //! only `check --cluster` sends requests. A command that lists operations uses the modules in this
 //! order:
@@ -136,9 +137,9 @@ Examples:
     Man(completion::ManArgs),
 }
 
-/// Returns the definition of all commands and flags. If the arguments name no command, the flags of
-/// `list` are accepted. If a flag is repeated, its last value applies, as in kubectl. Flags that
-/// accept several values keep all values.
+/// Returns the definition of all commands and flags. Without a command, the plugin accepts the
+/// flags of `list`. If a flag is repeated, its last value applies, as in kubectl. Flags that accept
+/// several values keep all values.
 fn definitions() -> clap::Command {
     let commands = PluginCli::command();
     let default = commands.find_subcommand(DEFAULT_COMMAND);
@@ -183,8 +184,7 @@ fn parse(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let arguments = with_command(arguments);
     let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
     match parsed {
-        // The help is rendered without `with_switches`, so that it shows `--watch` instead of
-        // `--watch[=<WATCH>]`.
+        // With `with_switches`, the help would show `--watch[=<WATCH>]` instead of `--watch`.
         Err(error) if error.kind() == ErrorKind::DisplayHelp => {
             match definitions().try_get_matches_from(&arguments) {
                 Err(help) if help.kind() == ErrorKind::DisplayHelp => Err(help),
@@ -224,7 +224,8 @@ fn run_with_runtime(command: PluginCommand) -> ExitCode {
             | PluginCommand::Man(_) => Ok(ExitCode::SUCCESS),
         }
     });
-    // A DNS lookup that still runs must not delay the end of the command.
+    // A DNS lookup that still runs must not delay the end of the command, so this call does not
+    // wait for such tasks.
     runtime.shutdown_background();
     match result {
         // `wait` prints to standard output only after it has reached its goal. A closed pipe does

@@ -82,8 +82,8 @@ pub(super) struct CommonArgs {
 }
 
 impl CommonArgs {
-    /// Returns the filters and the output format. The format is a value of `-O`, or of `-o` as in
-    /// kubectl.
+    /// Returns the filters and the output format. The format is the value of `-O`, or of `-o` as in
+    /// kubectl. If `--watch` is combined with `--from`, returns an error.
     pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
         let from_filters = filters.take_format()?;
@@ -263,6 +263,7 @@ struct ListView {
     sort: SortBy,
     served: Served,
     paint: Paint,
+    /// Width of the terminal in columns. None for no limit.
     screen: Option<usize>,
 }
 
@@ -302,7 +303,7 @@ impl ListView {
         }
     }
 
-    /// Returns the rows of a table, or the operations for the other formats.
+    /// Returns the rows of a table. For other formats, returns the operations unchanged.
     fn rows(&self, operations: &[ListedOperation]) -> Vec<ListedOperation> {
         if !self.shape.is_table() || self.rows == RowMode::Operations {
             return operations.to_vec();
@@ -311,8 +312,8 @@ impl ListView {
         piece_of_work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
     }
 
-    /// Formats all operations. If `single` is true and there is one operation, JSON and YAML
-    /// contain its object instead of a list.
+    /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
+    /// is its object instead of a list.
     fn format_all(
         &self,
         operations: &[ListedOperation],
@@ -356,7 +357,7 @@ impl ListView {
 }
 
 /// Encodes the objects of `operations` as JSON or YAML. If `single` is true and there is one
-/// object, the object is not put into a list.
+/// operation, the result is its object instead of a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
     shape: OutputShape,

@@ -4,13 +4,13 @@
 //! In a cluster, an operation is an object of the kind `InFlightOperation`. Such objects have two
 //! sources:
 //!
-//! - the memory of `ifo-apiserver`, which serves them as an aggregated API
-//! - custom resources, which `ifo-apiserver` writes in persistence mode. The older Go operator,
-//!   which this project replaces, also wrote custom resources
+//! - the memory of `ifo-apiserver`, which serves the objects as an aggregated API
+//! - custom resources, written by `ifo-apiserver` in persistence mode, or by the older Go operator
+//!   that this project replaces
 //!
 //! This module decodes the JSON of objects from both sources, and of the records of completed
-//! operations (`OperationRecord`). If a field is missing, a default value is used, so that an
-//! object of another release of `ifo-apiserver` causes no error.
+//! operations (`OperationRecord`). If a field is missing, this module uses a default value. So an
+//! object from another release of `ifo-apiserver` causes no error.
 //!
 //! The commands `rules replay` and `rules test` read no operations. They detect operations in the
 //! plugin itself.
@@ -55,7 +55,8 @@ pub(super) struct ListedOperation {
     /// has no live object, so the field has the UID of the custom resource. Empty if the UID is
     /// unknown.
     pub(super) uid: String,
-    /// `namespace/name` of the live object, if this is a custom resource of `ifo-apiserver`.
+    /// `namespace/name` of the live object that this custom resource of `ifo-apiserver` stores.
+    /// None for live objects, for records, and for custom resources of the Go operator.
     pub(super) live_name: Option<String>,
     /// Labels of the InFlightOperation.
     pub(super) labels: BTreeMap<String, String>,
@@ -97,15 +98,16 @@ pub(super) struct ListedOperation {
     pub(super) state_since: Option<Timestamp>,
     /// Time at which the progress rose last.
     pub(super) last_progress: Option<Timestamp>,
-    /// The usual duration, if it is known.
+    /// The usual duration: the median of earlier runs, or the `expectedDuration` of the rule. None
+    /// if it is unknown.
     pub(super) expected: Option<Expected>,
     /// Time at which the operation will probably complete. The time can be past.
     pub(super) estimated_completion: Option<Timestamp>,
     /// Duration in seconds. None for an operation in flight, or if the object does not contain the
     /// duration.
     pub(super) duration_seconds: Option<u64>,
-    /// With `--expand`, the output has a line for each piece of work, and below it a line for each
-    /// of its operations. True for the lines of the second kind.
+    /// True if this is the row of a member of a piece of work. `--expand` shows these rows below
+    /// the line of the piece.
     pub(super) is_member_row: bool,
     /// Conditions of the operation.
     pub(super) conditions: Vec<ConditionView>,
@@ -185,8 +187,9 @@ struct OperationStatus {
     nodes: Vec<String>,
     state_since: Option<Timestamp>,
     last_progress: Option<Timestamp>,
-    /// Decoded separately. So if another release of `ifo-apiserver` writes this value in another
-    /// form, the value counts as unknown, and no error occurs.
+    /// [`ListedOperation::read`] decodes this value separately. If another release of
+    /// `ifo-apiserver` writes the value in another form, the usual duration is unknown, and no
+    /// error occurs.
     expected: Option<serde_json::Value>,
     estimated_completion: Option<Timestamp>,
     duration_seconds: Option<u64>,
@@ -207,7 +210,8 @@ impl ListedOperation {
             status,
         } = object;
         let active = status.phase != "Completed" && status.outcome.is_empty();
-        // Custom resources of the Go operator have no state, so the phase takes its place.
+        // Records have an outcome instead of a state. Custom resources of the Go operator have only
+        // a phase.
         let states = [status.state, status.outcome, status.phase];
         let state = states.into_iter().find(|it| !it.is_empty());
         let mut annotations = metadata.annotations.unwrap_or_default();
@@ -315,7 +319,8 @@ impl ListedOperation {
         self.state == "Blocked"
     }
 
-    /// Returns true if the operation is no longer detected, but its debounce period is not over.
+    /// Returns true if no rule detects the operation any more, but its debounce period is not over.
+    /// At the end of this period, `ifo-apiserver` completes the operation.
     pub(super) fn is_settling(&self) -> bool {
         self.state == State::Settling.name()
     }

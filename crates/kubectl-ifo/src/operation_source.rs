@@ -1,9 +1,9 @@
 //! Reads operations from a cluster: lists operations, and watches changes of operations.
 //!
 //! Operations come from the live API: the aggregated API that `ifo-apiserver` serves. If the
-//! cluster does not serve the live API, operations come from custom resources. If the user may not
-//! list the operations of all namespaces, the plugin sends one request for each namespace that the
-//! user may see.
+//! cluster does not serve the live API, operations come from custom resources ([`Served::Crs`]). If
+//! the user may not list the operations of all namespaces, the plugin sends one request for each
+//! namespace that the user may see.
 
 mod completeness;
 mod follow;
@@ -33,10 +33,12 @@ use std::sync::{Mutex, PoisonError};
 /// keeps the memory for a page small.
 pub(super) const PAGE_OBJECTS: usize = 500;
 
-/// Largest number of concurrent requests, if each request is for one namespace.
+/// Largest number of concurrent requests, if each request is for one namespace. The plugin sends
+/// further requests when earlier requests have been answered.
 const CONCURRENCY: usize = 16;
 
-/// Largest number of namespaces that the note about missing rights names.
+/// Largest number of namespaces that the note about missing rights names. The note only counts
+/// further namespaces: `a, b, c, d, e and 3 more`.
 const MAX_NAMED: usize = 5;
 
 /// The API that serves the operations.
@@ -67,8 +69,11 @@ impl Served {
     }
 
     /// Returns true if the discovery of the cluster contains the API, or if discovery cannot be
-    /// read. If RBAC refuses a list, the answer does not show whether the API exists, because the
-    /// kube-apiserver checks rights first. By default, all authenticated users may read discovery.
+    /// read.
+    ///
+    /// The plugin needs discovery if RBAC refuses a list. The refusal does not show whether the API
+    /// exists, because the kube-apiserver checks rights first. By default, all authenticated users
+    /// may read discovery.
     pub(super) async fn is_served_by(self, server: &ApiClient) -> bool {
         let uri = format!("/apis/{}/{VERSION}", self.group());
         match server.get::<APIResourceList>(&uri, &uri, None).await {
@@ -84,14 +89,18 @@ pub(super) struct OperationSource {
     pub(super) server: ApiClient,
     /// The API that serves the operations.
     pub(super) served: Served,
-    /// The namespaces that are requested one by one. Set if the user may not list the operations of
-    /// all namespaces, or if the files of `--from` contain only these namespaces. None if one
-    /// request is enough: for all namespaces, or for the namespace of `-n`.
+    /// The namespaces for which the plugin sends one request each. Set in two cases:
+    ///
+    /// - The user may not list the operations of all namespaces.
+    /// - The files of `--from`, which the plugin reads instead of a cluster, contain only these
+    ///   namespaces.
+    ///
+    /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     keep_raw: bool,
     /// A note for the user. Set if the operations come from custom resources, or if the user may
-    /// list operations only in some namespaces.
+    /// list operations only in some namespaces. Otherwise None.
     note: Option<String>,
     /// Whether the list is complete, as the newest answer for each namespace states it. The key is
     /// the namespace, or None for a request for all namespaces.
@@ -141,10 +150,10 @@ impl OperationSource {
         }
         let mut listed = source.list_readable().await;
         if listed.is_ok() && source.filters.node.len() > 1 {
-            // An older `ifo-apiserver` does not report nodes. With several nodes, the list has no
-            // field selector for nodes, so such a server accepts the list. The filter would then
-            // select nothing, as if no operation touched the nodes. The probe has a field selector,
-            // which such a server refuses.
+            // An older `ifo-apiserver` does not report the nodes of operations. If `--node` names
+            // several nodes, the list request has no field selector for nodes. So an older server
+            // accepts the request, and the plugin would find no operation on the nodes. The probe
+            // has a field selector for a node. An older server refuses this field selector.
             listed = source.probe().await.and(listed);
         }
         if let Err(Problem::NotFound(_)) = listed {
@@ -187,8 +196,8 @@ impl OperationSource {
         }
     }
 
-    /// Returns a source for all operations in any phase. The new source does not use `-n`. Its API
-    /// and its field `namespaces` stay the same.
+    /// Returns a source for all operations, active and completed. The new source does not use `-n`.
+    /// Its API and its field `namespaces` stay the same.
     pub(super) fn unfiltered(&self) -> Self {
         Self {
             keep_raw: false,
@@ -228,8 +237,8 @@ impl OperationSource {
     }
 
     /// Asks the server whether its lists are complete. To get this answer, the plugin lists at most
-    /// one operation. The answer is only about rule sets that can detect operations with the
-    /// labels, the component and the name of the operation in the filters.
+    /// one operation. The request contains the labels, components and operation names of the
+    /// filters. The server considers only rule sets that can detect such operations.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let asked = self
             .requested_namespaces()
@@ -278,8 +287,9 @@ impl OperationSource {
             .await
     }
 
-    /// Returns the namespace of each request. None means all namespaces. Custom resources are
-    /// cluster-scoped, so `-n` does not change their request.
+    /// Returns the namespace of each request. None is the request for all namespaces. Custom
+    /// resources are cluster-scoped, so their request is the same with `-n`. The plugin then
+    /// filters the answer.
     pub(super) fn requested_namespaces(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
         match &self.namespaces {
@@ -347,8 +357,8 @@ impl OperationSource {
     /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<Vec<ListedOperation>, Problem> {
         match self.list_pages(namespace, Some(PAGE_OBJECTS)).await {
-            // If the server no longer has the state of the first page, the continue token has
-            // expired. A list in one page needs no token.
+            // A continue token expires when the server no longer has the state of the first page. A
+            // list in one page needs no continue token.
             Err(Problem::Expired) => self.list_pages(namespace, None).await,
             listed => listed,
         }
@@ -380,9 +390,12 @@ impl OperationSource {
         Ok(operations)
     }
 
-    /// Returns the field selector of a list. The selector excludes completed operations (without
-    /// `--all-phases`) and operations on other nodes (with one `--node`). The result is empty for
-    /// custom resources, because their CRDs do not support these fields.
+    /// Returns the field selector of a list:
+    ///
+    /// - Without `--all-phases`, the selector excludes completed operations.
+    /// - If `--node` names exactly one node, the selector excludes operations on other nodes.
+    /// - For custom resources, the selector is empty, because their CRD does not support these
+    ///   fields.
     fn field_selector(&self) -> String {
         if self.served == Served::Crs {
             return String::new();
@@ -397,9 +410,10 @@ impl OperationSource {
         parts.collect::<Vec<_>>().join(",")
     }
 
-    /// Returns the field selector of a watch. The selector contains only the node, because a watch
-    /// includes completed operations. With several nodes, the selector is empty, and the plugin
-    /// selects the operations itself.
+    /// Returns the field selector of a watch. The selector contains the node of `--node`. It does
+    /// not contain the phase, because the plugin also needs the completion of operations. For
+    /// several nodes and for custom resources, the selector is empty, and the plugin selects the
+    /// operations itself.
     fn watch_selector(&self) -> String {
         if self.served == Served::Crs || self.filters.node.len() > 1 {
             return String::new();

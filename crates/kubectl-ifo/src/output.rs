@@ -11,7 +11,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write as _};
 use unicode_width::UnicodeWidthStr as _;
 
-/// Output format of the commands that do not print operations, such as `rules test`.
+/// Output format of the commands without the formats `wide` and `name`, such as `rules test`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     /// For people
@@ -22,7 +22,7 @@ pub(super) enum Format {
     Yaml,
 }
 
-/// Output format of the commands that print operations, such as `list`.
+/// Output format of `list` and of the commands that share its output flags, such as `tree`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputShape {
     /// For people
@@ -85,8 +85,8 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Encodes `value` as JSON or YAML. Callers format tables themselves, so they do not use the format
-/// `Table` here. It would give JSON.
+/// Encodes `value` as JSON or YAML. Callers format tables themselves, and do not pass
+/// [`Format::Table`]. The result for [`Format::Table`] is JSON.
 pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),
@@ -102,8 +102,8 @@ pub(super) fn print_value<T: Serialize>(value: &T, format: Format) -> Result<(),
     print(&encode(value, format)?)
 }
 
-/// Writes a message in one line to standard error: the level, such as `error`, and the text.
-/// Control characters in the text are replaced or removed, as in [`one_line`].
+/// Writes a message in one line to standard error, such as `error: TEXT` for the level `error`.
+/// [`one_line`] replaces or removes control characters in the text.
 pub(super) fn complain(level: &str, what: impl Display) {
     let text = one_line(&what.to_string());
     let _ = writeln!(std::io::stderr().lock(), "{level}: {text}");
@@ -125,7 +125,7 @@ pub(super) fn print_error_line(text: &str) {
 pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
     let mut widths = header.map(str::width);
     // Cells contain text from objects. A line feed would break the row, and other control
-    // characters could be commands for the terminal. So they are replaced.
+    // characters could be commands for the terminal. `one_line` replaces or removes all of them.
     let rows: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| one_line(cell)))

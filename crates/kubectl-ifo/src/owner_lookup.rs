@@ -14,22 +14,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
-/// Largest number of levels of owners that are looked up. For example, the owners of a Pod can have
-/// two levels: ReplicaSet and Deployment. Owners on higher levels stay unknown. Real chains of
-/// owners are shorter than this limit. Each level is requested only after the level below has been
-/// read, because the level below names its owners.
+/// Largest number of levels of owners that the plugin looks up. For example, the owners of a Pod
+/// can have two levels: ReplicaSet and Deployment. Real chains of owners are shorter than this
+/// limit. The plugin does not look up owners on higher levels.
+///
+/// The plugin reads the levels one after the other, because the owner references of one level name
+/// the owners on the next level.
 const MAX_LEVELS: usize = 8;
 
-/// Largest number of concurrent requests to the kube-apiserver.
+/// Largest number of concurrent requests to the kube-apiserver. Further requests wait.
 const CONCURRENCY: usize = 16;
 
 /// Looks up owners, and keeps the owners that were found.
 pub(super) struct OwnerLookup {
     server: ApiClient,
     kinds: Kinds,
-    /// Largest number of owners that are requested in total.
+    /// Largest number of owners that are requested in total. [`Self::look_up`] counts the owners
+    /// beyond this limit.
     limit: usize,
-    /// The UIDs of the owners that were looked up, also without success.
+    /// The UIDs of the owners that were looked up, successfully or not.
     requested: HashSet<String>,
     /// The owners that were found, with their own owner references.
     pub(super) known: Vec<ListedSubject>,
@@ -100,9 +103,9 @@ impl OwnerLookup {
     }
 }
 
-/// Converts an owner. `who` is the identity of the owner in an owner reference, and `found` is the
-/// metadata of the object with this name in the cluster. Returns None if the UIDs differ: the owner
-/// was deleted, and a new object has the same name.
+/// Returns an owner with its own owner references. `who` is the identity of the owner in an owner
+/// reference. `found` is the metadata of the object with this name in the cluster. Returns None if
+/// the UIDs differ: the owner was deleted, and a new object has the same name.
 fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),
@@ -122,7 +125,8 @@ mod tests {
 
     #[tokio::test]
     async fn owners_left_out_in_the_last_round_are_counted() {
-        // Each object has one owner, up to the last level. On the last level are two owners.
+        // The operation is on `o0`. Each object `o1`, `o2` … owns the previous object. The last
+        // level also has the owner `other`. The limit is one less than the number of these owners.
         let name = |level: usize| format!("o{level}");
         let chain = (1..=MAX_LEVELS).map(|level| {
             let object = subject("a", "Thing", &name(level));

@@ -1,20 +1,22 @@
 //! Builds a graph of objects and their owners.
 //!
-//! The graph has a node for each object that an operation is about, and for each owner of such an
-//! object. The owners come from the owner references of these objects, and of owners that were
-//! looked up in the cluster.
+//! The graph has a node for each object that an operation is about, and for each direct or indirect
+//! owner of such an object. An operation contains the owner references of its object. The plugin
+//! looks up the owner references of owners in the cluster (`owner_lookup`).
 //!
 //! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
 //! object, the preferred parent first:
 //!
-//! 1. owners that have an operation, and owners that are owned, directly or indirectly, by an
-//!    object with an operation
+//! 1. owners that have an operation, and owners below an object with an operation (this object owns
+//!    them, directly or indirectly)
 //! 2. the root of the correlation group of the object
 //! 3. all other owners
 //!
-//! A rule set can put connected operations into a correlation group with a label. Another label
-//! marks the operation on the root of the group. Within 1 and within 3, the owner that is marked as
-//! the controller comes first.
+//! Within 1 and within 3, the owner whose owner reference has `controller: true` comes first.
+//!
+//! A correlation group connects objects that do not own each other. A rule set puts an operation
+//! into a group with the label `ifo.kubevirt.io/correlation-group`. The label
+//! `ifo.kubevirt.io/correlation-role: root` marks an operation on the root of the group.
 //!
 //! Owner references can form a cycle. The graph keeps such cycles, so code that walks the graph
 //! must not loop forever. The graph ignores only a reference of an object to itself.
@@ -127,7 +129,7 @@ impl<'a> Ownership<'a> {
         ownership
     }
 
-    /// Returns the index of the node with this operation.
+    /// Returns the index of the node with this operation. None if the graph has no such node.
     pub(super) fn of_operation(&self, operation: &ListedOperation) -> Option<usize> {
         let is_it = |it: &&ListedOperation| it.key() == operation.key();
         let mut nodes = self.nodes.iter();
@@ -234,8 +236,8 @@ impl<'a> Ownership<'a> {
     }
 
     /// Returns the owners that must be read from the cluster, because their own owner references
-    /// are unknown. `is_included` chooses operations: only ancestors of objects with a chosen
-    /// operation are returned.
+    /// are unknown. The result contains only ancestors of objects with an operation for which
+    /// `is_included` returns true.
     pub(super) fn owners_to_look_up(
         &self,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -258,8 +260,8 @@ impl<'a> Ownership<'a> {
         children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
-    /// Returns `tops` and all descendants of `tops`. The value of a descendant is its parent on the
-    /// shortest path from a top. The value of a top is None.
+    /// Returns `tops` and all descendants of `tops`, as the keys of the map. The value of a
+    /// descendant is its parent on the shortest path from a top. The value of a top is None.
     pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
@@ -287,8 +289,8 @@ impl<'a> Ownership<'a> {
     }
 }
 
-/// Returns all nodes that can be reached from `starts`. A start is included if a path leads to it
-/// from another start, or through a cycle from itself.
+/// Returns all nodes that can be reached from `starts` in one or more steps. So a start is included
+/// only if a path leads to it from another start, or through a cycle from itself.
 fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut queue = starts;

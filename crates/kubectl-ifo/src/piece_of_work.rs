@@ -1,29 +1,34 @@
 //! Groups operations that are one piece of work, and builds one line for each piece.
 //!
 //! Two operations are one piece of work if their rules yield the same non-empty key (`spec.work`).
-//! Namespaces and rule sets make no difference. An operation without a key is a piece of its own.
+//! Their namespaces and rule sets can differ. An operation without a key is a piece of its own.
 //!
 //! A key that ends with `/` is an open key. The rule yields such a key if the subject (the object
 //! that the operation is about) does not show which run the operation belongs to. For example, a
-//! VirtualMachine does not show which migration moves it. An operation with an open key joins a
-//! piece of work whose key begins with the open key, and that was in flight at the same time
-//! ([`nearest_piece`]). If there is no such piece, the operation is a piece of its own. So the
-//! operations of two successive migrations stay in two pieces, although the VirtualMachine has the
-//! same open key in both migrations.
+//! VirtualMachine does not show which migration moves it. Its operation has the open key
+//! `migration/NAMESPACE/VM/`, and the operations of the migration have the key
+//! `migration/NAMESPACE/VM/UID`.
+//!
+//! An operation with an open key joins a piece of work that was in flight at the same time, and
+//! whose key begins with the open key ([`nearest_piece`]). If there is no such piece, the operation
+//! is a piece of its own. So the operations of two successive migrations stay in two pieces,
+//! although the VirtualMachine has the same open key in both migrations.
+//!
+//! The operations of a piece are its members. The root is the member whose subject owns the
+//! subjects of the other members ([`sort_members`]). The deciding member is the member with the
+//! worst state ([`rank`]). If a member is in flight, the piece is in flight. The state, the reason,
+//! the progress and the message of such a piece come only from members in flight.
 //!
 //! | part of the line | source |
 //! | --- | --- |
 //! | subject, operation, name | the root |
-//! | state, reason | the deciding member: the one with the worst state |
-//! | progress, message | the deciding member; if it has none, the next member that has one |
-//! | start | the earliest start |
-//! | usual duration | the root; if it has none, the longest one of all members |
-//! | estimated completion | the latest one of all members in flight |
+//! | state, reason | the deciding member |
+//! | progress, message | of the members that have one, the member with the worst state |
+//! | start | the earliest start of all members |
+//! | usual duration | the root; if it has none, the longest usual duration of all members |
+//! | estimated completion | the latest estimated completion of the members in flight |
 //! | nodes | the nodes of all members |
-//! | overdue, stalled | true if it is true for a member in flight |
-//!
-//! If a member is in flight, the piece is in flight. In this case, a completed member cannot be the
-//! deciding member.
+//! | overdue, stalled | true if a member in flight is overdue or stalled |
 
 use super::operation::{ConditionView, ListedOperation, ListedSubject};
 use jiff::Timestamp;
@@ -101,8 +106,8 @@ pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
     }
 }
 
-/// Groups operations by their key. Returns the indexes of the members of each piece: the root
-/// first, and then by start. The pieces have the order of their first operations.
+/// Groups operations by their key. Returns the indexes of the members of each piece: first the
+/// root, then the other members by start. The pieces have the order of their first operations.
 pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
     let mut pieces: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<&str, usize> = HashMap::new();
@@ -133,7 +138,8 @@ pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> 
     pieces
 }
 
-/// Returns the indexes of the members of one piece: the root first, and then by start.
+/// Returns the indexes of the members of one piece: first the root, then the other members by
+/// start.
 pub(super) fn root_first(members: &[&ListedOperation]) -> Vec<usize> {
     let mut piece: Vec<usize> = (0..members.len()).collect();
     sort_members(&mut piece, members, &SubjectOwners::of(members));
@@ -172,7 +178,8 @@ fn join_open_keys(
     pieces.sort_unstable();
 }
 
-/// Returns true if the key is an open key: the beginning of the keys of several runs.
+/// Returns true if the key is an open key, such as `migration/a/`. The keys of several runs, such
+/// as `migration/a/1` and `migration/a/2`, can begin with an open key.
 pub(super) fn is_open(key: &str) -> bool {
     key.ends_with('/')
 }
@@ -202,11 +209,13 @@ impl TimeInFlight {
     }
 }
 
-/// Returns the candidate that an operation with an open key belongs to. A candidate must have been
-/// in flight at the same time as the operation. If no candidate was, the result is None. Of several
-/// such candidates, the result is the candidate that started last before the operation started, or
-/// in the same second. If all of them started later, the result is the candidate that started
-/// first.
+/// Returns the candidate that an operation with an open key belongs to. Only candidates that were
+/// in flight at the same time as the operation are possible:
+///
+/// - If there is no possible candidate, the result is None.
+/// - If possible candidates started before the operation or in the same second, the result is the
+///   one of them that started last.
+/// - Otherwise, the result is the possible candidate that started first.
 pub(super) fn nearest_piece<T>(
     operation: &ListedOperation,
     candidates: impl Iterator<Item = (T, TimeInFlight)>,
@@ -265,11 +274,15 @@ fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
         .collect()
 }
 
-/// Sorts the members of a piece: the root first, and then by start. The root is a member whose
-/// subject is not owned, directly or indirectly, by the subject of another member. If there are
-/// several such members, or none because of an ownership cycle, three criteria choose the root, in
-/// this order: its subject owns the most other members, it started first, its namespace and name
-/// are the first in alphabetical order.
+/// Sorts the members of a piece: first the root, then the other members by start.
+///
+/// The root is a member whose subject is not owned, directly or indirectly, by the subject of
+/// another member. If all subjects are in an ownership cycle, all members are candidates. Of
+/// several candidates, these criteria choose the root, in this order:
+///
+/// 1. The subject of the root owns the subjects of the most other members.
+/// 2. The root started first.
+/// 3. The namespace and name of the root are the first in alphabetical order.
 fn sort_members<'a>(
     piece: &mut [usize],
     operations: &[&'a ListedOperation],
@@ -279,7 +292,7 @@ fn sort_members<'a>(
         .iter()
         .filter_map(|it| uid(&operations[*it].subject))
         .collect();
-    // Number of members that each subject owns.
+    // The number of members whose subjects an owner owns, by the UID of the owner.
     let mut owned: HashMap<&str, usize> = HashMap::new();
     let mut below: HashSet<usize> = HashSet::new();
     for number in piece.iter() {
@@ -301,10 +314,9 @@ fn sort_members<'a>(
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
 }
 
-/// Returns the rank of the state of an operation. The member with the lowest rank is the deciding
-/// member of its piece. The worst state of an operation in flight has the rank 0. `Failed` and
-/// `Succeeded` are known outcomes, so their ranks are lower than the ranks of `Ended` and
-/// `Superseded`.
+/// Returns the rank of the state of an operation. The worst state has the lowest rank. The member
+/// with the lowest rank is the deciding member of its piece. `Failed` and `Succeeded` are known
+/// outcomes, so their ranks are lower than the ranks of `Ended` and `Superseded`.
 fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
@@ -355,7 +367,7 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         members.iter().filter_map(|it| it.completed).max()
     };
     // The duration of the root is not the duration of the piece. Without this field,
-    // `ListedOperation::duration` computes the duration from the two times above.
+    // `ListedOperation::duration` computes the duration from `started` and `completed`.
     line.duration_seconds = None;
     let longest = || {
         let expected = members.iter().filter_map(|it| it.expected);
@@ -378,9 +390,9 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     line
 }
 
-/// Returns the conditions of a line, which are the conditions of the root with one exception. If
-/// `Overdue` or `Stalled` is true for one of the members in `deciding`, but not for the root, the
-/// line has the condition of this member.
+/// Returns the conditions of a line: the conditions of the root, with one exception. If `Overdue`
+/// or `Stalled` is true for a member in `deciding`, but not for the root, the line has the
+/// condition of this member.
 fn conditions(deciding: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
     let mut conditions = root.conditions.clone();
     for condition in deciding.iter().flat_map(|it| &it.conditions) {

@@ -5,8 +5,8 @@ use ifo_api::duration;
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Returns the text without characters that would break the line, control the terminal, or change
-/// the writing direction of later text.
+/// Replaces control characters with blanks, because they could break the line or control the
+/// terminal. Removes characters that change the writing direction of later text.
 pub(super) fn one_line(text: &str) -> String {
     text.chars()
         .filter(|c| !is_direction_control(*c))
@@ -44,8 +44,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     out
 }
 
-/// Cuts a line to at most `width` terminal columns. Escape sequences for colours do not count. If a
-/// line with colours is cut, colours are reset at its end.
+/// Cuts a line to at most `width` terminal columns. Escape sequences for colours have no width. If
+/// a line with colours is cut, the escape sequence that ends all colours follows the `…`.
 pub(super) fn cut_painted(line: &str, width: usize) -> String {
     // A colour sequence begins with ESC and ends with m, as `Paint` creates it.
     let mut in_color = false;
@@ -82,7 +82,7 @@ pub(super) fn cut_painted(line: &str, width: usize) -> String {
 /// The escape sequence that ends all colours.
 const RESET: &str = "\x1b[0m";
 
-/// Formats the age of `time`, as kubectl does.
+/// Formats the age of `time` as kubectl does, such as `5m28s`.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     duration::human(now.as_second() - time.as_second())
 }

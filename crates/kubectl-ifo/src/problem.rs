@@ -7,7 +7,7 @@ use kube::config::KubeconfigError;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Address of the repository. A path is appended for links and for `kubectl apply -k`.
+/// Address of the repository. Callers append a path for links and for `kubectl apply -k`.
 pub(super) const HOME: &str = "https://github.com/kubevirt/ifo/";
 
 /// Text in a 429 answer that `ifo-apiserver` sends until it has listed all resources that rule sets
@@ -21,8 +21,8 @@ pub(super) enum Problem {
     /// There is no kubeconfig, or it is invalid.
     #[error("{0}; name another one with --kubeconfig, --context or KUBECONFIG")]
     Config(String),
-    /// The address of the proxy is invalid, or the list of the hosts that are reached without a
-    /// proxy.
+    /// The address of the proxy is invalid, or `NO_PROXY` (the list of hosts that need no proxy) is
+    /// invalid.
     #[error(
         "{0}; correct proxy-url in the kubeconfig, or HTTPS_PROXY, HTTP_PROXY or NO_PROXY in \
          the environment"
@@ -55,14 +55,15 @@ pub(super) enum Problem {
     Forbidden {
         /// The refused verb.
         verb: &'static str,
-        /// `plural.group`.
+        /// The requested resource, as `plural.group`.
         resource: String,
-        /// The namespace. None for the whole cluster.
+        /// The requested namespace. None if the request was for the whole cluster.
         namespace: Option<String>,
-        /// The refused user, if the cluster names it.
+        /// The refused user. None if the answer does not contain the name of the user.
         user: Option<String>,
     },
-    /// The cluster has neither the API of `ifo-apiserver` nor the CRDs.
+    /// The cluster serves operations neither with the API of `ifo-apiserver` nor as custom
+    /// resources.
     #[error(
         "this cluster serves no operations: neither {plural}.{LIVE_GROUP} nor {plural}.{GROUP}; \
          how to install and register the server: {HOME}blob/HEAD/docs/installation.md",
@@ -185,7 +186,8 @@ fn quoted(text: &str) -> Cow<'_, str> {
 }
 
 /// Extracts the user from a message of the kube-apiserver: `… User "jane" cannot list …`. The
-/// kube-apiserver escapes quotes in the name as in JSON. None if the name has other escapes.
+/// kube-apiserver escapes quotes in the name as in JSON. Returns None if the name contains escapes
+/// that JSON does not have, or if the message does not contain a user.
 fn refused_user(message: &str) -> Option<String> {
     let quoted = &message[message.find("User \"")? + "User ".len()..];
     let mut names = serde_json::Deserializer::from_str(quoted).into_iter::<String>();
@@ -228,9 +230,9 @@ impl Problem {
     }
 }
 
-/// Returns the message of an error without an answer of the cluster. For errors of the HTTP client,
-/// the message of the innermost error is used, because the outer errors only add names of
-/// libraries. For other errors, the message contains all causes.
+/// Returns the message for a request that the cluster did not answer. For an error of the HTTP
+/// client, this is the message of the innermost error, because the outer errors only add names of
+/// libraries. For another error, the message contains all causes.
 fn unreachable(error: &kube::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     if matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_)) {

@@ -1,6 +1,6 @@
 //! Parses a command-line argument `Kind/name`, and decides whether an object has this kind and
-//! name. The kind can also be a plural or a short name, in upper or lower case and with a group, as
-//! in kubectl.
+//! name. As in kubectl, the user can also type a plural or a short name, in upper or lower case. A
+//! group can follow, such as in `virtualmachines.kubevirt.io/web`.
 
 use super::filter::Filters;
 use super::filter_check;

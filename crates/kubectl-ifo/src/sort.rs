@@ -15,9 +15,9 @@ pub(super) enum SortBy {
     Kind,
     /// Sorts by a field of the InFlightOperation.
     Path {
-        /// The JSONPath as the user typed it.
+        /// The JSONPath of the user, without braces and `$`, such as `.status.progress`.
         text: String,
-        /// The JSON pointer to the field.
+        /// The JSON pointer (RFC 6901) to the field, such as `/status/progress`.
         pointer: String,
     },
 }
@@ -130,7 +130,8 @@ fn subject_key(it: &ListedOperation) -> [&str; 6] {
     ]
 }
 
-/// Converts a JSONPath to a JSON pointer. None if the path can have several results or is invalid.
+/// Converts a JSONPath to a JSON pointer: `.a.b[0].c` gives `/a/b/0/c`. None if the path can have
+/// several results or is invalid.
 fn pointer(path: &str) -> Option<String> {
     let mut pointer = String::new();
     let mut add = |key: &str| {

@@ -90,7 +90,7 @@ struct SummaryView {
     shape: OutputShape,
     paint: Paint,
     filters: Filters,
-    /// The order of the operations that need attention. None means by urgency.
+    /// The order of the listed operations. None means by urgency, and then by start.
     sort: Option<SortBy>,
     /// True if the text counts operations instead of pieces of work.
     is_expanded: bool,
@@ -161,7 +161,7 @@ struct Summary<'a> {
     by_kind: BTreeMap<String, PhaseCounts>,
     by_operation: BTreeMap<String, PhaseCounts>,
     by_state: BTreeMap<String, usize>,
-    /// The active operation with the earliest start.
+    /// The active operation with the earliest start. None if no active operation has a start.
     oldest: Option<OperationJson<'a>>,
     failing: Vec<OperationJson<'a>>,
     blocked: Vec<OperationJson<'a>>,
@@ -169,7 +169,7 @@ struct Summary<'a> {
     overdue: Vec<OperationJson<'a>>,
     /// The operations in flight whose progress has not risen for too long.
     stalled: Vec<OperationJson<'a>>,
-    /// The reason why operations may be missing. None if the counts are complete.
+    /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<IncompleteJson>,
 }

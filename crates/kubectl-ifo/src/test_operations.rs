@@ -89,7 +89,7 @@ impl ListedOperation {
         self
     }
 
-    /// Sets the labels for the correlation group and for the role in the group.
+    /// Sets the labels for the correlation group and for the role in the group (`root` or `child`).
     pub(super) fn group(mut self, group: &str, role: &str) -> Self {
         for (suffix, value) in [("group", group), ("role", role)] {
             let key = format!("ifo.kubevirt.io/correlation-{suffix}");
@@ -129,8 +129,8 @@ impl ListedOperation {
     }
 }
 
-/// Returns a client of a cluster. `answer` returns the JSON of the object or list at a path with its
-/// query. None means 404.
+/// Returns a client of a simulated cluster. `answer` receives the path and the query of a request,
+/// and returns the JSON of an object or a list. If `answer` returns None, the client receives 404.
 pub(super) fn client(answer: impl Fn(&str) -> Option<Value> + Send + 'static) -> ApiClient {
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let answer = answer(&request.uri().to_string());

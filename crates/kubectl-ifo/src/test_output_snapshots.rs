@@ -98,8 +98,9 @@ pub(super) fn mixed() -> Vec<ListedOperation> {
     ]
 }
 
-/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. If `UPDATE_SNAPSHOTS` is set,
-/// the file is written instead, and a developer must review it.
+/// Compares printed text with `tests/fixtures/cli/output/NAME.txt`. If the environment variable
+/// `UPDATE_SNAPSHOTS` is set, writes the text to the file instead. A developer must then review the
+/// file.
 pub(super) fn snapshot(name: &str, printed: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/fixtures/cli/output")

@@ -101,7 +101,8 @@ async fn missing_document_reason(server: &ApiClient) -> Problem {
         match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
             (_, Err(Problem::Forbidden { .. })) if !served.is_served_by(server).await => {}
-            // `Forbidden` reaches this arm only if discovery does not show that the API is missing.
+            // The answer `Forbidden` for a missing API is handled above. In this and the next arm,
+            // the API exists, or discovery cannot be read.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not report its version".to_owned());
             }

@@ -23,8 +23,8 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(100);
 /// Interval at which the output is redrawn on a terminal, so that ages are current.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. If a rule set
-/// stops working, operations can be missing, and the watch does not report this.
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
+/// not report that a rule set has stopped working, and that operations can be missing since then.
 pub(super) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Escape sequences. In this order, they move the cursor to the first line, clear the rest of the
@@ -165,8 +165,8 @@ async fn next_change_before(
     }
 }
 
-/// Formats a text that does not replace the text before it. Tables and YAML documents are separated
-/// from the text before them.
+/// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
+/// each table except the first one. `first` is true for the first output.
 fn with_separator(text: &str, shape: OutputShape, first: bool) -> String {
     match shape {
         OutputShape::Yaml => format!("---\n{text}"),
@@ -184,8 +184,8 @@ fn scroll_away(height: usize) -> String {
     "\n".repeat(height.saturating_sub(1))
 }
 
-/// Returns the text that draws `text` and `note` on a terminal of this size. If `text` has too many
-/// lines, its last line shows how many lines are left out.
+/// Returns the text that draws `text`, and `note` below it, on a terminal of this size. If `text`
+/// has too many lines, `… 7 more lines` takes the place of its last lines.
 fn frame(text: &str, note: Option<String>, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The last line of the terminal is kept free for the cursor.

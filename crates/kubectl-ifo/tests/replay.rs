@@ -1,6 +1,6 @@
-//! Replays recorded watch streams of real controllers with the shipped rules. The operations that
-//! are detected in a stream must be exactly those in its truth table, a YAML file.
-//! `tests/fixtures/recorded/README.md` describes the streams and the tables.
+//! Replays recorded watch streams of real controllers with the shipped rules. Each stream has a
+//! truth table: a YAML file with the operations that really happened. The rules must detect exactly
+//! these operations. `tests/fixtures/recorded/README.md` describes the streams and the tables.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Tolerance for starts and ends, in seconds. A tolerance is necessary, because the times in
-/// objects are whole seconds.
+/// Largest accepted difference between an expected and a replayed time, in seconds. The times in
+/// objects are whole seconds, so exact times are not known.
 const TOLERANCE: f64 = 1.0;
 
 /// A truth table.
@@ -27,21 +27,22 @@ struct Expected {
     operation: String,
     /// Start, in seconds since the start of the stream.
     start: f64,
-    /// Time from which on the operation is no longer detected. None for an operation that is in
-    /// flight at the end of the stream.
+    /// First time at which the operation is no longer detected, in seconds since the start of the
+    /// stream. None if the operation is in flight at the end of the stream.
     end: Option<f64>,
     /// The last state of the operation in the stream.
     state: String,
     // The following fields are compared only if the truth table has them.
-    /// The states of the operation while it was detected, without consecutive repetitions.
-    /// `Settling`, the state of an operation that is not detected, is left out.
+    /// The states of the operation while it was detected (`Progressing`, `Blocked` and `Failing`),
+    /// without consecutive repetitions.
     states: Option<Vec<String>>,
     /// The values of the progress in percent, without consecutive repetitions.
     progress: Option<Vec<u64>>,
     /// A part of one of the messages.
     message: Option<String>,
-    /// Time at which `ifo-apiserver` would show the end: after the debounce period, or at once if
-    /// the rule yields an outcome.
+    /// Time at which `ifo-apiserver` would show the end, in seconds since the start of the stream.
+    /// Usually this time is one debounce period after `end`. If the rule yields an outcome, the
+    /// server shows the end at once.
     until: Option<f64>,
 }
 
@@ -57,7 +58,8 @@ struct Replayed {
     states: Vec<String>,
     progress: Vec<u64>,
     messages: Vec<String>,
-    /// Time at which the server would show the end. None if the truth table has no `until`.
+    /// Time at which the server would show the end. None if the truth table has no `until`, or if
+    /// the stream ends before this time.
     until: Option<f64>,
 }
 
@@ -93,9 +95,9 @@ fn read_truth(stream: &Path) -> Truth {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the operations that `kubectl ifo rules replay` detects in a stream. The flag
-/// `--hindsight` is used, so an operation ends when it is no longer detected. If `with_until` is
-/// true, the stream is replayed again without this flag, to set `until`.
+/// Returns the operations that `kubectl ifo rules replay --hindsight` detects in a stream. With
+/// this flag, an operation ends when it is no longer detected. If `with_until` is true, this
+/// function replays the stream again without the flag, and sets `until` to the ends in this replay.
 fn replay(stream: &Path, with_until: bool) -> Vec<Replayed> {
     let mut operations = replay_with(stream, &["--hindsight"]);
     if with_until {
@@ -164,8 +166,8 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= TOLERANCE
 }
 
-/// Returns true if a replayed operation equals an operation of the truth table. The subjects are
-/// not compared.
+/// Returns true if a replayed operation equals an operation of the truth table. The caller compares
+/// the subjects.
 fn matches(expected: &Expected, actual: &Replayed) -> bool {
     expected.operation == actual.operation
         && expected.state == actual.state
@@ -200,7 +202,7 @@ fn differences(truth: Truth, mut replayed: Vec<Replayed>) -> Vec<String> {
                 .iter()
                 .position(|actual| actual.subject == subject && matches(&expected, actual));
             match found {
-                // A replayed operation is removed, so that it matches only one entry.
+                // The replayed operation must not also match another entry of the truth table.
                 Some(at) => drop(replayed.remove(at)),
                 None => differences.push(format!("not detected: {subject} {expected:?}")),
             }

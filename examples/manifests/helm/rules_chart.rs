@@ -1,9 +1,13 @@
 //! Creates the Helm chart `ifo-rules` from the shipped rule sets.
 //!
-//! The output is the templates with the rule sets and their roles, and the values with their
-//! schema. The value `packs` has an entry for each rule pack (a folder of rule sets). The value
-//! `optional` lists the optional rule sets to install. A rule set is optional if the kustomization
-//! of its folder does not list it.
+//! The output is:
+//!
+//! - a template for each rule set and for each role
+//! - `values.yaml` and its schema
+//!
+//! The value `packs` has an entry for each rule pack (a folder of rule sets). The value `optional`
+//! lists the optional rule sets to install. A rule set is optional if the kustomization of its
+//! folder does not list it.
 
 use super::{Added, RULES_CHART, Shipped, template};
 use serde_json::{Map, Value, json};

@@ -81,8 +81,8 @@ async fn set_owner(
         .await
     {
         Ok(_) => Ok(()),
-        // The `APIService` was deleted in the meantime. The watch reports when it is registered
-        // again.
+        // The `APIService` was deleted in the meantime. If an administrator registers it again, the
+        // watch delivers an event.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),
     }

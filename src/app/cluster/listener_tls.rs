@@ -15,8 +15,9 @@ use std::time::Duration;
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Returns the TLS configuration of the listener. If no flags name certificate files, our own CA
-/// issues the certificate, and a task keeps the `caBundle` of our `APIService` up to date.
+/// Returns the TLS configuration of the listener. If no flags name certificate files, the server's
+/// own CA issues the certificate. A task then keeps this CA in the `caBundle` of the server's
+/// `APIService`, with which the kube-apiserver verifies the certificate.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,

@@ -20,10 +20,12 @@ pub(super) struct SeenNamespaces {
     listed: HashMap<String, NamespaceIdentity>,
 }
 
-/// Distinguishes a namespace from an earlier or later namespace with the same name. If both UIDs
-/// are known, the UIDs are compared, because creation times have a resolution of one second.
-/// Otherwise the creation times are compared. If one of them is unknown, the namespaces count as
-/// the same.
+/// Distinguishes a namespace from an earlier or later namespace with the same name:
+///
+/// - If both UIDs are known, the UIDs are compared. Creation times are less exact, because they
+///   have a resolution of one second.
+/// - If a UID is unknown, the creation times are compared.
+/// - If a creation time is also unknown, the namespaces count as the same.
 #[derive(Debug)]
 struct NamespaceIdentity {
     uid: Option<String>,

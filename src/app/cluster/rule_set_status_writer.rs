@@ -11,8 +11,8 @@ use kube::{Api, Client};
 use serde_json::json;
 
 /// Writes the status subresource of rule sets. Each write names the UID and the resourceVersion of
-/// the rule set. A newer status has changed the resourceVersion, so the kube-apiserver refuses a
-/// late write of a previous leader.
+/// the rule set. If the new leader has already written a status, the resourceVersion has changed.
+/// Then the kube-apiserver refuses a late write of the previous leader.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
 impl StatusWriter {

@@ -1,4 +1,4 @@
-//! Watches the rule sets of a cluster for the rule-set controller.
+//! Watches the rule sets of a cluster for the rule-set controller, which compiles the rules.
 
 use super::rule_set_crd;
 use crate::rules::RuleSetEvent;
@@ -36,8 +36,9 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                     vec![RuleSetEvent::Deleted(object.name_any())]
                 }
                 Err(error) => {
-                    // The watcher retries a failed watch. While the error stays the same, it is
-                    // logged only once. After a complete list of the rule sets, it is logged again.
+                    // The watcher retries a failed watch. The server logs an error only if it
+                    // differs from the last logged error. After a complete list of the rule sets,
+                    // the server logs the next error in any case.
                     let reason = watch_failure(&error);
                     if last_logged.as_ref() != Some(&reason) {
                         tracing::warn!("rule sets cannot be watched: {reason}");

@@ -1,5 +1,4 @@
-//! A certificate with its private key (`CertificateAndKey`). The functions issue valid and invalid
-//! certificates for tests.
+//! Issues valid and invalid certificates, with their private keys, for tests.
 
 use crate::auth::PeerCertificates;
 use openssl::asn1::Asn1Time;
@@ -181,7 +180,8 @@ impl CertificateAndKey {
         Self::sign(template, Some(self))
     }
 
-    /// Issues a certificate that is valid for servers only.
+    /// Issues a certificate that is valid for servers only. A server must refuse the certificate if
+    /// a client presents it.
     pub(crate) fn server(&self, name: &str) -> Self {
         let template = Template {
             subject: &[("CN", name)],

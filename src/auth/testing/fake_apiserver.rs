@@ -20,8 +20,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Value,
 }
 
-/// Used in place of a status code in `ClusterState::refused`, for a request that the simulation
-/// never answers.
+/// A special status code in `ClusterState::refused`: the simulation never answers the request.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -32,16 +31,25 @@ struct ClusterState {
     objects: BTreeMap<String, Value>,
     version: u64,
     seen: Vec<ReceivedRequest>,
-    /// Refusals of future requests: the method, the end of the path, and the status code. Each
-    /// refusal is used once.
+    /// Refusals of future requests: the method, the end of the path, and the status code of the
+    /// answer. Each refusal is used for one request.
     refused: Vec<(Method, String, u16)>,
 }
 
 /// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
-/// any path. A list request must have a field selector, which the simulation ignores. The answer is
-/// 409 if a create names an existing object, if a replace contains an old resourceVersion, or if a
-/// patch contains another UID or resourceVersion than the object. A function answers reviews, such
-/// as `TokenReview`.
+/// any path.
+///
+/// A GET request with a field selector is a list. The simulation ignores the content of the
+/// selector, and returns all objects below the path. A GET request without a field selector reads
+/// one object.
+///
+/// The answer is 409 in these cases:
+///
+/// - A create names an object that exists.
+/// - A replace contains an old resourceVersion.
+/// - A patch contains another UID or resourceVersion than the object.
+///
+/// The function `review` answers reviews, such as `TokenReview`.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     state: Arc<Mutex<ClusterState>>,

@@ -1,5 +1,6 @@
-//! Tests how the server follows changes of the cluster's authentication configuration, which is the
-//! `ConfigMap` `extension-apiserver-authentication`.
+//! Tests how the server follows changes of the cluster's authentication configuration. The
+//! configuration is in the `ConfigMap` `extension-apiserver-authentication`. It contains the CAs of
+//! clients and the CAs of the front proxy (the kube-apiserver that forwards requests).
 
 use super::super::testing::{ca_again, eventually};
 use super::super::{Trust, TrustError};
@@ -149,7 +150,8 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    /// Counts the warnings about a CA that clients and front proxy share.
+    /// Counts the warnings about a CA that is in the configuration for clients and for the front
+    /// proxy.
     fn warnings(&self) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         log.matches("can claim any user and group").count()
@@ -188,7 +190,8 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     let following = Trust::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
     let following = tokio::spawn(following);
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
-    // The list before the watch contained the same configuration, so there is no second warning.
+    // `Trust::follow` lists the `ConfigMap` before it opens the watch. The list contained the same
+    // configuration, so there is no second warning.
     assert_eq!(log.warnings(), 1);
     // The watch of `Trust::follow` may not be open yet. So the test repeats each change until the
     // metric shows it.
@@ -227,9 +230,9 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         // `proxy` has issued the CA `of_clients`. A client with a certificate from `of_clients` can
         // send `of_clients` as an intermediate certificate, and is then accepted as a front proxy.
         (&[&of_clients], &[&proxy], &["CN=of clients"]),
-        // `one` has issued the CA `of_proxies`. The front proxy's configuration trusts
-        // `of_proxies`, but not `one`. So a client with a certificate from `one` is not accepted as
-        // a front proxy.
+        // `one` has issued the CA `of_proxies`. The CAs of the front proxy contain `of_proxies`,
+        // but not `one`. So the server does not accept a client with a certificate from `one` as a
+        // front proxy.
         (&[&one], &[&of_proxies], &[]),
         (&[&one, &other], &[&one, &other], &["CN=one", "CN=other"]),
         (&[&ca_again("proxy", &proxy)], &[&proxy], &["CN=proxy"]),
@@ -244,7 +247,8 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
                 .client_cas_trusted_as_proxy,
             expected
         );
-        // Without the name of a user header, no client can claim to be another user.
+        // If the configuration names no header for the user name, no client can claim to be another
+        // user.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(
             Trust::parse(data.clone())

@@ -14,8 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// The result of a handshake. `peer` has the client's certificates, as the server knows them.
-/// `alpn` and `version` have the negotiated protocols, as the client knows them.
+/// The result of a handshake. `peer` contains the client's certificates that the server has
+/// received. `alpn` is the negotiated application protocol, and `version` is the TLS version. The
+/// client reports both.
 struct HandshakeResult {
     peer: Vec<CertificateDer<'static>>,
     alpn: Option<Vec<u8>>,

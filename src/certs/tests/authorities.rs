@@ -1,4 +1,4 @@
-//! Tests our own CA and the certificates that it issues.
+//! Tests the server's own CA and the certificates that it issues.
 
 use super::super::own_ca::Authority;
 use super::super::{CertsError, now};
@@ -176,8 +176,8 @@ fn elliptic(curve: Nid) -> PKey<Private> {
     PKey::from_ec_key(EcKey::generate(&curve).unwrap()).unwrap()
 }
 
-/// Returns a name with the common name `strange`, with two attributes `OU` and with the rare
-/// attribute 2.999.3. Some libraries cannot encode such names.
+/// Returns an X.509 name with the common name `strange`, two attributes `OU`, and an attribute with
+/// the rare OID 2.999.3. Some libraries cannot encode repeated attributes or rare OIDs.
 fn strange_name() -> openssl::x509::X509Name {
     let mut name = X509NameBuilder::new().unwrap();
     for (attribute, value) in [

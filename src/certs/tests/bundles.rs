@@ -1,4 +1,4 @@
-//! Tests when the `caBundle` of the `APIService` is written.
+//! Tests when [`CaBundle`] writes the `caBundle` of the `APIService`.
 
 use super::super::CaBundle;
 use crate::auth::testing::{Cluster, eventually};
@@ -158,10 +158,10 @@ async fn two_writers_that_overwrite_each_other_do_so_at_most_once_per_second() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
     let (_sender, keeping) = keep(&cluster);
-    // The simulated cluster loses changes before the watch is open.
+    // The simulated cluster reports only changes that happen after the watch is open.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Another writer replaces each bundle of this server after 10 ms at the latest. The simulated
-    // time is 10 s.
+    // For 10 s of simulated time, another writer replaces each bundle of this server after at most
+    // 10 ms.
     for _ in 0..1_000 {
         if bundle(&cluster).as_deref() == Some("one") {
             cluster.put(PATH, service(Some("other")));

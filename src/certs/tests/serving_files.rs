@@ -65,9 +65,9 @@ async fn a_changed_key_pair_is_served_and_an_invalid_one_is_not() {
         }
     });
 
-    // First the test writes the new certificate without its key. Then the test deletes the old key.
-    // In these two cases, there is no valid pair, so the first certificate stays in use. Finally
-    // the test writes both new files.
+    // The test writes the second certificate without its key, and later deletes the first key. In
+    // both cases, the files contain no valid pair, so the first certificate stays in use. At last
+    // the test writes both files of the second pair.
     let second = issue();
     std::fs::write(&certificate, &second.chain).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::time::timeout_at;
 
-/// An event of a watch.
+/// An event of a watch, and the time (`at`) since the scenes began to play.
 struct WatchEvent {
     at: Duration,
     resource: Gvr,

@@ -1,5 +1,5 @@
-//! Lists all objects of a source in pages. A feed does this if a `WatchList` has not yielded all
-//! objects.
+//! Lists all objects of a source in pages. A feed does this if the kube-apiserver does not support
+//! `WatchList`, or if a `WatchList` has not yielded all objects.
 
 use super::{IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchEnd, WatchTask};
 use crate::observe::{
@@ -16,16 +16,16 @@ use std::pin::pin;
 use tokio::time::timeout;
 use tracing::warn;
 
-/// Number of objects in a page at first.
+/// Number of objects that a feed requests in its first page.
 pub(super) const FIRST_PAGE: u32 = 100;
 
-/// Maximum number of objects in a page. After a continue token has expired, the pages get larger,
-/// so that the next list needs fewer requests and less time.
+/// Maximum number of objects in a page. After a continue token has expired, the feed requests
+/// larger pages, so that the next list needs fewer requests and less time.
 const MAX_PAGE: u32 = 2_500;
 
-/// Minimum number of objects in a page. After a page was not received completely, the pages get
-/// smaller. In etcd, an object has at most 1.5 MiB, so 20 objects have at most about 30 MB. Most
-/// connections transfer 30 MB within the time limit of a request.
+/// Minimum number of objects in a page. After an incomplete page, the feed requests smaller pages.
+/// In etcd, an object has at most 1.5 MiB, so 20 objects have at most about 30 MB. Most connections
+/// transfer 30 MB within the time limit of a request.
 const MIN_PAGE: u32 = 20;
 
 /// Factor by which the number of objects in a page grows or shrinks.
@@ -98,7 +98,8 @@ impl WatchTask {
     }
 
     /// Sends the objects of a page to the consumer of the feed, and returns the metadata of the
-    /// page. `begun` is false until the `Reset` that begins the list has been sent.
+    /// page. If `begun` is false, first sends the `Reset` that begins the list, and sets `begun` to
+    /// true.
     async fn read_page(&mut self, body: Body, begun: &mut bool) -> Result<PageMetadata, PageFault> {
         let mut page = PageReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let mut garbage = 0_u64;

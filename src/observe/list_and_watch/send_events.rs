@@ -37,8 +37,7 @@ impl WatchTask {
     }
 
     pub(super) async fn send(&mut self, raw: Raw) {
-        // An error means that the consumer of the feed has stopped. This future is then dropped,
-        // too.
+        // `send` fails if the consumer of the feed has stopped. Then this future is dropped, too.
         let _ = self.out.send(raw).await;
     }
 }

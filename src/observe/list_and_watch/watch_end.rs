@@ -1,24 +1,25 @@
-//! The reasons why a watch, or an attempt to open a watch, has ended. The reason decides which
-//! request the feed sends next.
+//! The reasons why a watch, a list, or an attempt to open a watch has ended. The reason decides
+//! which request the feed sends next.
 
 use crate::observe::GapReason;
 use crate::observe::requests_and_failures::Refusal;
 use std::time::Duration;
 
-/// The reason why a watch, or an attempt to open a watch, has ended.
+/// The reason why a watch, a list, or an attempt to open a watch has ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
     /// The kube-apiserver closed the watch, as it does after some minutes, or the watch was silent
-    /// for too long.
+    /// for too long. The next watch continues from the last resourceVersion.
     Closed,
-    /// The kube-apiserver no longer has the changes since the last version, or the feed may have
-    /// missed changes. All objects must be read again.
+    /// The kube-apiserver no longer has the changes since the requested resourceVersion, or the
+    /// feed may have missed changes. The feed must read all objects again.
     Expired,
     /// The `WatchList` did not yield all objects, so the feed lists them. If `for_good` is true,
     /// the kube-apiserver does not support `WatchList`, and the feed never requests a `WatchList`
     /// again.
     NoWatchList { for_good: bool },
-    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`).
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). `None`
+    /// if it requests no delay.
     Failed(GapReason, Option<Duration>),
 }
 

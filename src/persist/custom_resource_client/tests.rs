@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tower::service_fn;
 
+/// The method, the URI and the body of each received request. In the test of namespaces, the third
+/// member is the header `Accept` instead.
 type Requests = Arc<Mutex<Vec<(Method, String, String)>>>;
 
-/// Returns a store whose kube-apiserver gives the same answer to each request. Also returns the
-/// received requests.
+/// Returns a store and the requests that its simulated kube-apiserver receives. The simulated
+/// kube-apiserver gives the same answer to each request.
 fn store(
     code: u16,
     retry_after: Option<&'static str>,
@@ -62,7 +64,7 @@ fn cr() -> InFlightOperation {
     )
 }
 
-/// The answer to a write.
+/// The answer of a kube-apiserver to a write. It contains only the metadata of the object.
 const METADATA: &str = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":
     {"name":"a","uid":"6f1d3b8e-52c4-5f0a-9c61-2a7e84d0b35f","resourceVersion":"42"}}"#;
 
@@ -106,6 +108,7 @@ async fn an_answer_to_a_write_without_metadata_is_a_failure() {
 
 #[tokio::test]
 async fn answers_are_classified_by_status_code() {
+    // `of the object` stands for a confidential text of the object. No failure may contain it.
     let status = r#"{"kind":"Status","message":"said why","details":{"causes":[
         {"field":"spec.subject","message":"of the object"},{"field":"of the object"},
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;
@@ -215,8 +218,8 @@ async fn a_refused_uid_means_that_the_object_was_replaced() {
     assert_eq!(answer, Err(StoreFailure::Gone));
 }
 
-/// Returns a store whose kube-apiserver lists objects that have slightly more than `bytes` bytes.
-/// Each page has as many objects as the request allows. Also returns the received requests.
+/// Returns a store and the requests that its simulated kube-apiserver receives. Each listed object
+/// has slightly more than `bytes` bytes. Each page has as many objects as the request allows.
 fn store_with_large_objects(bytes: usize) -> (ClusterStore, Requests) {
     let requests = Requests::default();
     let received = requests.clone();

@@ -25,7 +25,8 @@ pub struct ClusterState {
     pub failure: Option<StoreFailure>,
     /// If true, requests are processed, but their answers are lost.
     pub answers_get_lost: bool,
-    /// If set, requests whose verb and name start with this text are forbidden.
+    /// If set, the cluster forbids each request whose text (verb and name) starts with this prefix.
+    /// For example, `create a` forbids the creation of all objects whose names start with `a`.
     pub forbidden_prefix: Option<&'static str>,
     /// The time that a request needs to reach the cluster. None means 5 ms.
     pub latency: Option<Duration>,
@@ -35,7 +36,7 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Stores `cr` with a new resourceVersion.
+    /// Stores `cr` with a new resourceVersion. If `cr` has no uid, adds a random uid.
     fn put(&mut self, mut cr: InFlightOperation) -> Revision {
         self.version += 1;
         cr.metadata.resource_version = Some(self.version.to_string());
@@ -47,9 +48,9 @@ impl ClusterState {
         revision
     }
 
-    /// Creates an object. If `ours` is true, managedFields shows this server as the manager of its
-    /// labels and of its annotation. Otherwise, the object has no managedFields, as if another
-    /// client had created it.
+    /// Creates an object. If `ours` is true, managedFields shows this server as the manager of the
+    /// labels and of the annotation `ifo.kubevirt.io/live`. If `ours` is false, the object has no
+    /// managedFields, so it counts as created by another client.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -100,8 +101,8 @@ impl ClusterState {
         Ok(Some(self.put(after)))
     }
 
-    /// Applies `change` to each object, as a change by another client. The change is not recorded
-    /// in `changes`.
+    /// Applies `change` to each object, as a change by another client. The field `changes` does not
+    /// contain this change.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -131,9 +132,9 @@ fn merge(into: &mut Value, patch: &Value) {
 
 type Managed = k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
-/// Returns the managedFields entry that shows this server as the manager of these labels. If
-/// `manages_annotations` is true, this server also manages the annotation that identifies our
-/// custom resources.
+/// Returns managedFields with one entry, which shows this server as the manager of `labels`. If
+/// `manages_annotations` is true, the entry also shows this server as the manager of the annotation
+/// that identifies our custom resources.
 fn managed(labels: &BTreeSet<String>, manages_annotations: bool) -> Vec<Managed> {
     let fields: serde_json::Map<String, Value> = labels
         .iter()
@@ -163,8 +164,10 @@ impl FakeCluster {
         self.0.lock().unwrap()
     }
 
-    /// Returns a future that sends a request when it is first polled. After that, the cluster
-    /// processes the request even if the caller drops the future.
+    /// Returns a future that sends a request when it is first polled. Once the request is sent, the
+    /// cluster processes it even if the caller drops the future.
+    ///
+    /// `request` is the verb and the name. `work` processes the request in the cluster.
     fn request<T: Send + 'static>(
         &self,
         request: String,
@@ -206,7 +209,7 @@ impl FakeCluster {
         self.lock().failure = failure;
     }
 
-    /// Returns the phase of each custom resource, with the name of its subject.
+    /// Returns the name of the subject and the phase of each custom resource.
     pub fn phases(&self) -> Vec<(String, Phase)> {
         let phase = |cr: &InFlightOperation| cr.status.as_ref().unwrap().phase;
         let of = |cr: &InFlightOperation| (cr.spec.subject.name.clone(), phase(cr));

@@ -1,9 +1,11 @@
 //! Compares a list of all custom resources with the entries of the write queue.
 //!
 //! The comparison records in each queue entry the state of the custom resource in the cluster.
-//! There is one exception: a custom resource that was deleted after its operation completed. An
-//! orphan is a custom resource whose operation is not in the index. The comparison creates a queue
-//! entry for each orphan that must be completed or deleted.
+//! There is one exception: if the custom resource of a completed operation was deleted, its queue
+//! entry does not change.
+//!
+//! An orphan is a custom resource whose operation is not in the index (the operations in memory).
+//! The comparison creates a queue entry for each orphan that must be completed or deleted.
 
 use super::queue_entry::{QueueEntry, StoredState, WantedState};
 use super::{COMPARE_INTERVAL, Queue};
@@ -17,16 +19,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An orphan is completed or deleted at the earliest this much time after the comparison that found
-/// it.
+/// The shortest time from the comparison that finds an orphan until the queue completes or deletes
+/// the orphan.
 ///
 /// The delay matters after a failover. If the previous leader watched another kube-apiserver, the
 /// previous leader may have seen an operation that this leader has not seen yet. If this leader
 /// detects the operation within the delay, the custom resource is neither completed nor deleted.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The second comparison runs this time after all targets have been listed for the first time. The
-/// first comparison usually runs at once after these lists.
+/// The time from the first call of [`Queue::set_unread_rule_sets`] until the second comparison. The
+/// first comparison usually runs at once after this call.
 ///
 /// If the previous leader created a custom resource just before it lost the Lease, the creation may
 /// arrive after the first comparison. The kube-apiserver ends each request after at most 60 s. So
@@ -39,10 +41,10 @@ pub(in crate::persist) struct ListedResource {
     pub name: Arc<str>,
     pub revision: Revision,
     pub summary: WrittenSummary,
-    /// The time at which the operation completed. None if it is in flight.
+    /// The time at which the operation completed. None if the operation is in flight.
     pub completed: Option<Timestamp>,
     /// The namespace of the subject, and the last time at which this namespace is known to have
-    /// existed.
+    /// existed. None if the subject is cluster-scoped, or if this time is unknown.
     pub last_seen_in: Option<(String, Timestamp)>,
     /// True if the namespace of the subject was deleted after the time in `last_seen_in`, even if a
     /// new namespace has the same name.
@@ -62,9 +64,9 @@ impl Queue {
         let second = second.filter(|at| *at > now).min();
         self.compare_at = Some(second.unwrap_or(now + COMPARE_INTERVAL));
         let listed: HashSet<Arc<str>> = found.iter().map(|found| found.name.clone()).collect();
-        // If a completed operation had a custom resource and it is missing now, a user or the
-        // garbage collector has deleted it. The queue entry of such an operation does not change,
-        // so that the queue does not create the custom resource again.
+        // If the custom resource of a completed operation is missing in the list, a user or the
+        // garbage collector has deleted it. The queue entry of this operation does not change, so
+        // the queue does not create the custom resource again.
         for name in self.names(|name, queued| !listed.contains(name) && !queued.is_history()) {
             self.change(&name, now, |queued| queued.stored = StoredState::Absent);
         }
@@ -100,9 +102,8 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan. Returns None if the decision must wait. This is the
-    /// case if a rule set of the orphan is unread, because this rule set may still detect the
-    /// operation.
+    /// Returns the wanted state of an orphan. Returns None if a rule set of the orphan is unread:
+    /// this rule set may still detect the operation, so a later comparison decides.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
@@ -119,9 +120,14 @@ impl Queue {
         })
     }
 
-    /// Returns the names of the completed orphans that are kept. The settings limit the age of
-    /// these orphans. The settings also limit the number of these orphans together with the
-    /// completed operations in the index. The newest orphans are kept.
+    /// Returns the names of the completed orphans that are kept:
+    ///
+    /// - An orphan that is older than [`super::PersistSettings::retain_for`] is not kept.
+    /// - The orphans and the completed operations in the index together are at most
+    ///   [`super::PersistSettings::retain_max`]. If there are more, only the newest orphans are
+    ///   kept.
+    /// - If the namespace of the subject was deleted, the orphan is not kept.
+    /// - If completed operations are not retained, no orphan is kept.
     fn retained_orphans(&self, found: &[ListedResource]) -> HashSet<Arc<str>> {
         if !self.settings.retain {
             return HashSet::new();

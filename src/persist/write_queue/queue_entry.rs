@@ -19,21 +19,23 @@ pub(super) struct QueueEntry {
     pub wanted: WantedState,
     /// The state of the custom resource in the cluster, as far as this queue knows it.
     pub stored: StoredState,
-    /// The time from which on the write is due. None if no write is needed, and until the index is
-    /// complete for the first time. Without back-off, the write with the earliest due time is sent
-    /// first.
+    /// The time from which on the write is due. None if no write is needed, and until the first
+    /// call of [`super::Queue::set_unread_rule_sets`]. Of all writes without back-off, the queue
+    /// sends the write with the earliest due time first.
     pub due: Option<Instant>,
-    /// The end of the back-off or of another delay. No job starts before this time.
+    /// The end of the back-off after a failure, or of the delay for an orphan. No job starts before
+    /// this time.
     pub not_before: Option<Instant>,
+    /// True while a job for this custom resource runs, also if the job only reads.
     pub is_writing: bool,
     /// True if the operation had ended more than ten minutes before this queue was created. If an
     /// old operation has no custom resource, a user has probably deleted the custom resource. So
     /// the queue does not create it again.
     pub is_old: bool,
     /// True if the last failure was a refusal by the kube-apiserver, and no write has succeeded
-    /// since then.
+    /// since then. False if no write is needed.
     pub is_refused: bool,
-    /// The number of failures since the last successful write.
+    /// The number of failures since the last successful write. 0 if no write is needed.
     pub failures: u32,
 }
 
@@ -46,8 +48,8 @@ pub(in crate::persist) enum WantedState {
     /// The custom resource must not exist.
     #[default]
     Gone,
-    /// The operation ended while no leader was running. If the phase of the custom resource is
-    /// `Active`, it must become `Completed`.
+    /// The operation ended while no leader was running. The phase of the custom resource must be
+    /// `Completed`. If the custom resource does not exist, the queue does not create it.
     Ended,
 }
 
@@ -57,27 +59,27 @@ pub(in crate::persist) enum StoredState {
     /// The custom resource does not exist.
     #[default]
     Absent,
-    /// The state is unknown, because a request was not answered or met a conflict. The next job
-    /// reads the custom resource.
+    /// The state is unknown, because the last request was not answered or met a conflict. The next
+    /// job reads the custom resource.
     Unknown,
-    /// The custom resource exists, with this summary and revision. The [`Instant`] is the time of
-    /// this queue's last write. It is None if this queue has not written the custom resource, or
-    /// has read it since the last write.
+    /// The custom resource exists, with this summary (the compared fields) and revision. The
+    /// [`Instant`] is the time of this queue's last write. It is None if this queue has not written
+    /// the custom resource, or has read the custom resource since the last write.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl QueueEntry {
     /// Returns the place of this queue entry in the field `waiting` of [`super::Queue`]. The number
     /// is the index of the set: 0 without failures, 1 with failures. The [`Instant`] is the time at
-    /// which the next job may start. Returns None if no job is needed or a job is running.
+    /// which the next job may start. Returns None if no job is needed, or if a job is running.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.is_writing)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
 
-    /// Returns the time at which the next job is due. The time does not include a back-off. Returns
-    /// None if no job is needed.
+    /// Returns the time at which the next job is due, without regard to the back-off and to the
+    /// delay for an orphan. Returns None if no job is needed.
     pub fn plan(
         &self,
         settings: &PersistSettings,
@@ -93,8 +95,8 @@ impl QueueEntry {
             // While the queue stops, orphans are not completed. The next leader finds these orphans
             // in its first comparison, and completes them.
             (WantedState::Ended, _) => stopping.is_none().then_some(now),
-            // If completed operations are not retained, the index removes this operation soon. Then
-            // the custom resource is deleted, so a write of the end is not needed.
+            // If completed operations are not retained, the index removes this operation soon, and
+            // the queue then deletes the custom resource. So no write of the end is needed.
             (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {
                 None
             }
@@ -138,7 +140,8 @@ impl QueueEntry {
             });
     }
 
-    /// Records a failed job, and delays the next attempt. `most` is the longest delay.
+    /// Records a failed job, and delays the next attempt. The delay grows with each failure, up to
+    /// `most`.
     pub fn record_failure(&mut self, failure: &StoreFailure, most: Duration, now: Instant) {
         self.is_refused = failure.is_refusal();
         if matches!(
@@ -160,8 +163,8 @@ impl QueueEntry {
         }
     }
 
-    /// Returns true if the operation is completed and retained in the index, and its custom
-    /// resource has the same state.
+    /// Returns true if the operation is completed and still in the index, and its end is written to
+    /// the custom resource.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {

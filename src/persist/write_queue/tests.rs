@@ -1,5 +1,6 @@
-//! Tests of the queue of custom resources that must be written. They run on tokio's paused clock
-//! and without a kube-apiserver.
+//! Tests of the queue of custom resources that must be written. The tests run on tokio's paused
+//! clock and without a kube-apiserver. They pass the simulated time and the results of jobs to the
+//! queue.
 
 use super::compare_listed::{ORPHAN_DELAY, SECOND_COMPARE_DELAY};
 use super::*;
@@ -100,8 +101,8 @@ fn action(job: &Job) -> &'static str {
     }
 }
 
-/// Returns the revision that the custom resource must have, so that the write of `job` succeeds.
-/// Returns None if the write requires no revision.
+/// Returns the revision on which the write of `job` is conditional: the write fails if the custom
+/// resource has another revision. Returns None if the write is not conditional on a revision.
 fn condition(job: &Job) -> Option<&Revision> {
     match &job.stored {
         StoredState::Present(_, revision, _) => Some(revision),
@@ -109,7 +110,8 @@ fn condition(job: &Job) -> Option<&Revision> {
     }
 }
 
-/// A queue, the simulated time, and the writes so far.
+/// A queue, the simulated time, an entry of the index for all operations, and the writes so far.
+/// Each write has the name of its custom resource and its action.
 struct QueueFixture {
     queue: Queue,
     now: Instant,
@@ -163,7 +165,7 @@ impl QueueFixture {
         self.queue.process_list(found, self.now);
     }
 
-    /// Returns the next job, if one is due now.
+    /// Returns the next job. Returns None if no job may start now. Panics if a comparison is due.
     fn next_job(&mut self) -> Option<Job> {
         match self.queue.next(self.now) {
             Next::Write(job) => Some(job),
@@ -435,8 +437,8 @@ async fn without_the_crd_writes_pause_for_the_requeue_interval_and_then_a_compar
         .process_list_failure(&StoreFailure::CrdMissing, fixture.now);
     assert_eq!(fixture.run_for(seconds(59)), 0);
     fixture.now += seconds(1);
-    // The CRD exists again, but all custom resources are lost. So the queue creates the custom
-    // resource again.
+    // The CRD exists again, but all custom resources were deleted with the old CRD. So the queue
+    // creates the custom resource again.
     fixture.compare(Vec::new());
     assert_eq!(action(&fixture.next_job().unwrap()), "create");
 }
@@ -481,8 +483,8 @@ async fn few_writes_are_tried_while_all_are_refused_and_all_are_written_afterwar
     }
     let refused = run_with_refusals(&mut fixture, seconds(3), |_| true);
     assert!((10..30).contains(&refused), "{refused}");
-    // Until now, all writes were refused for a short time, as by a kube-apiserver that has just
-    // started. From now on, all writes succeed.
+    // All writes were refused for 3 s, as by a kube-apiserver that has just started. From now on,
+    // all writes succeed.
     assert_eq!(fixture.run_for(seconds(15)), 500);
 
     let mut fixture = QueueFixture::new(SETTINGS);
@@ -522,8 +524,8 @@ async fn refused_objects_do_not_delay_other_objects() {
         fixture.set_gone(number);
     }
     assert!(!fixture.queue.is_refused());
-    // No write is waiting that could show whether requests succeed again. So the queue starts a
-    // comparison soon.
+    // No write is waiting, so no further attempt shows whether requests succeed again. So the queue
+    // starts a comparison soon.
     assert!(fixture.queue.compare_at.unwrap() <= fixture.now + SETTINGS.requeue);
 }
 
@@ -557,8 +559,8 @@ async fn refused_deletions_do_not_delay_creations() {
     let refuses = |job: &Job| action(job) == "delete";
     for number in 100..130 {
         fixture.set_live(number, active(1));
-        // At first, many refused deletions use up the rate limit, so the first creation takes
-        // longer.
+        // At first, many refused deletions use up the rate limit. So the first creation may take
+        // 20 s.
         let time = if number == 100 { 20 } else { 1 };
         run_with_refusals(&mut fixture, seconds(time), refuses);
         assert_eq!(fixture.written.len(), 20 + number - 99);
@@ -651,8 +653,9 @@ async fn completed_orphans_are_limited_by_age_and_number() {
     fixture.run_for(seconds(1));
     fixture.now += COMPARE_INTERVAL;
     let mut all = vec![listed(1, completed(1), Some(&time(1)))];
-    // The settings retain three completed operations. `op-1` is one of them, so two orphans stay:
-    // the newest two. An orphan that ended more than a day ago never stays.
+    // The settings retain three completed operations. `op-1` is in the index and counts as one of
+    // them. So the newest two orphans stay: `op-2` and `op-3`. The orphan `op-5` ended more than a
+    // day ago, so it would not stay in any case.
     for (number, hours) in [(2, 2), (3, 3), (4, 4), (5, 30)] {
         all.push(listed(number, completed(1), Some(&time(hours))));
     }
@@ -927,9 +930,9 @@ async fn a_comparison_writes_only_custom_resources_that_another_client_has_chang
     fixture.set_live(1, active(1));
     fixture.run_for(seconds(1));
     for (version, writes) in [(1, 0), (5, 1)] {
-        // The summary of the list differs from the summary of the queue entry. This happens, for
-        // example, if the custom resource has labels of another client. The queue itself has
-        // written revision 1, so only revision 5 is a change by another client.
+        // The summary of the listed custom resource differs from the summary of the queue entry.
+        // This happens, for example, if the custom resource has labels of another client. The queue
+        // itself has written revision 1, so only revision 5 is a change by another client.
         let other = ListedResource {
             revision: revision(version),
             ..listed(1, active(8), None)

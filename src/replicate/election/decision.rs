@@ -1,9 +1,8 @@
 //! Decides the next step of this replica in the leader election: for example, to renew, acquire or
 //! release the Lease.
 //!
-//! The decision depends on the time, on the last known state of the Lease, and on the newest
-//! resourceVersion of this replica's index (the operations in memory). This module sends no
-//! request.
+//! The decision depends on the time, on the last known state of the Lease, and on how much of the
+//! last leader's index (the operations in memory) this replica has. This module sends no request.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, Term};
@@ -13,14 +12,16 @@ use crate::clock::BootTime;
 use crate::index::Rv;
 use std::time::Duration;
 
-/// A replica that may lack changes of the last leader waits for this additional time before it
-/// acquires the Lease. Meanwhile, a replica that has all changes can acquire the Lease.
+/// The additional wait of a replica that may lack changes of the last leader, before it acquires
+/// the Lease. Meanwhile, a replica that has all changes can acquire the Lease. This wait applies if
+/// another replica was copying the leader's index when the leader last wrote the Lease.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
 /// The additional wait, in retry periods, if no other replica was copying the leader's index when
-/// the leader last wrote the Lease. In this case, [`ADDITIONAL_WAIT`] is not used. A replica that
-/// stopped copying before this write can still have all changes. Each replica reads the Lease once
-/// per retry period, so such a replica can acquire the Lease during this wait.
+/// the leader last wrote the Lease. In this case, this wait replaces [`ADDITIONAL_WAIT`].
+///
+/// A replica that stopped copying before this write can still have all changes. Each replica reads
+/// the Lease once per retry period, so that replica can acquire the Lease during this wait.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -32,7 +33,8 @@ pub(super) enum ElectionDecision {
     Release(Rv),
     /// Stop leading, for this reason.
     StopLeading(&'static str),
-    /// Wait until this time or until an event, for this reason.
+    /// Do not acquire the Lease yet, for this reason. The time is the earliest time at which this
+    /// replica may acquire the Lease. None if this time is unknown.
     Wait(Option<BootTime>, &'static str),
 }
 
@@ -43,9 +45,9 @@ impl<S: LeaseStore> Election<S> {
         if clock::boot() >= leading.grant.borrow().until {
             return Some("the Lease could not be renewed in time");
         }
-        // A Lease without a holder does not end the leadership. A user has removed the holder, or
-        // has deleted the Lease and another replica has created it again. The next renewal writes
-        // the holder again.
+        // If the Lease has no holder, the leadership continues, and the next renewal writes the
+        // holder again. In this case, a user has removed the holder. Or a user has deleted the
+        // Lease, and another replica has created a new one.
         let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }
@@ -82,8 +84,8 @@ impl<S: LeaseStore> Election<S> {
         let could_lose_changes = record.is_index_copied && (self.replica.head)() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
         // final version. The new Lease names the last leader that the creating replica remembers.
-        // But a later leader may have held the deleted Lease, and may still lead. So such a Lease
-        // does not count as this replica's own, even if it names this replica as the last leader.
+        // But a later leader may have held the deleted Lease, and may still lead. So a new Lease
+        // does not count as this Pod's own, even if it names this Pod as the last leader.
         let has_no_holder_and_no_release = !record.is_held && record.final_version.is_none();
         let is_own = !has_no_holder_and_no_release
             && record
@@ -91,9 +93,9 @@ impl<S: LeaseStore> Election<S> {
                 .as_ref()
                 .is_some_and(|it| self.is_own_term(&it.term));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // If the term is this Pod's own, a container of this Pod wrote the renewal time. A Pod
-        // never moves to another node, so the renewal time and the current time come from the same
-        // clock.
+        // The age is used only if the term is this Pod's own. Then a container of this Pod wrote
+        // the renewal time. A Pod never moves to another node, so the renewal time and the current
+        // time come from the same clock.
         let is_recent = record.renewed.is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.expiry_period(record)
@@ -154,8 +156,8 @@ impl<S: LeaseStore> Election<S> {
     /// Returns true if this replica led in `term`, or has copied the index of the leader of `term`
     /// completely.
     ///
-    /// If that leader crashed, it may have had changes that it did not send to any replica. No
-    /// replica has these changes.
+    /// If that leader crashed, it may have had changes that it did not send to any replica. These
+    /// changes do not count, because no replica has them.
     fn has_all_changes_of(&self, term: &Term) -> bool {
         self.last_own_term.as_ref() == Some(term)
             || self.replica.in_sync.borrow().as_ref() == Some(term)

@@ -21,8 +21,9 @@ use tokio::time::{Instant, timeout};
 /// Each renewal of the Lease reserves the resourceVersions up to this time ahead of the leader's
 /// clock. A resourceVersion is a time in microseconds.
 ///
-/// If the leader cannot renew the Lease, it stops leading after the renew deadline (5 s with the
-/// default settings). So it does not use up the reservation.
+/// If the leader cannot renew the Lease, it stops leading after the renew deadline. The default
+/// deadline is 5 s, so the leader stops before it uses up the reservation. With a deadline above
+/// 15 s, a leader that has used up the reservation waits for the next renewal.
 pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 
 /// Each renewal reserves at least this time above the newest resourceVersion of the index: one
@@ -34,9 +35,10 @@ pub(super) const RESERVED_AHEAD: Duration = Duration::from_secs(15);
 /// further ahead of the clock.
 const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 
-/// If a reserved resourceVersion is further ahead of the clock than this, the election ignores it.
-/// The reason for such a value is a wrong clock of a node, or a user who has edited the Lease. If
-/// the election used such a value, all later resourceVersions would stay ahead of the clock.
+/// If a reserved resourceVersion is ahead of the clock by more than this time, the election ignores
+/// the reservation and logs a warning. The cause is a wrong clock of a node, or a user who has
+/// edited the Lease. If the election used this reservation, all later resourceVersions would stay
+/// ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
 /// The Lease as this process has last seen it.
@@ -93,8 +95,8 @@ impl<S: LeaseStore> Election<S> {
         Ok(())
     }
 
-    /// Sends a request with a time limit, and returns the Lease from the answer. Records whether
-    /// the kube-apiserver has answered.
+    /// Sends a request with the time limit `within`, and returns the Lease from the answer. Records
+    /// the times of the request and of the answer in `Replica::answers`.
     pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
@@ -116,7 +118,8 @@ impl<S: LeaseStore> Election<S> {
         answer
     }
 
-    /// Creates the Lease, or replaces the Lease that was last read.
+    /// Writes `record` with the time limit `within`. Replaces the Lease that this process last read
+    /// or wrote. If the Lease did not exist at the last read, creates it.
     pub(super) async fn write(
         &mut self,
         record: &LeaseRecord,
@@ -170,8 +173,8 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Records a reserved resourceVersion from the Lease. `sent` is the time at which the request
-    /// for the Lease was sent. `is_new` is true if the reserved resourceVersion differs from that
-    /// of the previous answer.
+    /// for the Lease was sent. `is_new` is true if the previous answer had another reserved
+    /// resourceVersion, or none.
     pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {

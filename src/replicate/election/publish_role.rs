@@ -1,5 +1,6 @@
-//! Publishes the role of this replica: leader, follower, or neither. The replica is neither while
-//! no replica leads, and before the first read of the Lease. Also logs problems with the Lease.
+//! Publishes the role of this replica as a [`ReplicaRole`]. While no replica leads, and before the
+//! first read of the Lease, this replica is neither leader nor follower. This module also logs
+//! problems with the Lease.
 
 use super::super::lease_contents::LeaseRecord;
 use super::super::{LeaseStore, ReplicaRole};
@@ -26,9 +27,9 @@ impl<S: LeaseStore> Election<S> {
             }
             last => ReplicaRole::Vacant {
                 last: last.clone(),
-                // If this replica has stopped leading, but its release of the Lease has not
-                // succeeded yet, the Lease does not have the final version. Then this replica uses
-                // its own final version.
+                // If the Lease still names this replica's last term as the holder, the Lease has no
+                // final version. If this replica has already been asked to release the Lease, it
+                // knows the final version itself.
                 final_version: if holder == self.last_own_term.as_ref() && holder.is_some() {
                     self.final_version_at_stop
                 } else {

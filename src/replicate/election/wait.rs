@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// The time between two checks whether this replica's index has reached the final version: the last
-/// resourceVersion of the leader that released the Lease.
+/// The time between two checks of this replica's index. Each check tests if the index has reached
+/// the final version: the last resourceVersion of the leader that released the Lease.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The event that ended the wait.
@@ -19,9 +19,10 @@ pub(super) enum ElectionEvent {
     /// The next turn is due.
     Timer,
     /// This replica must read the Lease soon. For example, the stream of changes from the leader
-    /// has ended, so the Lease will probably change.
+    /// has ended, so the Lease will probably change. A leader does not get this event.
     Woken,
-    /// This replica must release the Lease. The value is its last resourceVersion.
+    /// This replica must release the Lease. The value is the last resourceVersion that this replica
+    /// issued.
     Release(Rv),
 }
 

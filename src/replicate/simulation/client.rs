@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-/// The time for which a replica waits for a resourceVersion that it does not have yet.
+/// The time for which a watch waits until the replica has the resourceVersion of the client. After
+/// this time, the client lists again.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The time for which the client waits for an answer.
+/// The time for which a list waits until the replica has the newest operations of the leader. After
+/// this time, the list fails, and the client lists again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client's copy of the operations. Clones share the copy.

@@ -1,9 +1,9 @@
 //! The invariants that the simulations of complete replicas check.
 //!
 //! The main invariant is: if two replicas or clients have the same resourceVersion, they have the
-//! same operations. The first observation of each resourceVersion is recorded, with a fingerprint
-//! of the operations. Each later observation of this resourceVersion must have the same
-//! fingerprint.
+//! same operations. [`Invariants`] records the first observation of each resourceVersion, with a
+//! fingerprint (a hash) of the operations. Each later observation of this resourceVersion must have
+//! the same fingerprint.
 
 use crate::index::{Cursor, IndexEntry, IndexReader, Key, ListScope, ReadVersion, Rv};
 use crate::replicate::Leadership;
@@ -23,9 +23,11 @@ struct ObservedStates {
     /// client that observed it first.
     states: BTreeMap<Rv, (u64, String)>,
     terms: Vec<Leadership>,
-    /// True if the simulation can delete the Lease or replace it by an older version. Then a new
-    /// leader may not know the reservation of the last leader. So two leaders may reserve the same
-    /// resourceVersions, but they must not issue the same resourceVersions.
+    /// True if the simulation can delete the Lease or replace it by an older version.
+    ///
+    /// A leader reserves resourceVersions in the Lease before it issues them. If the Lease is
+    /// deleted or replaced, a new leader may not know the reservation of the last leader. So two
+    /// leaders may reserve the same resourceVersions, but they must not issue the same ones.
     loses_reservations: bool,
     violations: Vec<String>,
 }
@@ -42,7 +44,7 @@ impl Invariants {
     }
 
     /// Records the start of a leadership term (the time for which one leader holds the Lease).
-    /// Checks that no recorded resourceVersion is above the first resourceVersion of the term.
+    /// Checks that all recorded resourceVersions are below the first resourceVersion of the term.
     pub fn record_term(&self, leadership: &Leadership) {
         let mut seen = self.lock();
         if let Some((last, (_, at))) = seen.states.last_key_value()
@@ -73,7 +75,8 @@ impl Invariants {
         seen.states.insert(rv, (now, at.to_owned()));
     }
 
-    /// Returns all violations.
+    /// Returns the recorded violations. If the simulation cannot delete or replace the Lease, also
+    /// returns a violation for each two consecutive terms whose reserved resourceVersions overlap.
     pub fn violations(&self) -> Vec<String> {
         let seen = self.lock();
         let mut violations = seen.violations.clone();
@@ -186,8 +189,8 @@ impl IndexObserver {
             };
             match cursor.next().now_or_never() {
                 None => return,
-                // The replica has replaced its index, or its ring buffer no longer has the next
-                // change. So the observer begins again with the current state.
+                // The replica has replaced its index, or its ring buffer (the latest changes) no
+                // longer has the next change. So the observer begins again with the current state.
                 Some(Err(_)) => self.following = None,
                 Some(Ok(changes)) => {
                     for change in changes {
@@ -211,8 +214,8 @@ impl IndexObserver {
         }
     }
 
-    /// If the replica has the resourceVersion `rv`, compares the replica's state at `rv` with the
-    /// recorded state.
+    /// If the replica can still list its state at the resourceVersion `rv`, compares this state
+    /// with the recorded state.
     pub fn check(&self, rv: Rv) {
         if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
             self.invariants
@@ -221,7 +224,7 @@ impl IndexObserver {
     }
 
     /// Records the oldest and the newest state of the replica, and follows the changes after the
-    /// newest one. Returns false if the observer cannot follow the changes now.
+    /// newest state. Returns false if the observer cannot follow the changes now.
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
         let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {

@@ -68,8 +68,8 @@ impl SimulatedLeases {
         }
     }
 
-    /// Sets the failures of requests. Requests that were already sent keep their delays, but get
-    /// the new probabilities if they have not been processed yet.
+    /// Sets the failures of requests. A request that was sent earlier keeps its delay. If the
+    /// kube-apiserver has not processed this request yet, the new probabilities apply to it.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }
@@ -84,12 +84,12 @@ impl SimulatedLeases {
         self.lock().writes
     }
 
-    /// Deletes the Lease, like a user.
+    /// Simulates that a user deletes the Lease.
     pub fn delete(&self) {
         self.lock().lease = None;
     }
 
-    /// Edits the Lease, like a user.
+    /// Simulates that a user edits the Lease.
     pub fn edit(&self, edit: impl FnOnce(&mut Lease)) {
         let mut state = self.lock();
         if let Some(mut lease) = state.lease.take() {
@@ -98,7 +98,8 @@ impl SimulatedLeases {
         }
     }
 
-    /// Restores the Lease, with its old resourceVersion, from a backup of etcd.
+    /// Simulates that a user restores the Lease from a backup of etcd. The Lease gets the
+    /// resourceVersion that it has in the backup.
     pub fn restore(&self, backup: Option<Lease>) {
         self.lock().lease = backup;
     }
@@ -152,8 +153,8 @@ enum LeaseRequest {
 }
 
 impl LeaseClient {
-    /// Interrupts or restores the connection. Requests and answers on an interrupted connection are
-    /// lost.
+    /// Interrupts the connection if `is_cut` is true. Otherwise restores it. Requests and answers
+    /// on an interrupted connection are lost.
     pub fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Relaxed);
     }

@@ -1,5 +1,6 @@
-//! The simulated network between replicas of the server. The network delays and loses messages. A
-//! test can cut off a replica from the network.
+//! The simulated network between replicas of the server. The network delays messages and resets
+//! connections. A lost message is sent again, as with TCP. A test can cut off a replica from the
+//! network.
 
 use super::SimulatedProcess;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The number of objects in a page of a list.
+/// The largest number of objects in a page of a list.
 const PAGE_OBJECTS: usize = 3;
 
 /// A request or a change waits while the leader or the follower is cut off, or while the leader's
@@ -45,12 +46,12 @@ pub struct Peer {
     pub process: SimulatedProcess,
     pub replica_status: ReplicaStatus,
     pub reader: IndexReader,
-    /// True if the replica is cut off from the other replicas. Requests and changes between these
-    /// replicas then wait until the value is false.
+    /// True if the replica is cut off from the other replicas. While this is true, requests and
+    /// changes between this replica and the other replicas wait.
     pub is_cut: Arc<AtomicBool>,
     /// True if the replica answers requests of clients. The value becomes true when the replica has
-    /// copied the leader's index, or when the replica leads and has read all targets (the resources
-    /// that rule sets name).
+    /// copied the leader's index, or when the replica leads and has listed all subjects (the
+    /// objects that operations are about).
     pub is_ready: Arc<AtomicBool>,
 }
 
@@ -90,7 +91,8 @@ impl Network {
         state.peers.values().filter(answers).cloned().collect()
     }
 
-    /// Returns the link factory of one replica. The replica is cut off while `is_cut` is true.
+    /// Returns the factory that creates the links (connections) from one replica to leaders. The
+    /// replica is cut off while `is_cut` is true.
     ///
     /// Each replica has its own generator of random numbers. Tokio can run the tasks of several
     /// replicas in any order, so with a common generator a run would not be repeatable.
@@ -177,8 +179,8 @@ impl SimulatedLink {
 
     /// Waits until a message can reach `peer`. Returns an error if the process of `peer` has ended.
     async fn wait_until_reachable(&self, peer: &Peer) -> Result<(), LinkError> {
-        // TCP sends a message to an unreachable replica again until it arrives, so the message is
-        // not lost.
+        // TCP repeats a message to an unreachable replica until the message arrives. So the message
+        // is only delayed.
         while self.links.is_cut.load(Relaxed)
             || peer.is_cut.load(Relaxed)
             || peer.process.is_paused()
@@ -191,8 +193,8 @@ impl SimulatedLink {
         Ok(())
     }
 
-    /// Returns a token that is cancelled when `peer` stops serving `term`. Returns an error if
-    /// `peer` does not serve `term`.
+    /// Returns a token that is cancelled when `peer` stops serving the changes of the leadership
+    /// term `term`. Returns an error if `peer` does not serve these changes.
     fn check_term(peer: &Peer, term: &Term) -> Result<CancellationToken, LinkError> {
         peer.replica_status
             .end_of_streams(term.as_str())

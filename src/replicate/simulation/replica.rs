@@ -26,8 +26,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// The bounds of the ring buffer with the latest changes. They are small, so that the buffer drops
-/// changes that clients and followers still need.
+/// The bounds of the ring buffer with the latest changes. The bounds are small, so that the buffer
+/// drops changes that clients and followers still need. Then they must list again.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),

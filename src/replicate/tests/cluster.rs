@@ -147,7 +147,8 @@ impl Cluster {
         None
     }
 
-    /// Waits until a replica leads, and returns its position in `replicas`.
+    /// Waits until a replica leads, and returns its position in `replicas`. The test fails if no
+    /// replica leads after the time `within`.
     pub async fn wait_for_leader(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| !it.leaders().is_empty()).await;
         assert!(
@@ -159,7 +160,8 @@ impl Cluster {
     }
 
     /// Waits until all replicas know the leader and have its newest resourceVersion. Returns the
-    /// leader's position in `replicas`.
+    /// leader's position in `replicas`. The test fails if the replicas do not agree on a leader
+    /// after the time `within`.
     pub async fn wait_until_settled(&mut self, within: Duration) -> usize {
         let found = self.wait_until(within, |it| {
             let leaders = it.leaders();
@@ -186,7 +188,8 @@ impl Cluster {
         }
     }
 
-    /// Returns all violations.
+    /// Returns the recorded violations, and a violation for each two consecutive terms whose
+    /// reserved resourceVersions overlap.
     pub fn violations(&self) -> Vec<String> {
         let observations = self.observations.lock().unwrap();
         let mut violations = observations.violations.clone();
@@ -371,8 +374,8 @@ async fn issue_in_term(
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
         // A resourceVersion is a time in microseconds, and usually comes from the clock. In 8 of
-        // 256 cases, the replica simulates a burst of 700,000 changes. This is more than the sleep
-        // of less than 200 ms, so the resourceVersions get ahead of the clock.
+        // 256 cases, the replica simulates a burst of 700,000 changes, which corresponds to 700 ms.
+        // The sleep has taken less than 200 ms, so the resourceVersions get ahead of the clock.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);

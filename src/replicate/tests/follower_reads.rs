@@ -27,7 +27,8 @@ const BOUNDS: Bounds = Bounds {
 struct FakeLeader {
     term: Term,
     reader: IndexReader,
-    /// The number of state queries that the leader has received.
+    /// The number of state queries that the leader has received. With a state query, a follower
+    /// asks the leader for its newest resourceVersion.
     queries: AtomicUsize,
     latency: Mutex<Duration>,
     /// The last time at which the kube-apiserver answered the leader. None means that the
@@ -405,8 +406,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // After more than 3 s without an answer, the leader may have stopped leading. Then no other
-    // replica serves clients better, so this replica stays ready.
+    // After more than 3 s without an answer from the leader, the leader may have stopped leading.
+    // Then no other replica serves clients better, so this replica stays ready.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);

@@ -179,7 +179,7 @@ async fn the_garbage_collector_deletes_a_lease_with_the_rights_of_the_server() {
         "name": "ifo-apiserver-registration", "uid": "u-1",
     }]);
     assert_eq!(owners_of_a_new_lease(200).await, owner);
-    // Without the right to read the owner, the Lease is created nevertheless, without an owner.
+    // If the server lacks the right to read the owner, it creates the Lease without an owner.
     assert_eq!(owners_of_a_new_lease(403).await, Value::Null);
 }
 

@@ -27,6 +27,7 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 /// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
+/// Returns the trace of the run, and the violations of invariants.
 fn run(seed: u64) -> (Vec<String>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

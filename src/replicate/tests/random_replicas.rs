@@ -33,8 +33,8 @@ const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 /// never issue the same resourceVersion.
 ///
 /// The restored Lease does not contain the latest renewals. So another replica may find that the
-/// Lease has expired, and may acquire it. The first leader leads until it notices this, at most
-/// until its renew deadline (5 s).
+/// Lease has expired, and may acquire it. The first leader leads until it notices the new holder,
+/// at most until its renew deadline (5 s).
 const TWO_LEADERS_PERIOD: Duration = Duration::from_secs(5);
 
 /// The time between two checks of all indexes.
@@ -51,7 +51,8 @@ fn seeds() -> std::ops::Range<u64> {
 
 /// Runs the failures of one seed on a new runtime, so that the runs do not affect each other.
 fn run(seed: u64) -> Outcome {
-    // This is the random generator of the thread. Persistence mode takes its random delays from it.
+    // Sets the seed of the thread's random generator. Persistence mode takes its random delays from
+    // this generator.
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -155,8 +156,9 @@ impl SimulatedCluster {
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
         // If the Lease was deleted or restored, a new leader may not know which resourceVersions
-        // the last leader has reserved. Then the new leader starts above its own clock. So a run
-        // deletes or restores the Lease only if the clocks of all machines agree.
+        // the last leader has reserved. Then the new leader starts above its own clock. If this
+        // clock were behind the clock of the last leader, both leaders could issue the same
+        // resourceVersion. So a run deletes or restores the Lease only if all clocks agree.
         let restores = skew.is_zero() && random.bool();
         if restores {
             environment.invariants.lose_reservations();
@@ -201,7 +203,7 @@ impl SimulatedCluster {
         self.trace.push(line);
     }
 
-    /// Lets `time` pass. Meanwhile, checks the indexes of all replicas, and that at most one
+    /// Lets `time` pass. Meanwhile, checks the indexes of all replicas, and checks that at most one
     /// replica leads.
     async fn run_for(&mut self, time: Duration) {
         let until = Instant::now() + time;
@@ -297,7 +299,8 @@ impl SimulatedCluster {
     }
 
     /// Compares the leader's operations with the operations of the other replicas, the subjects,
-    /// the copies of the clients, and the custom resources. Returns the first difference.
+    /// the copies of the clients, and the custom resources. Returns the first difference. Returns
+    /// None if there is no difference.
     fn difference(&self) -> Option<String> {
         let Some(leader) = self.leader() else {
             return Some("no replica leads".to_owned());
@@ -428,8 +431,8 @@ async fn run_with_random_failures(seed: u64) -> Outcome {
     }
     cluster.add_to_trace("the end");
     // The clients and the replicas end before the simulated clock is dropped. Otherwise, a task
-    // that runs later would read the real clock. Before a replica is killed, `kill` also checks its
-    // last changes.
+    // that runs later would read the real clock. `WholeReplica::kill` also checks the last changes
+    // of each replica.
     for task in tasks {
         task.abort();
     }

@@ -27,7 +27,8 @@ fn leadership(cluster: &Cluster, index: usize) -> Leadership {
     }
 }
 
-/// Returns, for each replica, the name of the term in which it leads or follows.
+/// Returns, for each replica, the name of the term in which it leads or follows. A term is the time
+/// for which one leader holds the Lease. The name is None if the replica knows no leader.
 fn terms(cluster: &Cluster) -> Vec<Option<String>> {
     let replicas = cluster.replicas.iter();
     replicas
@@ -284,8 +285,8 @@ async fn replica_in_sync_takes_over_when_the_lease_expires_and_other_replicas_la
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // The killed leader was the only replica, so no other replica was copying its changes. Then
-        // the additional wait is 3 s instead of 10 s.
+        // The killed leader was the only replica, so no other replica was copying its changes. So
+        // the new replica waits for 3 s after the Lease has expired, instead of 10 s.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);
@@ -364,8 +365,8 @@ async fn renewals_reserve_versions_ahead_of_the_clock_and_ahead_of_the_newest_ve
     });
     cluster.run_for(seconds(10)).await;
     assert!(waiting.await.unwrap().unwrap() > ahead);
-    // The test sets the newest resourceVersion itself. So the task that issues resourceVersions is
-    // stopped first.
+    // The test sets the newest resourceVersion itself. So it first stops the task that issues
+    // resourceVersions.
     cluster.replicas[leader].stop.send_replace(true);
     cluster.run_for(seconds(1)).await;
     let head = Rv(reserved.0 + 60_000_000);
@@ -521,9 +522,9 @@ async fn deleted_lease_is_created_again_without_a_change_of_the_leader() {
     let leader = cluster.wait_until_settled(MINUTE).await;
     let before = terms(&cluster);
     for replica in 0..3 {
-        // The replica that first notices the deletion creates the Lease again. For 3 s, only one
-        // replica reaches the kube-apiserver, so this replica is the first. The time is shorter
-        // than the renew deadline of 5 s, so the leader still leads.
+        // The replica that first notices the deletion creates the Lease again. For 3 s, only
+        // `replica` reaches the kube-apiserver, so `replica` is the first. The 3 s are shorter than
+        // the renew deadline of 5 s, so the leader still leads.
         let set_cut = |cluster: &Cluster, is_cut| {
             for (other, it) in cluster.replicas.iter().enumerate() {
                 it.client.cut(is_cut && other != replica);

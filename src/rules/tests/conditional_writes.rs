@@ -1,7 +1,7 @@
-//! Tests how the controller writes the status of a rule set. Each write contains a resourceVersion.
-//! The cluster refuses the write if the rule set has another resourceVersion. The tests choose the
-//! resourceVersion in the simulated cluster, and the time at which the controller receives each
-//! event.
+//! Tests how the controller writes the status of a rule set while other clients change the rule
+//! set. Each write contains a resourceVersion. The cluster refuses the write if the rule set has
+//! another resourceVersion. The tests choose the resourceVersion in the simulated cluster, and the
+//! time at which the controller receives each event.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet 
 }
 
 /// Starts a controller that has written `Ready=True` to `a`, and has not received the event of this
-/// write. Also returns the status and its resourceVersion.
+/// write. Also returns the written status, and the resourceVersion of `a` after the write.
 async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
     let mut fixture = fixture();
     fixture.store(10);
@@ -39,7 +39,7 @@ async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
     (fixture, status, 12)
 }
 
-/// Returns a status that another client has edited.
+/// Returns `status` with other values, as if another client had edited it.
 fn edited_elsewhere(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
     let mut status = status.clone();
     status.watch_active = false;
@@ -60,8 +60,8 @@ impl ControllerFixture {
             .insert("a".into(), version);
     }
 
-    /// Creates this version of `a` in the cluster, as another client would. The controller receives
-    /// the event.
+    /// Stores this version of `a` with this status in the cluster, as another client would. The
+    /// controller receives the event of this change.
     fn edit(&self, version: u64, status: &OperationRuleSetStatus) {
         self.store(version);
         self.apply(&at(version, Some(status.clone())));
@@ -198,7 +198,7 @@ async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
         [],
         "the controller must wait for the event"
     );
-    // The other client has only changed the labels, so the status is still the edited one.
+    // The other client has not changed the status again, so the controller still has to repair it.
     fixture.apply(&at(version + 2, Some(edited_elsewhere(&status))));
     tokio::time::sleep(REQUEUE).await;
     let writes = fixture.writes();
@@ -278,7 +278,7 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
         (5..=9).contains(&repairs),
         "{repairs} repairs in ten minutes"
     );
-    // The other client stops editing, and its last edit is replaced.
+    // The other client stops editing. The controller repairs the status after the last edit.
     tokio::time::sleep(Duration::from_mins(5)).await;
     let last = fixture.writes().pop().expect("the last edit is repaired");
     assert!(last.status.watch_active);

@@ -25,16 +25,19 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
+/// The interval at which the controller looks up a target again if the target is not served, if its
+/// last look-up failed, or if its feeds (the watches of the target) fail.
 const REQUEUE: Duration = Duration::from_mins(1);
 
-/// This time is longer than the 0.5 s for which the controller collects changes, and shorter than
-/// the other intervals of the controller.
+/// This time is longer than the 0.5 s for which the controller collects changes. It is shorter than
+/// the 5 s after which the controller computes the statuses again or retries a failed write.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
 /// A simulated discovery.
 #[derive(Default)]
 struct FakeDiscovery {
-    /// The results of look-ups, by resource. `None` means that the look-up never ends.
+    /// The results of look-ups, by resource. `None` means that the look-up never ends. A resource
+    /// without an entry is served.
     answers: Mutex<HashMap<String, Option<Resolution>>>,
     looked_up: Mutex<Vec<String>>,
     /// The duration of a look-up. A look-up returns the result that was set when it began.
@@ -88,11 +91,13 @@ fn unknown() -> Resolution {
     }
 }
 
-/// Records every status, and refuses those of selected rule sets.
+/// A simulated cluster that stores statuses. It records every write, also the writes that fail.
 #[derive(Default)]
 struct Sink {
     written: Mutex<Vec<StatusWrite>>,
+    /// The names of the rule sets whose writes fail.
     refuse: Mutex<BTreeSet<String>>,
+    /// The duration of a write.
     takes: Mutex<Duration>,
     /// The resourceVersion of each rule set in the cluster. A rule set without an entry has no
     /// version, like a rule set from a file.
@@ -260,7 +265,8 @@ impl ControllerFixture {
             .expect("the controller is running");
     }
 
-    /// Reports every published feed as up to date. Returns the publications since the last call.
+    /// Reports every feed of the new publications as up to date. Returns these publications: all
+    /// since the last call of this function or of [`ControllerFixture::published`].
     async fn catch_up(&mut self) -> Vec<Publication> {
         let published = self.published();
         for publication in published.iter().filter(|own| own.book.is_some()) {
@@ -344,7 +350,8 @@ fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
         .collect()
 }
 
-/// Returns the target and the rule sets of a publication. `None` means that the feeds end.
+/// Returns the target of a publication, and the names of the rule sets in its rule book. `None`
+/// means that the publication has no rule book, which ends the feeds of the target.
 fn summary(publication: &Publication) -> (&str, Option<Vec<&str>>) {
     let names = publication
         .book

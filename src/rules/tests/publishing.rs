@@ -1,4 +1,6 @@
-//! Tests which rule books are published, and when.
+//! Tests which rule books the controller publishes, and when. A rule book contains the compiled
+//! rule sets of one target (the resource that they watch). The feeds are the watches of a target.
+//! When a new rule book is published, its feeds list all objects of the target.
 
 use super::*;
 
@@ -140,8 +142,8 @@ async fn rule_set_that_becomes_invalid_keeps_its_last_valid_rules() {
         Some("True/Watching")
     );
 
-    // The invalid spec names another target than the last valid rules. So these rules are no longer
-    // used.
+    // The invalid spec names another target than the last valid spec. So the server no longer
+    // evaluates the last valid rules.
     let mut moved = edited(repaired, "1 +");
     moved.spec.target.resource = "boats".into();
     fixture.apply(&moved);
@@ -386,7 +388,7 @@ async fn reports_of_an_older_rule_books_feed_are_ignored() {
     );
 }
 
-/// Returns the rule set with these fields of its spec replaced.
+/// Replaces these fields in the spec of a rule set, and returns the rule set.
 fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRuleSet {
     let mut spec = serde_json::to_value(&object.spec).expect("JSON");
     let own = spec.as_object_mut().expect("an object");
@@ -396,7 +398,7 @@ fn with(mut object: OperationRuleSet, fields: &serde_json::Value) -> OperationRu
     object
 }
 
-/// Returns a rule set that uses all fields.
+/// Returns a rule set with many fields, which the following tests edit one after the other.
 fn full() -> OperationRuleSet {
     let object = rule_set("a", "cars", "object.works && variables.fast");
     with(

@@ -7,8 +7,9 @@ use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Starts a controller with one rule set, whose name must be `a`. Returns the status after all
-/// feeds have reported that they are up to date.
+/// Starts a controller with one rule set, whose name must be `a`. `discovered` is the result of
+/// discovery for its target. Returns the status after all feeds (the watches of the target) have
+/// reported that they are up to date.
 async fn final_status(
     rule_set: OperationRuleSet,
     discovered: Resolution,
@@ -336,8 +337,8 @@ fn message_never_exceeds_the_limit_of_a_condition() {
     assert!(message(&status, "Ready").chars().count() <= 32_768);
 }
 
-/// Returns the status at the time `now`. The rule fails on `objects` objects, so it is unknown
-/// whether the operation is in flight on them. `written` is the previous status.
+/// Returns the status at the time `now`. The rule fails on `objects` objects, so the server does
+/// not know whether the operation is in flight on these objects. `written` is the previous status.
 fn while_unknown(
     now: &str,
     written: &OperationRuleSetStatus,
@@ -376,14 +377,14 @@ fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
                     found more";
     assert_eq!(message(&unknown, "Ready"), expected);
     assert_eq!(message(&unknown, "EvaluationFailed"), expected);
-    // A failure on a further object changes the number of objects. This alone must not cause a
-    // write within the interval.
+    // A failure on a further object changes the number in the message. This change alone must not
+    // cause a write within the requeue interval of one minute.
     let more = while_unknown("2026-01-01T10:00:10Z", &unknown, 3);
     assert_eq!(more, unknown);
     let later = while_unknown("2026-01-01T10:01:01Z", &unknown, 3);
     assert!(message(&later, "Ready").starts_with("evaluation fails on 3 objects: "));
-    // The condition stays while the detection is unknown on at least one object. When it is known
-    // on all objects, the condition is removed at once.
+    // The condition stays while the detection is unknown on at least one object. When the detection
+    // is known on all objects, the controller removes the condition at once.
     let old = while_unknown("2026-01-01T12:00:00Z", &later, 1);
     assert!(message(&old, "Ready").starts_with("evaluation fails on 1 object: "));
     let over = while_unknown("2026-01-01T12:00:01Z", &old, 0);

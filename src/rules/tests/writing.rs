@@ -1,4 +1,4 @@
-//! Tests when statuses are written, and how many writes that takes.
+//! Tests when the controller writes the statuses of rule sets, and how often.
 
 use super::*;
 use crate::clock;

@@ -17,7 +17,7 @@ pub struct RequestActivity(Mutex<OpenRequests>);
 
 struct OpenRequests {
     had_request: bool,
-    /// Number of requests whose answers have not been sent.
+    /// Number of requests whose answers have not been sent completely.
     in_flight: usize,
     /// The time at which the last request ended. If no request has ended yet, the time at which the
     /// connection was opened.

@@ -12,8 +12,9 @@ pub enum ConnectionClass {
     Newcomer,
     /// A connection with requests of this user.
     User(Owner),
-    /// A connection whose client, such as a kube-apiserver, has a certificate of the front proxy.
-    /// Also a connection of another replica.
+    /// A connection of the front proxy: a client, such as a kube-apiserver, that forwards the
+    /// requests of users and proves its identity with a certificate. Connections of other replicas
+    /// of this server are also in this class.
     FrontProxy,
 }
 
@@ -48,9 +49,9 @@ impl ClassKind {
     /// They share the slots that are not reserved.
     pub fn reserve(self, slots: usize) -> usize {
         match self {
-            // 64 of 256 by default. The newcomers of the address with most newcomers are evicted
-            // first. So to evict the only newcomer of another address before its first request, an
-            // attacker needs newcomers from at least 63 addresses.
+            // 64 of 256 by default. The server first evicts a newcomer of the address with most
+            // newcomers. An attacker may try to evict the only newcomer of another address before
+            // its first request. For this, the attacker needs newcomers from at least 63 addresses.
             Self::Newcomer => (slots / 4).max(1),
             // 32 of 256 by default. This is enough for five kube-apiservers with six connections
             // each. A kube-apiserver normally has one or two connections.
@@ -78,7 +79,7 @@ impl ConnectionClass {
         Self::User(Owner::Anonymous)
     }
 
-    /// Returns the class that follows from the client certificate of a connection.
+    /// Returns the class of a connection whose client certificate belongs to `holder`.
     pub fn of_holder(holder: &CertificateHolder) -> Self {
         match holder {
             CertificateHolder::FrontProxy => Self::FrontProxy,
@@ -97,8 +98,8 @@ impl ConnectionClass {
     }
 
     /// Returns the precedence of the class. If the requests of one connection belong to several
-    /// classes, the connection gets the class with the highest precedence. If the requests have
-    /// several authenticated users, the first user counts.
+    /// classes, the connection gets the class with the highest precedence. If several authenticated
+    /// users send requests on one connection, the connection belongs to the first of these users.
     pub fn precedence(&self) -> u8 {
         match self {
             Self::Newcomer => 0,

@@ -3,9 +3,10 @@
 //! available, and whether another connection must be evicted (closed) first.
 //!
 //! Some slots are reserved for a class of connections. A class cannot use slots that are reserved
-//! for another class. To ensure this, the module takes one number for each class: its used slots or
-//! its reserved slots, whichever is larger. The sum of these numbers never exceeds the number of
-//! all slots.
+//! for another class. For example, of 256 slots, 64 are reserved for newcomers and 32 for the front
+//! proxy, so users can use at most 160. To ensure this, the module takes one number for each class:
+//! its used slots or its reserved slots, whichever is larger. The sum of these numbers never
+//! exceeds the number of all slots.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -38,14 +39,16 @@ pub enum AdmissionResult {
 }
 
 /// Returns the largest number of connections of one user from one address: half of the slots that
-/// are not reserved.
+/// are not reserved, rounded up. At this limit, a new connection can only replace an idle
+/// connection of the same user from the same address. If no such connection is idle, the new
+/// connection is refused.
 fn max_per_user_and_address(slots: usize) -> usize {
     let reserved: usize = ClassKind::ALL.iter().map(|kind| kind.reserve(slots)).sum();
     slots.saturating_sub(reserved).div_ceil(2).max(1)
 }
 
-/// Checks if a slot is available for the connection `entering`. `others` are all other connections,
-/// sorted by their numbers.
+/// Checks if one of the `slots` is available for the connection `entering`. `others` are all other
+/// open connections, sorted by their numbers.
 pub fn find_slot(
     slots: usize,
     others: &[ConnectionRecord],
@@ -139,9 +142,9 @@ fn choose_for_user<'a>(
     })
 }
 
-/// Returns a user's connection to evict. It is one of the connections for which `may_evict` returns
-/// true. The function prefers, in this order: a low rank, a high load, an idle connection, an old
-/// connection.
+/// Returns a user's connection to evict. The function considers only the connections for which
+/// `may_evict` returns true. It returns None if there is no such connection. The function prefers,
+/// in this order: a low rank of the user, a high load, an idle connection, an old connection.
 fn choose_user_connection<'a>(
     others: &'a [ConnectionRecord],
     loads: &Loads<'_>,
@@ -169,7 +172,7 @@ fn rank(owner: &Owner) -> u8 {
 
 /// The load of a connection consists of three numbers, which are compared in this order:
 ///
-/// 1. the larger one of the two numbers below
+/// 1. the larger one of the numbers 2 and 3
 /// 2. the number of connections of the same user
 /// 3. the number of users' connections from the same address
 ///

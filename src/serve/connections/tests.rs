@@ -27,8 +27,8 @@ async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
     all.add_newcomer(address(last), all.wait_for_socket().await)
 }
 
-/// Opens a connection from 10.0.0.`last` and sends a request of this class. The returned boolean is
-/// true if the connection is admitted.
+/// Opens a connection from 10.0.0.`last` and sends a request that moves the connection to this
+/// class. The returned boolean is true if the connection gets a slot in the class.
 async fn open_with_request(
     all: &Arc<Connections>,
     last: u8,
@@ -40,8 +40,8 @@ async fn open_with_request(
     (slot, in_flight, admitted)
 }
 
-/// Opens a connection of this class with a request in flight. Panics if the connection is not
-/// admitted.
+/// Opens a connection of this class with a request in flight. Panics if the connection gets no
+/// slot.
 async fn open_admitted(
     all: &Arc<Connections>,
     last: u8,
@@ -91,8 +91,8 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
     // The load of a connection is the number of connections of its user or of its address. Here,
-    // each connection, also the new one, has a user and an address of its own, so all loads are 1. A
-    // connection may be evicted for a new one with the same load only if it is idle, and no
+    // each connection, also the new connection, has a user and an address of its own. So all loads
+    // are 1. A new connection with the same load may only evict an idle connection, and no
     // connection is idle.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
@@ -131,8 +131,8 @@ async fn the_front_proxy_may_exceed_its_reserved_slots_by_evicting_users() {
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
-    // No connections of users are left. A connection of the front proxy is evicted for another
-    // connection of the front proxy only if it is idle.
+    // No connections of users are left. A new connection of the front proxy may then only evict an
+    // idle connection of the front proxy.
     let (_refused, _flight, admitted) =
         open_with_request(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(!admitted);
@@ -204,7 +204,7 @@ async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
     let (idle, flight) = users.remove(4);
     drop(flight);
     // With a new connection, user `0` would have two connections. The user of the idle connection
-    // has only one connection. So the idle connection must not be evicted for user `0`.
+    // has only one connection. So a new connection of user `0` must not evict the idle connection.
     let (_refused, _flight, admitted) = open_with_request(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
     let _next = open_admitted(&all, 100, user("next")).await;

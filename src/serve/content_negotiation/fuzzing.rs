@@ -6,10 +6,12 @@ use crate::serve::fuzzing::check_error;
 use crate::serve::request::Query;
 use http::{HeaderMap, HeaderValue, Uri, header};
 
-/// Checks the result of negotiation for an `Accept` header. If a form and a syntax are chosen, one
-/// of the clauses must request this form and syntax. A header with only this clause must have the
-/// same result. If no clause is supported, the result is a 406. Then the header with the additional
-/// clause `application/*` must result in JSON.
+/// Checks the result of negotiation for an `Accept` header:
+///
+/// - If the result is a form and a syntax, one of the clauses must request this form and syntax. A
+///   header with only this clause must have the same result.
+/// - If no clause is supported, the result must be a 406. With the additional clause
+///   `application/*`, the result must be JSON.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {
@@ -38,8 +40,9 @@ pub fn check(accept: &HeaderValue) {
             }
             Err(failure) => {
                 check_error(&failure, &[406]);
-                // For a watch, a clause for YAML can be chosen, but then causes a 406, because
-                // watches support only JSON. The additional clause does not change this result.
+                // For a watch, the server can choose a clause for YAML and then answer with a 406,
+                // because watches support only JSON. The additional clause does not change this
+                // result.
                 let is_yaml_watch = shape == Shape::Watch && text.contains("yaml");
                 let has_space = text.split(',').count() < MAX_CLAUSES;
                 let is_unsupported =

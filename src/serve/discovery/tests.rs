@@ -1,4 +1,4 @@
-//! Tests of the discovery paths, of the choice between their media types, and of entity tags.
+//! Tests of the discovery paths, of the choice of the media type of an answer, and of entity tags.
 
 use super::*;
 use crate::index;

@@ -21,7 +21,7 @@ pub(super) struct StatusDetails {
 
 impl StatusDetails {
     /// Creates the details of an error about an object. If `name` is empty, the error is about the
-    /// whole resource.
+    /// whole resource. As in the kube-apiserver, the field `kind` contains the plural.
     pub(super) fn of(group: &str, plural: &str, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -78,8 +78,8 @@ pub(super) fn go_json(text: &str) -> String {
     String::from_utf8_lossy(&escape_html(&json)).into_owned()
 }
 
-/// Escapes `<`, `>`, `&`, U+2028 and U+2029 in JSON, as Go's encoder does. In JSON, these characters
-/// occur only in strings.
+/// Escapes `<`, `>`, `&`, U+2028 and U+2029 in JSON, as Go's encoder does. In JSON, these
+/// characters occur only in strings.
 pub(super) fn escape_html(json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     let mut rest = json;

@@ -13,9 +13,10 @@ use serde_json::Value;
 use std::io::Read as _;
 use tower::ServiceExt as _;
 
-/// Largest number of chunks that are read from an uncompressed body. This is enough for the initial
-/// events of a watch and for some bookmarks. The limit is needed because a fuzzer can request a
-/// very long watch: a watch of one year would send half a million bookmarks.
+/// Largest number of chunks that [`send`] reads from an uncompressed body. Then it ends the
+/// request. The chunks contain the initial events of a watch and some bookmarks. The limit is
+/// needed because a fuzzer can request a very long watch: a watch of one year would send half a
+/// million bookmarks.
 const MAX_CHUNKS: usize = 6;
 
 /// Checks that the code of an error is one of `expected`, and that its body is a `Status` with this
@@ -47,7 +48,8 @@ fn check_status(status: &Value, code: u16) {
     assert!(status["metadata"].is_object(), "{status}");
 }
 
-/// The answer to a request, with the decompressed body. Only the start of a watch is included.
+/// The answer to a request. The body is decompressed. For a watch, the body contains only the first
+/// events.
 pub struct CheckedAnswer {
     pub code: u16,
     pub headers: HeaderMap,
@@ -73,7 +75,7 @@ pub fn send(
             .into_parts();
         let mut bytes = Vec::new();
         let is_compressed = head.headers.contains_key(header::CONTENT_ENCODING);
-        // A compressed body is not a watch, so it is read to its end.
+        // The server compresses no watches, so a compressed body ends.
         let max_chunks = if is_compressed {
             usize::MAX
         } else {
@@ -119,16 +121,16 @@ fn decompress(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Checks that the status code of an answer is possible, and that the body matches the content
-/// type.
+/// Checks that the status code of an answer is one that this server uses, and that the body matches
+/// the content type.
 pub fn check(method: &Method, uri: &Uri, answer: &CheckedAnswer) {
     let CheckedAnswer {
         code,
         headers,
         body,
     } = answer;
-    // If a request waits for a future version, it can exceed its time limit and get a 504. No other
-    // server error may occur.
+    // A request that waits for a future resourceVersion can exceed its time limit and get a 504. No
+    // other server error may occur.
     assert!(*code < 500 || *code == 504, "{code} for {method} {uri}");
     assert!(*code >= 200 && (*code < 300 || *code == 304 || *code >= 400));
     if *method == Method::HEAD || *code == 304 {

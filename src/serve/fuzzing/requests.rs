@@ -1,4 +1,5 @@
-//! The checks of the fuzz targets that send complete requests to the router.
+//! Checks for the fuzz targets: sends complete requests to the router, and checks the answers. A
+//! fuzz target is a function that the fuzzer calls with random bytes.
 
 use super::FuzzServer;
 use super::answers::{self, CheckedAnswer, send};
@@ -17,9 +18,9 @@ const DOCUMENTS: [&str; 5] = [
     "/openapi/v3",
 ];
 
-/// Parses an input of the form `METHOD URI`, followed by lines of the form `name: value`. Invalid
-/// headers are ignored. Returns None if the method or the URI is not valid, because hyper refuses
-/// such requests before the router gets them.
+/// Parses an input of the form `METHOD URI`, followed by lines of the form `name: value`. Ignores
+/// invalid headers. Returns None if the method or the URI is not valid, because hyper refuses such
+/// requests before the router gets them.
 pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     let mut lines = input.split(|byte| *byte == b'\n');
     let first = lines.next()?;
@@ -41,8 +42,8 @@ pub fn parse(input: &[u8]) -> Option<(Method, Uri, HeaderMap)> {
     Some((method, uri, headers))
 }
 
-/// Checks that a user with access gets a correct answer, and that a user without access gets no
-/// operations.
+/// Sends the request to the router that allows all access, and to the router that denies all
+/// access. Checks both answers. The router that denies all access must return no operations.
 pub fn check(fuzz_server: &FuzzServer, method: &Method, uri: &Uri, headers: &HeaderMap) {
     let allowed = send(fuzz_server, &fuzz_server.allowing, method, uri, headers);
     answers::check(method, uri, &allowed);
@@ -54,8 +55,8 @@ pub fn check(fuzz_server: &FuzzServer, method: &Method, uri: &Uri, headers: &Hea
     answers::check_forbidden(uri, &denied);
 }
 
-/// Checks a compressed answer. The request must have named gzip in `Accept-Encoding`. The same
-/// request without this header must get the same content.
+/// Checks a compressed answer. The header `Accept-Encoding` of the request must name gzip. The same
+/// request without this header must get the same content, uncompressed.
 fn check_compressed(
     fuzz_server: &FuzzServer,
     method: &Method,
@@ -85,8 +86,9 @@ fn check_compressed(
     }
 }
 
-/// Checks the content types of discovery and `OpenAPI`. The answer must have a content type that
-/// the client accepts, or must be a 406. After a 406, a request for JSON must succeed.
+/// Checks the content types of discovery and `OpenAPI`. `accept` has the values of the `Accept`
+/// headers. Each answer must have a content type that the client accepts, or must be a 406. After a
+/// 406, a request for JSON must succeed.
 pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
     let request = |uri: &Uri, values: &[HeaderValue]| {
         let values = values.iter().map(|value| (header::ACCEPT, value.clone()));
@@ -98,8 +100,8 @@ pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
             uri,
             &headers,
         );
-        // Only errors are checked here. The documents never change, so checking them again for each
-        // input would find nothing new.
+        // The content of the documents does not depend on the input, and the tests of discovery and
+        // `OpenAPI` check this content. So only errors are checked here.
         if answer.code != 200 {
             answers::check(&Method::GET, uri, &answer);
         }
@@ -119,8 +121,8 @@ pub fn check_discovery(fuzz_server: &FuzzServer, accept: &[HeaderValue]) {
     }
 }
 
-/// Checks that a clause of `Accept` requests the content type of the answer. Without a clause, the
-/// content type must be JSON.
+/// Checks that a clause (comma-separated part) of `Accept` requests the content type of the answer.
+/// If `Accept` is absent or empty, the content type must be JSON.
 fn check_content_type(answer: &CheckedAnswer, accept: &[HeaderValue]) {
     let content_type = answer.headers[header::CONTENT_TYPE].to_str();
     let content_type = content_type.expect("content types are ASCII constants");

@@ -1,5 +1,6 @@
-//! The server that the fuzz targets check. Its index has a fixed history of operations. The server
-//! has two routers: the first router allows all access, and the second router denies all access.
+//! The server that the fuzz targets check. Its index (the operations in memory) has a fixed history
+//! of changes. The server has two routers: the first router allows all access, and the second
+//! router denies all access.
 
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
@@ -24,12 +25,12 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
-/// The version of the index before the first change.
+/// The resourceVersion of the index before the first change.
 const START: u64 = 100;
 
-/// The namespace, the name, the labels and the subject of each operation. The namespaces `a` and
-/// `a-b` are sorted in another order than the keys `a/x` and `a-b/z`. So a list that sorts by
-/// namespace first would have the wrong order. Some values contain characters that JSON escapes.
+/// The namespace, the name, the labels and the subject of each operation. A list must be sorted by
+/// key: `a-b/z` comes before `a/x`, because `-` comes before `/`. If a list were sorted by
+/// namespace, `a` would come before `a-b`. Some values contain characters that JSON escapes.
 const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),
@@ -64,7 +65,8 @@ pub struct FuzzServer {
     pub denying: Router,
     /// All operations in the index, sorted by the text `namespace/name`.
     pub operations: Vec<Known>,
-    /// The writers of the indexes. An index is closed when its writer is dropped.
+    /// The writers of the indexes. An index is closed when its writer is dropped. So this field
+    /// keeps the writers.
     _writers: [Writer; 2],
 }
 

@@ -10,10 +10,15 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Checks a continue token. A valid token must be unchanged after encoding and decoding. The pages
-/// that the token requests must contain all objects from the key `start` of the token on. All pages
-/// must have the version of the token, or the newest version if the token's version is negative. If
-/// the index does not have the token's version, the answer must be a 410 or a 504.
+/// Checks a continue token. `limit` is the page size; 0 means no limit.
+///
+/// - An invalid token must cause a 400.
+/// - Encoding and decoding must not change a valid token.
+/// - The pages that a valid token requests must contain all objects from its key `start` on.
+/// - All pages must have the token's version. If this version is negative, they must have the
+///   newest version of the index.
+/// - If the index has dropped the token's version, the answer must be a 410. If the index has not
+///   reached this version, the answer must be a 504.
 pub fn check(fuzz_server: &FuzzServer, token: &str, limit: usize) {
     let token = match ContinueToken::decode(token) {
         Ok(token) => token,

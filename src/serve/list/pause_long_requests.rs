@@ -2,8 +2,9 @@
 //! requests. Clients can send hundreds of requests with selectors at once. Without pauses, a health
 //! probe would have to wait for all these requests.
 
-/// Number of objects that a request compares before it pauses. This takes less than a millisecond,
-/// even if the selector has the largest number of requirements (100).
+/// Number of objects that a request compares before it pauses. The comparison of these objects
+/// takes less than a millisecond, even if the selector has the largest number of requirements
+/// (100).
 pub const ENTRIES_PER_TURN: usize = 256;
 
 /// Counts the objects that a request has compared since its last pause.

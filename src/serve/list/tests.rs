@@ -16,7 +16,7 @@ pub const OBJECTS: usize = 2_000;
 /// Smallest expected number of times that another task runs while a request compares all objects.
 pub const MIN_RUNS: usize = OBJECTS / ENTRIES_PER_TURN;
 
-/// Writes [`OBJECTS`] operations with this progress to the index.
+/// Writes [`OBJECTS`] operations to the index. `progress` is the value of their `status.progress`.
 pub fn put_many(fixture: &mut Fixture, progress: u8) {
     let put = |n: usize| {
         let name = format!("n{n}");

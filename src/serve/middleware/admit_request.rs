@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{Method, StatusCode, header};
 use std::sync::Arc;
 
-/// Largest length of a path in a message, in bytes.
+/// Largest length of a path in a message, in bytes. A longer path is cut off.
 const MAX_PATH: usize = 512;
 
 /// The user and the slots of an admitted request.
@@ -58,10 +58,14 @@ pub(super) async fn admit(
     let is_probe = matches!(requested, RequestTarget::Path(path) if is_probe_path(path));
     let has_token = parts.headers.contains_key(header::AUTHORIZATION);
     let certificates = parts.extensions.get().cloned().unwrap_or_default();
-    // A connection with the certificate of the front proxy belongs to the front proxy, and not to
-    // the users in its requests. A request without a token for a public path has no authenticated
-    // user, so the certificate alone determines the class. A kube-apiserver uses some connections
-    // for discovery only. These connections also get the class of the front proxy.
+    // The class of a connection determines which slots it may use. The certificate alone determines
+    // the class in two cases:
+    //
+    // - The certificate belongs to the front proxy: a kube-apiserver that forwards the requests of
+    //   users. Its connections belong to the front proxy, and not to these users. This includes the
+    //   connections that a kube-apiserver uses only for discovery.
+    // - The request is for a public path and has no token. Such a request has no authenticated
+    //   user.
     let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
@@ -82,8 +86,9 @@ pub(super) async fn admit(
     let authenticate = &shared.server.authenticate;
     let user = authenticate.authenticate(&certificates, &parts.headers);
     let user = user.await.map_err(|Unauthenticated| {
-        // The connection moves from the newcomers to the anonymous user. So clients without valid
-        // credentials cannot use up the slots that are reserved for newcomers.
+        // A connection is a newcomer until its user is known. This connection now moves from the
+        // newcomers to the anonymous user. So clients without valid credentials cannot use up the
+        // slots that are reserved for newcomers.
         let _ = connections::admit(parts, ConnectionClass::anonymous());
         error_response(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;

@@ -297,8 +297,8 @@ fn merge_enum(object: &mut Map<String, Value>) {
 }
 
 /// Replaces the format of an integer by `int32` or `int64`, which are the only integer formats in
-/// `OpenAPI`. If the function replaces the format, it also removes the maximum, because that is
-/// only the largest value of the Rust type.
+/// `OpenAPI`. For example, `uint8` becomes `int32`. If the function replaces the format, it also
+/// removes the maximum: the largest value of the Rust type, such as 255.
 fn simplify_integer(object: &mut Map<String, Value>) {
     let format = match object.get("format").and_then(Value::as_str) {
         Some("uint8" | "uint16" | "int8" | "int16") => "int32",

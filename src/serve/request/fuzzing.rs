@@ -67,10 +67,11 @@ fn outcome(fuzz_server: &FuzzServer, query: &Query) -> [String; 3] {
     ]
 }
 
-/// Checks the result of parsing a method and a URI. In a request for a resource, each part except
-/// the subresource must be at most one segment of the path. The verb must be `get`, `list` or
-/// `watch` for the methods GET and HEAD, and must be another verb for all other methods. Errors
-/// must be a 400.
+/// Checks the result of parsing a method and a URI. Errors must be a 400. For a resource:
+///
+/// - The group, the version, the resource, the namespace and the name must not contain a slash.
+/// - For GET and HEAD, the verb must be `get`, `list` or `watch`.
+/// - For all other methods, the verb must be another verb, or empty.
 pub fn check(method: &Method, uri: &Uri) {
     let query = Query::of(uri);
     let request = match parse(method, uri, &query) {

@@ -13,7 +13,7 @@ use std::mem::discriminant;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::check;
 
-/// One requirement of a field selector. Its field has not been looked up in the resource yet.
+/// One requirement of a field selector, before its field is looked up in the resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     /// The path of the field, such as `status.phase`.
@@ -46,8 +46,8 @@ pub struct Resolved {
 /// Parses a field selector. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // The kube-apiserver sorts the requirements, and reports the first invalid requirement in this
-    // order.
+    // As in the kube-apiserver, the requirements are sorted, and the error is about the first
+    // invalid requirement in this order.
     terms.sort_unstable();
     let parsed: Result<Vec<_>, _> = terms
         .into_iter()
@@ -76,8 +76,8 @@ fn parse_term(term: &str, selector: &str) -> Result<FieldRequirement, ErrorStatu
             "invalid selector: '{selector}'; can't understand '{term}'"
         ))
     };
-    // A `!` belongs to the operator only directly before `=`. Any other `!` is part of the name of
-    // the field.
+    // A `!` directly before `=` belongs to the operator. Any other `!` belongs to the field: the
+    // field of `a!b=c` is `a!b`.
     let (field, value) = term.split_once('=').ok_or_else(bad)?;
     let (field, equal, value) = match (field.strip_suffix('!'), value.strip_prefix('=')) {
         (Some(field), _) => (field, false, value),
@@ -192,9 +192,9 @@ impl Resolved {
         }
     }
 
-    /// Returns the value that the field `wanted` must have. Returns None if this requirement does
-    /// not determine the value. An empty value also yields None, because the index cannot look up
-    /// an empty name or namespace.
+    /// Returns the value that the field `wanted` must have. For the name, `metadata.name=a` gives
+    /// `a`, while `metadata.name!=a` and `metadata.namespace=a` give None. An empty value also
+    /// gives None, because the index cannot look up an empty name or namespace.
     pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
         let is_wanted = discriminant(&self.source) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Checks a label selector and a field selector:
 ///
-/// - The number of requirements is limited.
+/// - No selector has more than `MAX_REQUIREMENTS` requirements.
 /// - Every selected object fulfils the requirements that the authorizer gets.
 /// - Every selected object is in the part of the index that a request with these selectors reads.
 pub fn check(fuzz_server: &FuzzServer, labels: &str, fields: &str) {
@@ -50,8 +50,8 @@ pub fn check(fuzz_server: &FuzzServer, labels: &str, fields: &str) {
             assert!(holds(requirement, Some(&field)), "{requirement:?}");
         }
     }
-    // The authorizer gets all requirements of the field selector. So without a label selector, the
-    // requirements that the authorizer gets must select exactly the same objects as the selector.
+    // The authorizer gets all requirements of the field selector. If there is no label selector,
+    // these requirements must select exactly the objects that `selector` selects.
     if selector.labels.is_empty() {
         for Known { entry, object } in operations {
             let all = reviewed

@@ -47,8 +47,8 @@ impl Test {
     }
 }
 
-/// Returns true if an object fulfils all `requirements`. `value` returns the object's value of a
-/// label.
+/// Returns true if an object fulfils all `requirements`. `value` returns the value of the object's
+/// label with the given key, or None if the object does not have the label.
 pub fn all_match<'a>(
     requirements: &[LabelRequirement],
     value: impl Fn(&str) -> Option<Cow<'a, str>>,
@@ -76,7 +76,8 @@ impl LabelRequirement {
     }
 }
 
-/// Returns the number of values in all sets, such as the set in `a in (b,c)`.
+/// Returns the number of values in all requirements: `a in (b,c),d=e` has three. The number in a
+/// comparison such as `l>3` does not count.
 pub fn count_values(requirements: &[LabelRequirement]) -> usize {
     let values = requirements.iter().map(|it| match &it.test {
         Test::In(values) | Test::NotIn(values) => values.len(),

@@ -28,7 +28,8 @@ const MAX_REQUIREMENTS: usize = 100;
 /// watch take at most some 45 KB.
 const MAX_LENGTH: usize = 16 << 10;
 
-/// Largest number of values in all sets of a selector, such as the set in `a in (b,c)`.
+/// Largest number of values in all requirements of a selector: `a in (b,c),d=e` has three. A
+/// request with more values gets a 400.
 const MAX_VALUES: usize = 500;
 
 /// The label selector and the field selector of a request. An object must fulfil all requirements.
@@ -68,8 +69,8 @@ impl Selector {
     }
 
     /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
-    /// contains a name. If the request also has a field selector, the field selector must require
-    /// the same name. If the field selector does not require this name, the function returns a 400.
+    /// contains a name. Returns a 400 if the request has a field selector that does not require
+    /// the same name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let requires_name =
             |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
@@ -82,7 +83,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Returns true if there are no requirements, so all objects are selected.
+    /// Returns true if the selector has no requirements. Such a selector selects all objects.
     pub fn is_everything(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
@@ -98,9 +99,9 @@ impl Selector {
             && labels::all_match(&self.labels, |key| texts.label(key))
     }
 
-    /// Returns the part of the index that must be read to find all selected objects of `resource`:
-    /// one object, one namespace or all objects of the resource. `namespace` is the namespace in
-    /// the path, or empty if the path has no namespace.
+    /// Returns a part of the index that contains all selected objects of `resource`: one object,
+    /// one namespace or all objects of the resource. `namespace` is the namespace in the path, or
+    /// empty if the path has no namespace.
     pub fn scope(&self, namespace: &str, resource: &Resource) -> ListScope {
         let field = |wanted| {
             self.fields

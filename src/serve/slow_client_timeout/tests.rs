@@ -15,13 +15,15 @@ use tokio::time::{advance, sleep};
 struct Connection {
     /// The chunks that the connection has taken from the body.
     chunks: mpsc::UnboundedReceiver<Bytes>,
+    /// The task of the exchange. Its result is true if the exchange was not aborted.
     exchange: JoinHandle<bool>,
     /// Number of calls of `on_abort`.
     aborts: Arc<AtomicUsize>,
+    /// True until the body drops its [`Kept`].
     kept: Arc<AtomicBool>,
 }
 
-/// The value that the body keeps. Dropping it sets the flag to false.
+/// The value that the body keeps. The flag becomes false when this value is dropped.
 struct Kept(Arc<AtomicBool>);
 
 impl Drop for Kept {
@@ -110,7 +112,7 @@ async fn a_response_ends_when_its_last_byte_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_response_that_is_read_too_slowly_is_aborted() {
     let mut connection = Connection::start(chunks(2), false);
-    // Reading a chunk occasionally does not extend the time limit.
+    // The connection sends one chunk just before the time limit. This does not extend the limit.
     let first = connection.chunks.recv().await.unwrap();
     let second = connection.chunks.recv().await.unwrap();
     advance(REQUEST_TIMEOUT.saturating_sub(MOMENT)).await;

@@ -7,8 +7,8 @@ use std::io::Read as _;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
-/// Creates a server whose list of operations is larger than the threshold of compression in every
-/// format. The operation in the namespace `big` is also larger than the threshold.
+/// Creates a server whose list of operations is large enough for compression in every format. The
+/// operation in the namespace `big` alone is also large enough.
 fn large() -> Fixture {
     let mut fixture = Fixture::bounded(16 << 20);
     for number in 0..1_000 {
@@ -87,7 +87,8 @@ async fn a_compressed_list_is_streamed() {
     let plain = fixture.send(request("GET", ALL, &[])).await;
     let compressed = fixture.send(request("GET", ALL, &[GZIP])).await;
     let (plain, compressed) = (frames(plain).await, frames(compressed).await);
-    // Each frame is compressed separately. The additional frame has the end of the gzip data.
+    // The server compresses each frame of the list into one frame. One further frame has the end of
+    // the gzip data.
     assert_eq!(compressed.len(), plain.len() + 1);
 }
 

@@ -102,15 +102,14 @@ async fn silent_connections_of_two_addresses_do_not_block_a_third() {
     }
     let mut third = open_http2(&listening, 4).await;
     assert!(probe_succeeds(&mut third).await);
-    // Seven of the eight slots are in use, because one is reserved for the front proxy. `third`
-    // uses one slot, and the six newest silent connections use the others. The older silent
-    // connections were evicted. No connection was closed by a time limit, because the time limits
-    // are longer than this test.
+    // One of the eight slots is reserved for the front proxy. `third` uses one slot, and the six
+    // newest silent connections use the others. The server evicted the older silent connections. No
+    // time limit closed a connection, because the time limits are longer than this test.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
     assert_eq!(open, [14, 15, 16, 17, 18, 19]);
-    // Further silent connections only replace silent connections.
+    // For further silent connections, the server evicts only silent connections, not `third`.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }
@@ -167,8 +166,8 @@ async fn a_watch_is_not_evicted_for_unauthenticated_clients() {
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let (code, mut watch) = open_watch(&listening, 2, "jane").await;
     assert_eq!(code, StatusCode::OK);
-    // Other clients connect from the address of the watch and from other addresses. They are
-    // silent, send probes, or request public paths.
+    // Other clients connect from the address of the watch and from other addresses. Some are
+    // silent, some send probes, and some request a public path.
     let mut clients = Vec::new();
     let mut silent = Vec::new();
     for _ in 0..10 {
@@ -206,8 +205,7 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
             watches.push(watch);
         }
     }
-    // The first watch of `eve` is accepted. The last connection is refused, but its request gets an
-    // answer.
+    // The server accepts the first watch of `eve`, and refuses the last connection with a 429.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
     // Other users are served, even if they connect from an address of `eve`.

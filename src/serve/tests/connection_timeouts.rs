@@ -21,8 +21,8 @@ fn server_with_large_list() -> Fixture {
     fixture
 }
 
-/// Advances the clock in steps. After each step, the tasks whose timers have fired can run, and
-/// their data can arrive.
+/// Advances the clock in steps. After each step, the function waits some milliseconds of real time.
+/// During this time, the tasks whose timers have fired run, and their data arrives.
 async fn advance(time: Duration) {
     const STEP: Duration = Duration::from_secs(10);
     let mut left = time;
@@ -177,7 +177,7 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
     // The headers must be much larger than the limit, because the server may read slightly more
     // than the limit at once. The server closes the connection while the client is still sending.
-    // So it is possible that the client does not receive the answer.
+    // So the client may get a connection error instead of the answer.
     let code = ask(0, 1024).await;
     assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
 }

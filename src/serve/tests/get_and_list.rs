@@ -99,7 +99,7 @@ async fn invalid_selectors_are_rejected() {
             "labelSelector=!",
             "unable to parse requirement: found '', expected: identifier",
         ),
-        // An option that cannot be parsed is reported before options that exclude each other.
+        // The server reports an option that it cannot parse before options that exclude each other.
         (
             "limit=x&labelSelector=,&sendInitialEvents=true",
             "strconv.ParseInt: parsing \"x\": invalid syntax",

@@ -42,8 +42,8 @@ pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// A simulated authenticator. The header `x-user` contains the name of the user, and `x-group` a
-/// group. A client certificate that contains `front-proxy` belongs to the front proxy. The bearer
-/// token `bad` is invalid, and the verification of the token `slow` never ends.
+/// group. A client certificate that contains the text `front-proxy` belongs to the front proxy. The
+/// bearer token `bad` is invalid, and the verification of the token `slow` never ends.
 struct HeaderAuthenticator;
 
 impl Authenticate for HeaderAuthenticator {
@@ -82,7 +82,7 @@ impl Authenticate for HeaderAuthenticator {
     }
 }
 
-/// The rule sets that may miss operations. Each test sets these rule sets.
+/// The rule sets with which the server may miss operations. Each test sets these rule sets.
 pub struct RuleSets(pub Mutex<Gaps>);
 
 impl Completeness for RuleSets {
@@ -91,8 +91,8 @@ impl Completeness for RuleSets {
     }
 }
 
-/// A simulated authorizer, which records the attributes of all requests. The user `nobody` has no
-/// access, `tenant` may not access rule sets, and for `unsure` the authorizer fails.
+/// A simulated authorizer, which records the attributes of all requests. It denies `nobody` all
+/// access, and denies `tenant` access to rule sets. For `unsure`, it returns an error.
 #[derive(Default)]
 pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
 
@@ -145,7 +145,8 @@ pub struct Fixture {
     pub replica_status: ReplicaStatus,
     /// The role of the replica. At first, the replica is the leader.
     pub role: watch::Sender<ReplicaRole>,
-    /// Receives the queries to the leader. The queries are never answered.
+    /// Receives the queries of the request handlers to the leader. In the tests, nothing answers
+    /// these queries.
     _contact: LeaderQueries,
 }
 
@@ -154,7 +155,7 @@ impl Fixture {
         Self::bounded(1 << 20)
     }
 
-    /// Creates a server whose ring buffer of changes has this size in bytes.
+    /// Creates a server whose ring buffer of changes has at most this size in bytes.
     pub fn bounded(bytes: usize) -> Self {
         let fixture = Self::build(bytes, Limits::default());
         fixture.health.set_synced();

@@ -19,8 +19,8 @@ async fn forged_continue_tokens_are_rejected_or_harmless() {
         ("null", 400),
         (r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/a/x"}"#, 410),
         (
-            // Another replica whose index is ahead could have issued this token. So the server
-            // waits for the version, and answers with 504 after the time limit.
+            // A replica with a newer index could have issued this token. So the server waits for
+            // the version. After three seconds, it answers with a 504.
             r#"{"v":"meta.k8s.io/v1","rv":99999999999,"start":"/a/x"}"#,
             504,
         ),
@@ -55,7 +55,7 @@ async fn tokens_of_one_namespace_work_in_another_one() {
         let page = fixture.json(&path, &[]).await;
         assert_eq!(names(&page), rest, "{namespace}");
     }
-    // For resourceVersion "0", the option `limit` is ignored. For "00", it is not ignored.
+    // The server ignores the option `limit` for the resourceVersion "0", but not for "00".
     let path = format!("{}?limit=1&resourceVersion=0", list("a"));
     assert_eq!(names(&fixture.json(&path, &[]).await), ["a/x", "a/y"]);
     let path = format!("{}?limit=1&resourceVersion=00", list("a"));

@@ -130,7 +130,8 @@ async fn a_kind_is_shortened_only_to_meaningful_initials() {
 }
 
 /// Returns the width of a table as kubectl prints its default columns, with three spaces between
-/// two columns. Each age counts with the width of `7h59m`. No age of less than a week is wider.
+/// two columns. Each age counts as five characters, such as `7h59m`. This is the largest width of
+/// an age of less than a week.
 fn printed_width(table: &Value) -> usize {
     let columns = table["columnDefinitions"].as_array().unwrap();
     let rows = table["rows"].as_array().unwrap();

@@ -26,7 +26,7 @@ impl Stream {
         }
     }
 
-    /// Returns the next event. None if the watch has ended without an error.
+    /// Returns the next event. Returns None if the watch has ended without an error.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
@@ -39,7 +39,8 @@ impl Stream {
         }
     }
 
-    /// Returns the type, the name and the version of the next event.
+    /// Returns the type, the name and the version of the next event, such as `ADDED w 105`. For an
+    /// absent name or version, the text has a `-`.
     async fn next_summary(&mut self) -> String {
         let event = self.next().await.expect("the watch has ended");
         let metadata = &event["object"]["metadata"];

@@ -7,11 +7,11 @@ use crate::serve::request::Query;
 use std::time::Duration;
 
 /// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is
-/// random, between this time and twice this time. So watches that started together do not end
-/// together.
+/// random: at least 30 minutes, and less than 60 minutes. So watches that started together do not
+/// end together.
 pub(super) const MIN_DEFAULT_SECONDS: u64 = 1800;
-/// Longest duration of a watch in seconds: one year. Without a limit, the computation of the end
-/// time could overflow.
+/// Longest duration of a watch in seconds: one year. A longer `timeoutSeconds` counts as one year.
+/// Without a limit, the computation of the end time could overflow.
 pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
 /// The point at which a watch starts.
@@ -42,8 +42,8 @@ pub(super) struct WatchLifetime {
 }
 
 impl WatchLifetime {
-    /// Evaluates the options. `by_path` is true for a request that is a watch only because of its
-    /// deprecated path with `/watch/`, and not because of the option `watch`.
+    /// Evaluates the options. `by_path` is true if the request has a deprecated path with `/watch/`
+    /// and does not have the option `watch`.
     pub(super) fn of(
         query: &Query,
         options: &Options<'_>,
@@ -65,8 +65,9 @@ impl WatchLifetime {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // In the kube-apiserver, `sendInitialEvents` is true by default if the resourceVersion
-            // is empty or `0`. This default applies only to requests with the option `watch`.
+            // In the kube-apiserver, the default of `sendInitialEvents` is true if the request has
+            // the option `watch` and its resourceVersion is empty or `0`. So such a request also
+            // gets the bookmark after the initial events.
             marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
             initial_events_requested: initial == Some(true),
             duration,

@@ -24,7 +24,7 @@ async fn open(fixture: &Fixture, options: &str) -> Body {
     fixture.send(request("GET", &path, &[])).await.into_body()
 }
 
-/// Returns the next chunk. None if the body has ended without an error.
+/// Returns the next chunk. Returns None if the body has ended without an error.
 async fn next_chunk(body: &mut Body) -> Option<String> {
     let frame = body.frame().await?;
     let bytes = frame.unwrap().into_data().unwrap();
@@ -47,8 +47,8 @@ async fn initial_events_end_at_the_timeout_of_the_watch_and_after_one_minute() {
         }
         assert!(next_chunk(&mut slow).await.unwrap().contains("ADDED"));
         tokio::time::sleep(seconds.mul_f32(0.06)).await;
-        // 5 × 0.19 + 0.06 = 1.01 of the time limit is over. So the watch ends without an error, and
-        // without the bookmark after the initial events.
+        // The test has waited 5 × 0.19 + 0.06 = 1.01 times the time limit. So the watch ends
+        // without an error, and without the bookmark after the initial events.
         assert_eq!(next_chunk(&mut slow).await, None, "{options}");
     }
 }

@@ -1,7 +1,7 @@
 //! Compares the answers of two resources to the same request: the live resource, which
 //! `ifo-apiserver` serves, and a custom resource with the same objects. [`INTENDED_DIFFERENCES`]
-//! lists the intended differences. Any other difference is a failure. Values that always differ,
-//! such as UIDs, are not compared, because [`super::masks`] has replaced them.
+//! lists the intended differences. Any other difference is a failure. [`super::masks`] has already
+//! replaced the values that always differ, such as UIDs.
 
 use super::exchange::Pair;
 use super::intended_differences::{INTENDED_DIFFERENCES, IntendedDifference};
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Largest number of differences that are printed for one request. Further differences are only
-/// counted.
+/// Largest number of differences that the report shows for one request. It shows only the number of
+/// further differences.
 const SHOWN: usize = 8;
-/// Largest number of characters that are printed of one value. The rest is cut off.
+/// Largest number of characters of a value in the report. The report shows `…` instead of the rest.
 const WIDTH: usize = 300;
 
 /// A difference between two answers.
@@ -29,8 +29,8 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred: the name of an entry of
-    /// [`INTENDED_DIFFERENCES`], and a request pattern of this entry.
+    /// The intended differences that have occurred. An element is the name of an entry of
+    /// [`INTENDED_DIFFERENCES`], and the request pattern of this entry that has matched.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -91,9 +91,9 @@ impl Comparison {
         self.failed == 0
     }
 
-    /// Fails if there is an unintended difference. Also fails if an entry of
-    /// [`INTENDED_DIFFERENCES`] is not needed any more: for each request pattern of the entry, the
-    /// difference must have occurred at least once.
+    /// Fails if there is an unintended difference. Also fails if a request pattern in
+    /// [`INTENDED_DIFFERENCES`] is not needed any more: the intended difference has not occurred in
+    /// any request that matches the pattern.
     pub fn verdict(mut self) {
         for entry in INTENDED_DIFFERENCES {
             for request in entry.requests {
@@ -117,8 +117,8 @@ impl Comparison {
     }
 }
 
-/// Returns the request pattern of `entry` that matches the request, if `entry` (of
-/// [`INTENDED_DIFFERENCES`]) allows the difference. Otherwise returns None.
+/// Returns None if `entry` does not allow the difference in this request. Otherwise returns the
+/// request pattern of `entry` that matches the request.
 fn covers(
     entry: &'static IntendedDifference,
     request: &str,
@@ -158,7 +158,8 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Adds all differences between two values to `found`. `at` is the path of the values.
+/// Adds all differences between two values to `found`. `at` is the path of the values in the
+/// answer, such as `body.items[0]`.
 fn differences(at: &str, live: &Value, custom: &Value, found: &mut Vec<Difference>) {
     match (live, custom) {
         (Value::Object(ours), Value::Object(theirs)) => {

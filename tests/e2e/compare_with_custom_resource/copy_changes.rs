@@ -1,6 +1,7 @@
 //! Copies each change of an operation from the live resource to the custom resource. So both
 //! resources have the same objects and the same history of changes. The order of the changes is the
-//! same, except among different objects in the namespace with many operations.
+//! same, with one exception: in the namespace with many operations, only the changes of the same
+//! object have the same order.
 
 use super::definition::TWIN;
 use super::placeholders::Side;
@@ -22,7 +23,7 @@ pub struct Mirror {
     many: String,
     live: Events,
     custom: Events,
-    /// Number of changes of the live resource that have been copied.
+    /// Number of events of the watch `live` whose changes have been copied.
     copied: usize,
     /// The operations of the live resource after the copied changes.
     state: Folded,
@@ -32,8 +33,9 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Starts the watches. An operation is copied if its label `twin` is `few` or `many`. These are
-    /// the names of two rule sets. `many` is also the name of the namespace with many operations.
+    /// Starts the watches. `few` and `many` are the names of two rule sets, which the operations
+    /// have in their label `twin`. Only the operations of these rule sets are copied. `many` is
+    /// also the name of the namespace with many operations.
     pub async fn start(cluster: &'static TestCluster, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
@@ -54,7 +56,7 @@ impl Mirror {
     }
 
     /// Copies changes until `is` returns true. The argument of `is` contains the copied operations
-    /// by UID. `what` describes the condition in the error message.
+    /// by UID. `what` describes the expectation in the error message.
     pub async fn until(
         &mut self,
         sides: [&Side; 2],
@@ -127,9 +129,10 @@ impl Mirror {
         independent.count().max(1)
     }
 
-    /// Records that `custom` is the copy of `event`. The two objects have different
-    /// resourceVersions and UIDs. So that answers with these objects can be compared, the same
-    /// placeholder is recorded for both resourceVersions, and another placeholder for both UIDs.
+    /// Records that the object `custom` is the copy of the object in `event`. The two objects have
+    /// different resourceVersions and UIDs. So both sides record the same name for the two
+    /// resourceVersions, such as `a#2`, and the same name for the two UIDs, such as `uid of a`.
+    /// With these names, the test can compare answers that contain the objects.
     fn record(&mut self, sides: [&Side; 2], event: &Value, custom: &Value) {
         self.state.add(event);
         let live = &event["object"];
@@ -147,7 +150,7 @@ impl Mirror {
         self.copied += 1;
     }
 
-    /// Makes the change that an event of the live resource describes to the custom resource.
+    /// Applies the change in an event of the live resource to the custom resource.
     async fn copy(&self, event: &Value) {
         let admin = &self.cluster.admin;
         let object = &event["object"];
@@ -175,7 +178,8 @@ impl Mirror {
         }
     }
 
-    /// Returns the first value that `find` returns for a change of the live resource.
+    /// Calls `find` with the events of the live resource so far, until `find` returns a value.
+    /// Returns this value, or None if `find` returns no value.
     pub fn find<T>(&self, find: impl FnMut(&Value) -> Option<T>) -> Option<T> {
         self.live.now(|events| events.iter().find_map(find))
     }

@@ -1,12 +1,12 @@
-//! Creates the CRD of the custom resource. The CRD has the same schema, columns and selectable
-//! fields as the live resource, as far as a CRD supports them.
+//! Creates the CRD of the custom resource. The CRD has the schema, the columns and the selectable
+//! fields of the live resource, as far as a CRD supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// The custom resource.
+/// The custom resource. It has the same kind and plural name as the live resource.
 pub const TWIN: Kind = Kind {
     api_version: "twin.ifo.kubevirt.io/v1alpha1",
     kind: OPERATION.kind,
@@ -25,7 +25,8 @@ const FIELDS: [&str; 8] = [
     "status.state",
 ];
 
-/// The columns after Name: the name of each column, and the path of its field.
+/// The table columns after the column Name: the name of each column, and the path of the field that
+/// the column shows.
 const COLUMNS: [(&str, &str); 14] = [
     ("Kind", ".spec.subject.kind"),
     ("Subject", ".spec.subject.name"),
@@ -43,8 +44,8 @@ const COLUMNS: [(&str, &str); 14] = [
     ("Full Message", ".status.message"),
 ];
 
-/// Removes `nullable` from a schema. An operation omits fields without a value, so it has no null
-/// values.
+/// Removes the keyword `nullable` from a schema. An operation never contains null, because the
+/// server omits fields without a value.
 fn without_null(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
@@ -57,8 +58,8 @@ fn without_null(schema: &mut Value) {
 }
 
 /// Creates the CRD, and waits until its custom resources can be listed. Returns the resourceVersion
-/// of the list, which is still empty. A watch from this resourceVersion receives the changes of all
-/// custom resources.
+/// of the list. The list is still empty, so this resourceVersion is older than all custom
+/// resources.
 pub async fn define(cluster: &TestCluster) -> String {
     let settings = SchemaSettings::openapi3()
         .with(|settings| {

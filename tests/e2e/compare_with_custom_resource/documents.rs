@@ -1,6 +1,6 @@
-//! Compares the descriptions of the live resource and of the custom resource in aggregated discovery
-//! and in OpenAPI. These documents describe the whole cluster, so only the parts about the two
-//! resources are compared.
+//! Compares the descriptions of the live resource and of the custom resource in aggregated
+//! discovery and in OpenAPI. These documents describe the whole cluster, so only the parts about
+//! the two resources are compared.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -14,17 +14,17 @@ use tokio::time::Instant;
 /// The media type of aggregated discovery in Kubernetes 1.30 and later.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Largest depth to which references between schemas are resolved. The deepest schema, that of the
-/// conditions of an operation, has fewer levels.
+/// Largest depth to which references between schemas are resolved. Deeper references stay as they
+/// are. The deepest schema (the conditions of an operation) has fewer levels.
 const DEPTH: usize = 12;
 
-/// Pause between two reads of the documents. Building the documents costs the kube-apiserver
-/// processor time.
+/// Pause between two reads of the documents. At each read, the kube-apiserver uses processor time
+/// to build the documents.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Compares the documents. The documents can be old, because the kube-apiserver reads the documents
 /// of aggregated servers only once a minute. So the comparison is repeated until the descriptions
-/// agree or the deadline is over.
+/// agree, at most for [`DEADLINE`].
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
     let mut agree =
@@ -40,14 +40,14 @@ pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     }
 }
 
-/// Returns true if the document describes the custom resource. Without this check, the comparison
-/// would succeed wrongly if both descriptions were missing.
+/// Returns true if the document describes the custom resource. Without this check, two missing
+/// descriptions would count as equal.
 fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// Reads all documents. Returns the descriptions of both resources for each compared part of the
-/// documents.
+/// Reads all documents. Returns the name of each compared part of the documents, such as `DOCUMENT
+/// schema in OpenAPI v3`, with the descriptions of both resources.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();
@@ -118,8 +118,8 @@ fn pair(twin: &Twin, what: &str, of: impl Fn(&Side) -> Value) -> (String, Pair) 
     (format!("DOCUMENT {what}"), pair)
 }
 
-/// Replaces every text in a field `description` by one fixed text, unless it is empty. The texts may
-/// differ, so only the existence of a text is compared.
+/// Replaces each text in a field `description` by the same fixed text. Empty texts stay empty. The
+/// texts of the two resources may differ, so only the existence of a text is compared.
 fn without_descriptions(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -137,8 +137,9 @@ fn without_descriptions(value: &mut Value) {
     }
 }
 
-/// Returns the forms in which OpenAPI writes the name of a group: in paths, in the names of
-/// schemas, in operation ids, and in tags.
+/// Returns the forms in which OpenAPI writes the name of an API group in paths, in names of
+/// schemas, in operation ids and in tags. `twin.io` gives `twin.io`, `io.twin`, `TwinIo` and
+/// `twinIo`.
 fn forms(group: &str) -> [String; 4] {
     let parts: Vec<&str> = group.rsplit('.').collect();
     let capital = |word: &&str| word[..1].to_ascii_uppercase() + &word[1..];
@@ -147,8 +148,9 @@ fn forms(group: &str) -> [String; 4] {
     [group.to_owned(), parts.join("."), word, small]
 }
 
-/// Returns the schema of the kind, or null if the document has no such schema. References in the
-/// schema are resolved, up to the depth [`DEPTH`].
+/// Returns the schema of the kind `InFlightOperation` in the API group of `side`, or null if the
+/// document has no such schema. References in the schema are resolved, up to the depth [`DEPTH`].
+/// `schemas` is the JSON pointer of the schemas in the document.
 fn schema(document: &Value, schemas: &str, side: &Side) -> Value {
     let all = document.pointer(schemas).and_then(Value::as_object);
     let is_own = |schema: &Value| {
@@ -228,7 +230,8 @@ fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     Value::Object(described.collect())
 }
 
-/// Replaces each reference to a schema by the kind that the schema describes.
+/// Replaces each reference to a schema by the last part of the schema's name, which is the kind.
+/// For example, `#/definitions/io.k8s.api.core.v1.Pod` becomes `Pod`.
 fn replace_references(value: &mut Value, schemas: &str) {
     match value {
         Value::Object(fields) => fields

@@ -1,5 +1,5 @@
-//! Sends requests to the live resource and to the custom resource, and reads the complete answers
-//! with all headers. Each sent request is a line of the table of requests.
+//! Sends the requests of the table to the live resource and to the custom resource, and reads the
+//! complete answers with all headers.
 
 use super::masks;
 use super::placeholders::Side;
@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::Value;
 use std::io::Read as _;
 
-/// A request in the form of a line of the table.
+/// A request in the form of a line of the table. The path can contain placeholders.
 #[derive(Clone, Debug)]
 pub struct TableRequest {
     /// The line, which is also the name of the request.
@@ -95,7 +95,7 @@ impl TableRequest {
         (side.expand(&self.path), headers.collect())
     }
 
-    /// Returns the value of a query option for one side.
+    /// Returns the value of a query option for one side, or None if the path does not have it.
     pub fn option(&self, side: &Side, name: &str) -> Option<String> {
         let path = side.expand(&self.path);
         let (_, query) = path.split_once('?')?;
@@ -105,8 +105,8 @@ impl TableRequest {
     }
 }
 
-/// Sends a request to both sides at the same time, and returns the answers with masked values. If a
-/// side gives no complete answer, the error takes the place of its answer.
+/// Sends a request to both sides at the same time, and returns the answers with masked values. If
+/// [`send`] returns an error for a side, the error takes the place of the answer.
 pub async fn exchange_on_both(twin: &Twin, request: &TableRequest) -> Pair {
     let of = async |side: &Side| {
         let answer = send(twin.caller(), request.to(side)).await;

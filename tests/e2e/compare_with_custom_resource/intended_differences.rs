@@ -1,6 +1,6 @@
 //! The intended differences between the answers of the live resource and of the custom resource,
-//! with their reasons. An entry has patterns of requests. For each of these patterns, the described
-//! difference must occur at least once. Otherwise the test fails.
+//! with their reasons. An entry has patterns of requests. If the difference of an entry does not
+//! occur for one of these patterns, the test fails.
 
 /// An intended difference between the answers to some requests.
 pub struct IntendedDifference {
@@ -9,16 +9,17 @@ pub struct IntendedDifference {
     /// The reason.
     pub reason: &'static str,
     /// Patterns of the names of the requests whose answers show the difference. `…` matches any
-    /// text. The name of a request is its line in the table. `DOCUMENT …` names a part of an API
-    /// document.
+    /// text. The name of a request is its line in the table. A name that begins with `DOCUMENT` is
+    /// a part of a discovery or OpenAPI document.
     pub requests: &'static [&'static str],
     /// Patterns of the paths of the fields that differ, such as `body.message`. `…` matches any
     /// text.
     pub at: &'static [&'static str],
-    /// Text that the value of the live resource contains. The value is JSON, or `(nothing)` if the
-    /// field is missing. The number of elements precedes an array, as in `1 of ["get"]`.
+    /// Text that the live resource's value of the field contains. An empty text matches any value.
+    /// The value is JSON, or `(nothing)` if the field is missing. The number of elements precedes
+    /// an array, as in `1 of ["get"]`.
     pub live: &'static str,
-    /// Text that the value of the custom resource contains.
+    /// Text that the custom resource's value of the field contains, in the same form as `live`.
     pub custom: &'static str,
 }
 

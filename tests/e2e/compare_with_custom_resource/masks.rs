@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
 /// Headers that are not compared. `date`, `content-length` and `transfer-encoding` can differ in
-/// each answer. `ifo-complete` and `warning` depend on the rule sets of other tests that run at the
-/// same time.
+/// each answer. Other tests run at the same time, and their rule sets influence `ifo-complete` and
+/// `warning`.
 const IGNORED: [&str; 5] = [
     "date",
     "content-length",
@@ -41,7 +41,8 @@ const AGE: usize = 6;
 /// Index of the table column Started.
 const STARTED: usize = 12;
 
-/// Returns the answer with masked values, in the form in which it is compared.
+/// Returns the answer with masked values, as the JSON that is compared. It contains the status
+/// code, the headers, the layout of the text and the body.
 pub fn answer(
     request: &TableRequest,
     side: &Side,
@@ -139,8 +140,8 @@ impl Mask<'_> {
                 all.retain(|item| self.is_ours(item));
             }
         }
-        // The group of the live resource has a second resource, which the group of the custom
-        // resource lacks.
+        // Only the API group of the live resource has the resource `operationrecords`. So this
+        // resource is not compared.
         if let Some(all) = body.get_mut("resources").and_then(Value::as_array_mut) {
             all.retain(|resource| resource["name"] != "operationrecords");
         }
@@ -192,10 +193,13 @@ impl Mask<'_> {
         Value::Array(events)
     }
 
-    /// Returns true for every event that is not a bookmark, and for the bookmark after the initial
-    /// events. Another bookmark is compared only if `timeoutSeconds` is at least [`LONG_ENOUGH`].
-    /// At the end of a shorter watch, the kube-apiserver may or may not send a bookmark, because
-    /// its clock counts whole seconds.
+    /// Returns true if an event is compared:
+    ///
+    /// - Every event that is not a bookmark is compared.
+    /// - The bookmark after the initial events is compared.
+    /// - Another bookmark is compared only if `timeoutSeconds` is at least [`LONG_ENOUGH`]. At the
+    ///   end of a shorter watch, the kube-apiserver does not always send a bookmark, because its
+    ///   clock counts whole seconds.
     fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -225,7 +229,7 @@ impl Mask<'_> {
         }
     }
 
-    /// Returns true if an object is in a namespace of this test or has no namespace. `item` is an
+    /// Returns true if `item` is in a namespace of this test, or has no namespace. `item` is an
     /// item of a list, a row of a table, or the object of an event.
     fn is_ours(&self, item: &Value) -> bool {
         ["/metadata/namespace", "/object/metadata/namespace"]
@@ -235,7 +239,7 @@ impl Mask<'_> {
     }
 
     /// Describes how the resourceVersion of a list relates to the requested resourceVersion and to
-    /// those of its items.
+    /// the resourceVersions of the items. An example is `as requested, not older than the items`.
     fn version_relation(&self, metadata: &Value, items: &[u64]) -> String {
         let Some(version) = metadata["resourceVersion"].as_str() else {
             return "none".to_owned();
@@ -267,7 +271,8 @@ impl Mask<'_> {
         format!("{to_requested}{to_items}")
     }
 
-    /// Masks the strings in a value. `key` is the field that contains the value.
+    /// Masks the strings in a value. `key` is the name of the field that contains the value. It is
+    /// empty for the whole answer and for an element of an array.
     fn walk(&self, key: &str, value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -320,12 +325,12 @@ impl Mask<'_> {
         }
     }
 
-    /// Masks a message or another text.
+    /// Masks the API group and the resourceVersions in a message or another text.
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        // Messages quote the requested resourceVersion, which differs between the two sides. The
-        // name of its placeholder replaces it.
+        // Messages quote the requested resourceVersion, which differs between the two sides. So the
+        // name of its placeholder replaces the number: `"123"` becomes `"now"`.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));
@@ -334,11 +339,12 @@ impl Mask<'_> {
     }
 }
 
-/// Matches an age in the format of kubectl.
+/// Matches an age in the format of kubectl, such as `45s` or `3m20s`.
 static AGES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(\d+[smhdy]){1,2}$").expect("the expression is valid"));
 
-/// Matches the number of the current or oldest version in a message.
+/// Matches the number of the current or oldest resourceVersion in a message, such as `current: 105`
+/// or `(220)`.
 static NUMBERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(current: |\()\d+").expect("the expression is valid"));
 

@@ -1,10 +1,10 @@
 //! The differential test compares the APIs of two resources with the same schema and the same
-//! objects. `ifo-apiserver` serves the live resource. The kube-apiserver serves the custom
-//! resource.
+//! objects. `ifo-apiserver` serves the live resource, `inflightoperations` in the API group
+//! `live.ifo.kubevirt.io`. The kube-apiserver serves the custom resource, a copy with the same
+//! plural name in the API group `twin.ifo.kubevirt.io`.
 //!
-//! The test sends each request of a table to both resources, through the same kube-apiserver. If
-//! the answers differ, the test fails. Intended differences are allowed: [`intended_differences`]
-//! lists them with their reasons.
+//! The test sends each request of a table to both resources, through the same kube-apiserver. The
+//! test fails if the answers have a difference that is not in the list [`intended_differences`].
 //!
 //! ```text
 //! definition, test_objects, copy_changes: create two resources with the same objects
@@ -38,13 +38,15 @@ use tokio::time::Instant;
 /// watches that wait for events, so even a slow machine can handle 100 requests at the same time.
 const CONCURRENT: usize = 100;
 
-/// Least number of attempts for a request whose answers differ, even after the deadline. Some
-/// answers vary, because they depend on which of two timeouts the kube-apiserver notices first. So
-/// a request is repeated until its answers agree, or until the deadline is over.
+/// Least number of attempts for a request whose answers differ. Some answers vary, because they
+/// depend on which of two timeouts the kube-apiserver notices first. So the test repeats such a
+/// request until its answers agree. After [`DEADLINE`], the test gives up, but each request gets at
+/// least this number of attempts.
 const MIN_REPETITIONS: usize = 3;
 
-/// Largest number of attempts of the whole test. The test is repeated if answers differ and
-/// resourceVersions that the requests need have expired.
+/// Largest number of attempts of the whole test. The test starts again if answers differ and the
+/// server no longer has the resourceVersions that the requests need. The result of the last attempt
+/// always counts.
 const ATTEMPTS: usize = 3;
 
 #[test]
@@ -72,9 +74,9 @@ fn the_live_api_answers_like_a_custom_resource() {
     });
 }
 
-/// Sends the requests of the table, and compares their answers. The requests whose answers differ
-/// are sent again together, until their number no longer falls. Then each remaining request is
-/// repeated alone.
+/// Sends the requests of the table, and compares their answers. Sends the requests whose answers
+/// differ again, as a group, until the size of this group no longer falls. Then repeats each
+/// request of the group alone.
 async fn requests(twin: &Twin, comparison: &mut Comparison) {
     let mut left = table::all();
     loop {

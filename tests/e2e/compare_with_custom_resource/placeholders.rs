@@ -1,7 +1,9 @@
 //! The values of the placeholders in requests. There are two sides: the live resource and the
-//! custom resource. Each side has its own values. A side also stores a name for each
-//! resourceVersion and UID. The two sides have different resourceVersions for the same change, but
-//! store the same name for them.
+//! custom resource. Each side has its own values.
+//!
+//! The two sides also have different resourceVersions for the same change, and different UIDs for
+//! the same object. So each side stores a name for each of its resourceVersions and UIDs. The names
+//! are the same on both sides, so the names can be compared.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,9 +15,9 @@ pub struct Side {
     pub group: &'static str,
     /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// The names of resourceVersions and UIDs. Both sides use the same names. For example, `a#2` is
-    /// the resourceVersion after the second change of the object `a`, and `a#0` is the one after
-    /// its creation.
+    /// The names, by resourceVersion or UID. For example, `a#0` is the name of the resourceVersion
+    /// after the creation of the object `a`, and `a#2` of the resourceVersion after its second
+    /// change.
     versions: RefCell<BTreeMap<String, String>>,
 }
 

@@ -10,16 +10,17 @@ use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;
 
-/// Name of the VirtualMachine with the last operation of the test. The name of an operation begins
-/// with the name of its VirtualMachine. The selectors of all watches match the last operation. So if
-/// a watch has received this operation, the watch has received all earlier events.
+/// Name of the VirtualMachine with the last operation that starts while the watches are open. The
+/// name of an operation begins with the name of its VirtualMachine. The selectors of all watches
+/// match this operation. So if a watch has received this operation, it has received all earlier
+/// events.
 pub const LAST: &str = "last";
 
 const TABLE: &str = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "Accept: application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 
-/// Returns the watch requests. If a request has a selector, the selector matches the last
-/// operation.
+/// Returns the watch requests. If a request has a selector, the selector must match the operation
+/// on [`LAST`].
 fn requests() -> Vec<TableRequest> {
     let start = "resourceVersion={before}";
     let initial =
@@ -85,7 +86,8 @@ pub async fn open(twin: &Twin) -> Streams {
 }
 
 impl Streams {
-    /// Compares the events of both resources, up to the last operation.
+    /// Compares the events of both resources, up to the first event about the operation on
+    /// [`LAST`].
     pub async fn compare(self, twin: &Twin, comparison: &mut Comparison) {
         for (request, mut live, mut custom) in self.0 {
             let all = async |side: &Side, events: &mut Events| {
@@ -109,8 +111,8 @@ impl Streams {
     }
 }
 
-/// Returns true if an event is about the last operation. The event can contain an object or a
-/// table.
+/// Returns true if an event is about the operation on [`LAST`]. The event can contain an object or
+/// a table.
 fn is_last(event: &Value) -> bool {
     let name = ["/object/metadata/name", "/object/rows/0/cells/0"]
         .into_iter()

@@ -1,8 +1,8 @@
 //! Reads the table of requests of the differential test: text files with one request per line.
 //!
-//! A line has the form `METHOD PATH | Header: value | …`, and is also the name of its request. A
-//! line can contain placeholders in braces, such as `{list}`. [`super::placeholders::Side`] has
-//! their values.
+//! A line has the form `METHOD PATH`, or `METHOD PATH | Header: value` with one or more headers.
+//! The line is also the name of its request. A line can contain placeholders in braces, such as
+//! `{list}`. [`super::placeholders::Side`] has their values.
 
 use super::exchange::TableRequest;
 use std::collections::BTreeSet;

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// For the namespace with many operations: the number of operations, and the number of bytes in the
-/// message of each operation. The list of these operations has more than 128 KiB, which is the size
-/// from which `ifo-apiserver` and the kube-apiserver compress answers.
+/// The number of operations in the namespace with many operations, and the number of bytes in the
+/// message of each of these operations. Their list has more than 128 KiB, so `ifo-apiserver` and
+/// the kube-apiserver compress it.
 const FAT: (usize, usize) = (220, 700);
 
 /// The live resource and the custom resource, with the same objects.
@@ -67,7 +67,7 @@ impl Twin {
     }
 
     /// Starts operations, and copies them to the custom resource. Then sets the placeholders whose
-    /// values depend on these objects.
+    /// values depend on these operations.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [
@@ -160,8 +160,8 @@ impl Twin {
             .await;
         let other = format!("{here}-b");
         self.change(&other, "z", json!({"progress": 99})).await;
-        // The operations on `d` and `b` are no longer detected after this change. They become
-        // `Settling`, complete, and are deleted.
+        // After this change, no rule detects the operations on `d` and `b` any more. Their state
+        // becomes `Settling`. Then they complete, and the server deletes them.
         for subject in ["d", "b"] {
             let name = self.name_of(subject).await;
             let status = json!({"printableStatus": "Running"});
@@ -173,8 +173,8 @@ impl Twin {
             .await;
         }
         self.change(here, "c", json!({"state": "Failing"})).await;
-        // The selectors of all open watches match this operation. The comparison of the watches
-        // ends with this operation.
+        // The comparison of the open watches ends with this operation, so the selectors of all
+        // these watches must match it.
         let last = json!({"nodeName": "node-1", "size": "2", "progress": 1});
         self.start(here, super::streams::LAST, last).await;
 
@@ -186,10 +186,10 @@ impl Twin {
         self.make_other().await;
     }
 
-    /// Creates an object of the custom resource in another namespace. Without this object, a watch
-    /// of the custom resource from the resourceVersion `{now}` gets no bookmark. The reason is that
-    /// the kube-apiserver sends a bookmark only if an object has changed after the start version of
-    /// the watch. Watches of the live resource always get a bookmark.
+    /// Creates an object of the custom resource in another namespace. The kube-apiserver sends a
+    /// bookmark only if an object has changed after the start version of the watch. So without this
+    /// object, a watch of the custom resource from the resourceVersion `{now}` would get no
+    /// bookmark. Watches of the live resource always get a bookmark.
     async fn make_other(&self) {
         let mut object: Value = self
             .custom
@@ -221,9 +221,9 @@ impl Twin {
         assert!(answer.code == 200 || is_compacted, "{answer:?}");
     }
 
-    /// Returns true if both resources can still be listed at, and watched from, the resourceVersion
-    /// before the transitions. The kube-apiserver and `ifo-apiserver` keep old versions only for
-    /// some minutes.
+    /// Returns true if the test can still list and watch both resources at the resourceVersion
+    /// `{before}`, which is older than [`Self::transitions`]. The kube-apiserver and
+    /// `ifo-apiserver` keep old versions only for some minutes.
     pub async fn has_old_versions(&self) -> bool {
         for side in [&self.live, &self.custom] {
             let list = side.expand("{list}?resourceVersionMatch=Exact&resourceVersion={before}");
@@ -258,8 +258,8 @@ impl Twin {
         mirror.wait_until_equal([&self.live, &self.custom]).await
     }
 
-    /// Calls `work` while both resources have the same objects, and returns its result. If an
-    /// object changes during `work`, calls `work` again.
+    /// Calls `work` while both resources have the same objects, and returns the result of `work`.
+    /// If an object changes during `work`, calls `work` again.
     pub async fn without_changes<T>(&self, mut work: impl AsyncFnMut() -> T) -> T {
         eventually("no object changes for a while", async || {
             let before = self.wait_until_equal().await;
@@ -308,8 +308,8 @@ impl Twin {
         self.until_shown(namespace, name, &status).await;
     }
 
-    /// Waits until the operation on a VirtualMachine shows these fields of the VirtualMachine's
-    /// status.
+    /// Waits until the copied operation on a VirtualMachine shows these fields of the
+    /// VirtualMachine's status.
     async fn until_shown(&self, namespace: &str, subject: &str, status: &Value) {
         let shown = |operation: &Value| {
             let fields = ["message", "progress", "state"].into_iter();
@@ -363,8 +363,8 @@ impl Twin {
     }
 }
 
-/// Sets placeholders with continue tokens that differ from the valid token `good` in one field.
-/// Also sets the placeholder of an expired resourceVersion.
+/// Sets placeholders to continue tokens that differ from the valid token `good` in one field. Also
+/// sets the placeholder `expired` to an expired resourceVersion.
 fn tokens(side: &mut Side, good: &str) {
     let good = token(good);
     let mut changed = |name: &str, field: &str, value: Value| {

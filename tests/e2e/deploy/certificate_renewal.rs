@@ -3,7 +3,8 @@
 //!
 //! The serving certificate and its CA are renewed while clients watch and list through the
 //! kube-apiserver. No watch may end, and no request may fail. cert-manager, OpenShift and the
-//! kubelet do not run, so the tests write the certificates of cert-manager and OpenShift.
+//! kubelet do not run. Instead of them, the tests issue the certificates, and write the files of
+//! the mounted Secret.
 
 use super::{Overlay, the};
 use crate::harness::{
@@ -77,7 +78,7 @@ fn builder(common_name: &str, key: &PKey<Private>) -> X509Builder {
     builder
 }
 
-/// Issues a self-signed CA with this key.
+/// Creates a CA with a self-signed certificate for this key.
 pub fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
     let mut builder = builder(common_name, key);
     let mut issuer = X509NameBuilder::new().unwrap();
@@ -94,7 +95,7 @@ pub fn ca(common_name: &str, key: &PKey<Private>) -> KeyPair {
     }
 }
 
-/// Issues a serving certificate for these names, with a new key.
+/// Issues a serving certificate for these DNS names, with a new key.
 pub fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
     let key = new_key();
     let mut builder = builder("ifo-apiserver", &key);
@@ -116,7 +117,8 @@ pub fn leaf(ca: &KeyPair, names: &[&str]) -> KeyPair {
 }
 
 /// Replaces the files of a mounted Secret in one step, as the kubelet does. The files are symbolic
-/// links into the folder `..data`. `..data` is a symbolic link, too. Only this link is replaced.
+/// links into `..data`, which is itself a symbolic link to a folder. This function writes a new
+/// folder, and replaces the link `..data`.
 pub fn mount(folder: &Path, pair: &KeyPair) {
     use std::os::unix::fs::symlink;
     let version = format!("..{}", uuid::Uuid::new_v4());
@@ -166,7 +168,8 @@ async fn presents(server: &ServerProcess, expected: &KeyPair) {
     .await;
 }
 
-/// Lists operations until `stop` is set. Fails if a list fails. Returns the number of lists.
+/// Lists operations repeatedly until `stop` is true. Fails if a list fails. Returns the number of
+/// lists.
 async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
     let mut lists = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -234,8 +237,8 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         mount(&folder, &leaf(&first_ca, &names));
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &["cert-manager"], None);
-        // The APIService has no `caBundle` yet. So the kube-apiserver does not trust the
-        // certificate of the server before `inject`.
+        // This APIService has no `caBundle` yet. So the kube-apiserver trusts the certificate of
+        // the server only after `inject`.
         cluster
             .apply_registration(registration.path(), &server)
             .await;
@@ -251,8 +254,8 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
             // Then the APIService gets the old CA again, and the server gets a certificate of the
-            // new CA. A certificate of one CA must work with the other CA, because both CAs have
-            // the same key.
+            // new CA. The kube-apiserver must accept the certificate in all these cases, because
+            // both CAs have the same key.
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
@@ -287,8 +290,8 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
         cluster.until_served().await;
 
         let renewals = async {
-            // The new CA has another key. So OpenShift writes both CAs into the `caBundle` until it
-            // has replaced all certificates.
+            // The new CA has another key, so it does not verify certificates of the old CA. Until
+            // all certificates are replaced, OpenShift writes both CAs into the `caBundle`.
             let second_ca = ca("openshift-service-serving-signer@2", &new_key());
             inject(&cluster, &[&second_ca, &first_ca]).await;
             let second = leaf(&second_ca, &names);
@@ -315,7 +318,7 @@ fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
         let first_certificate = presented(&server).to_der().unwrap();
         let first_bundle = bundle().await;
 
-        // This command removes the CA of the server, so the server creates a new CA.
+        // This command deletes the CA of the server, and the server creates a new CA.
         // `docs/certificates.md` describes the command.
         let patch = r#"[{"op": "remove", "path": "/data"}]"#;
         let secret = [

@@ -17,8 +17,8 @@ const NAMESPACE: &str = "ifo-system";
 /// Name of the Service that OLM creates for the Deployment of an aggregated API.
 const SERVICE: &str = "ifo-apiserver-service";
 
-/// Returns the folder with the CRDs of OLM. They are files of a Go module, which `tests/olm/go.mod`
-/// names.
+/// Returns the folder with the CRDs of OLM. The folder is in a Go module, which `go mod download`
+/// downloads in the version from `tests/olm/go.mod`.
 fn olm_definitions() -> PathBuf {
     let module = "github.com/operator-framework/api";
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/olm");
@@ -47,9 +47,9 @@ fn bundle() -> Vec<Value> {
         .collect()
 }
 
-/// Returns a role and its binding to a ServiceAccount. OLM creates these two objects from an entry
-/// of the permissions of a ClusterServiceVersion. `prefix` is `Cluster`, or empty for a namespaced
-/// role.
+/// Returns a role and its binding to a ServiceAccount. OLM creates these two objects from
+/// `permission`, an entry of the permissions in a ClusterServiceVersion. If `prefix` is `Cluster`,
+/// the objects are a ClusterRole and a ClusterRoleBinding. If it is empty, they are namespaced.
 fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     let account = &permission["serviceAccountName"];
     let metadata = json!({"name": name, "namespace": NAMESPACE});
@@ -68,8 +68,8 @@ fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     ]
 }
 
-/// Returns a binding of the ServiceAccount to a built-in role of Kubernetes. OLM creates such
-/// bindings for aggregated API servers.
+/// Returns a binding of the server's ServiceAccount to a built-in role of Kubernetes. `role` is the
+/// kind and the name of the role. OLM creates these bindings for each aggregated API server.
 fn binding(kind: &str, namespace: &str, role: (&str, &str)) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
@@ -204,8 +204,8 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         cluster.admin.merge(&service, &port).await.ok();
         cluster.until_served().await;
 
-        // With the rights in the bundle, the server must be able to read rule sets, to write their
-        // status, and to detect operations.
+        // The server has only the rights from the bundle. With these rights, it must read rule
+        // sets, write their status, and detect operations.
         cluster.with_folder("apply", "rules/generic").await;
         cluster
             .rule_set_until("deployment-rules", "Ready", |it| {
@@ -219,8 +219,8 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
         })
         .await;
 
-        // As OLM does, the test deletes the objects that OLM creates, and the objects of the bundle
-        // except the CRD.
+        // When an administrator removes an operator, OLM deletes the objects that OLM has created,
+        // and the objects of the bundle except the CRD. The test does the same.
         cluster.delete_all(&created).await;
         cluster.delete_all(&[deployment]).await;
         let keeps = |it: &Value| it["kind"] == "CustomResourceDefinition";

@@ -12,7 +12,7 @@ pub struct Caller {
     pub client: Client,
 }
 
-/// A complete answer.
+/// The complete answer to a request.
 #[derive(Debug)]
 pub struct ApiAnswer {
     pub code: u16,
@@ -22,7 +22,7 @@ pub struct ApiAnswer {
 }
 
 impl ApiAnswer {
-    /// Asserts that the request has succeeded, and returns the body.
+    /// Asserts that the status code is 2xx, and returns the body.
     #[track_caller]
     pub fn ok(self) -> Value {
         assert!(

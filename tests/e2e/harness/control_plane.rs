@@ -8,7 +8,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Mutex;
 
-/// The addresses and paths of a control plane, as it prints them.
+/// The addresses and paths of a control plane. When the control plane is ready, the program prints
+/// them as one line of JSON. `tests/control-plane/state.go` describes the fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ControlPlaneAddresses {
@@ -26,21 +27,22 @@ pub struct ControlPlaneAddresses {
     pub client_ca_key: PathBuf,
 }
 
-/// A running control plane. The control plane stops when its standard input is closed: when this
-/// value is dropped, or when the test process exits.
+/// A running control plane. Its program stops the control plane when the program's standard input
+/// is closed. This happens when this value is dropped, and when the test process exits.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub state: ControlPlaneAddresses,
-    /// Path of an informer of client-go, the program in `tests/control-plane/informer`.
+    /// Path of the program in `tests/control-plane/informer`, which runs an informer of client-go.
     pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     _child: Child,
 }
 
 impl ControlPlane {
-    /// Builds and starts a control plane. Returns an error with the reason if this machine cannot
-    /// run a control plane. If the environment variable `IFO_E2E_DIR` is set, the files of the
-    /// control plane are kept in the folder `name` in `$IFO_E2E_DIR`.
+    /// Builds and starts a control plane. If the build fails, for example because this machine has
+    /// no Go, returns an error with the reason. Panics if the start fails. If the environment
+    /// variable `IFO_E2E_DIR` is set, the files of the control plane are kept in the folder `name`
+    /// in `$IFO_E2E_DIR`.
     pub async fn start(name: &str) -> Result<Self, String> {
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/control-plane/build");
         let built = Command::new(&build)
@@ -86,7 +88,8 @@ impl ControlPlane {
         })
     }
 
-    /// Sends a command, such as `restart kube-apiserver`, and waits until it is done.
+    /// Sends a command, such as `restart kube-apiserver`, to the program, and waits until the
+    /// program has executed the command. Returns the program's error if the command fails.
     pub async fn command(&self, command: &str) -> Result<(), String> {
         let mut pipes = self.pipes.lock().await;
         let (stdin, lines) = &mut *pipes;

@@ -1,7 +1,12 @@
 //! The harness of the end-to-end tests: runs the tests, and contains their helpers. A test is an
-//! async closure. The argument of most tests is the shared cluster ([`TestCluster`]): a control
-//! plane and the server under test. If such a test fails, the last lines of the server's log are
-//! printed. A test that [`apart`] runs gets its own control plane.
+//! async closure, which one of these functions runs:
+//!
+//! - [`shared`] runs a test on the shared cluster ([`TestCluster`]), which is a control plane and
+//!   the server under test.
+//! - [`alone`] runs a test on the shared cluster, while no other test uses this cluster.
+//! - [`apart`] runs a test on a new control plane, without a server.
+//!
+//! If a test on the shared cluster fails, the harness prints the last lines of the server's log.
 
 mod api_client;
 mod control_plane;
@@ -37,9 +42,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
-/// Time limit of every wait. A passing test does not reach this limit, even on a slow and busy
-/// machine. The limit is longer than one minute, because the kube-apiserver reads some documents of
-/// aggregated servers only once a minute.
+/// Time limit of every wait. If a wait reaches this limit, the test fails. The limit is long enough
+/// for a slow and busy machine. It is longer than one minute, because the kube-apiserver reads some
+/// documents of aggregated servers, such as OpenAPI, only once a minute.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Pause between two checks of a condition that a test waits for.
@@ -52,8 +57,9 @@ static RUNTIME: LazyLock<Runtime> =
 
 static TEST_CLUSTER: OnceLock<Setup> = OnceLock::new();
 
-/// Tests that may run at the same time hold a read lock. A test that disrupts the shared server
-/// holds the write lock, so no other test uses the shared server at the same time.
+/// A test of [`shared`] holds a read lock, so several of these tests run at the same time. A test
+/// of [`alone`] holds the write lock, so no other test uses the shared cluster meanwhile. A test of
+/// [`apart`] needs no lock.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -62,7 +68,7 @@ enum Setup {
     Failed(String),
 }
 
-/// Runs a test on the shared server, at the same time as other tests.
+/// Runs a test on the shared cluster, at the same time as other tests.
 pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
     if let Some(cluster) = test_cluster() {
         let _turn = TURNS.read().unwrap_or_else(PoisonError::into_inner);
@@ -70,8 +76,9 @@ pub fn shared(test: impl AsyncFnOnce(&'static TestCluster)) {
     }
 }
 
-/// Runs a test that stops or restarts the shared server or its kube-apiserver. Meanwhile, no other
-/// test uses the shared server.
+/// Runs a test on the shared cluster, while no other test uses this cluster. The test may stop the
+/// server and the kube-apiserver. After the test, the harness starts them again if they are
+/// stopped.
 pub fn alone(test: impl AsyncFnOnce(&'static TestCluster)) {
     if let Some(cluster) = test_cluster() {
         let _turn = TURNS.write().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +90,9 @@ pub fn alone(test: impl AsyncFnOnce(&'static TestCluster)) {
     }
 }
 
-/// Runs a test on its own control plane, on which nothing is installed.
+/// Runs a test on a new control plane, on which nothing is installed. Skips the test if
+/// [`ControlPlane::start`] returns an error. `name` is the name of a folder for the files of the
+/// control plane.
 pub fn apart(name: &str, test: impl AsyncFnOnce(&ControlPlane)) {
     RUNTIME.block_on(async {
         match ControlPlane::start(name).await {
@@ -101,8 +110,8 @@ fn run(cluster: &'static TestCluster, test: impl AsyncFnOnce(&'static TestCluste
     }
 }
 
-/// Returns the shared cluster. The first call starts the cluster. Returns None if the test is
-/// skipped.
+/// Returns the shared cluster. The first call starts the cluster. If this machine cannot run a
+/// control plane, skips the test and returns None.
 fn test_cluster() -> Option<&'static TestCluster> {
     let setup = TEST_CLUSTER.get_or_init(|| {
         catch_unwind(|| RUNTIME.block_on(TestCluster::start())).map_or_else(

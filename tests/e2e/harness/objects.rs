@@ -20,18 +20,20 @@ pub const VMI: Kind = kind(
 );
 /// A namespaced kind that the server may watch. Each test that uses this kind installs its CRD. At
 /// most one test uses this kind at any time. If a second test created a rule set for this kind, the
-/// server would list the objects again. Then the start of an operation could be earlier than the
-/// tests expect.
+/// server would list the objects again. For an operation that the server first detects in a list,
+/// the start is the last change of the object. The tests expect a later start.
 pub const DATA_VOLUME: Kind = kind("cdi.kubevirt.io/v1beta1", "DataVolume", "datavolumes");
 /// A built-in cluster-scoped kind.
 pub const NODE: Kind = kind("v1", "Node", "nodes");
-/// The kind of rule sets.
+/// The kind of rule sets. A rule set contains CEL expressions that detect operations on the objects
+/// of one resource.
 pub const RULE_SET: Kind = kind(
     "ifo.kubevirt.io/v1alpha1",
     "OperationRuleSet",
     "operationrulesets",
 );
-/// The kind of operations, which the server under test serves.
+/// The kind of operations. The server under test detects operations, such as a migration, on other
+/// objects, and serves them.
 pub const OPERATION: Kind = kind(
     "live.ifo.kubevirt.io/v1alpha1",
     "InFlightOperation",
@@ -72,7 +74,8 @@ impl Kind {
     }
 }
 
-/// Returns a CRD for a kind. Its schema accepts any object.
+/// Returns a CRD for a kind. The schema of the CRD accepts any object. `scope` is `Namespaced` or
+/// `Cluster`.
 pub fn crd(of: &Kind, scope: &str) -> Value {
     let (group, version) = of.group_version();
     json!({
@@ -91,8 +94,8 @@ pub fn crd(of: &Kind, scope: &str) -> Value {
     })
 }
 
-/// Returns a rule set that watches `target` and has one rule for each pair of operation and
-/// expression.
+/// Returns a rule set for the objects of `target`. `rules` contains the operation and the CEL
+/// expression of each rule.
 pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     let (group, version) = target.group_version();
     let rules: Vec<Value> = rules
@@ -110,8 +113,9 @@ pub fn rule_set(name: &str, target: &Kind, rules: &[(&str, &str)]) -> Value {
     })
 }
 
-/// Returns a rule set that detects the operation `Migrating` on VirtualMachines in one namespace.
-/// The rule set has the name of the namespace.
+/// Returns a rule set for the VirtualMachines in one namespace. It detects the operation
+/// `Migrating` on each VirtualMachine whose `printableStatus` is `Migrating`. The rule set has the
+/// name of the namespace.
 pub fn migrating(namespace: &str) -> Value {
     let rule = "object.status.printableStatus == 'Migrating'";
     let mut rule_set = rule_set(namespace, &VM, &[("Migrating", rule)]);
@@ -128,7 +132,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
         .unwrap_or(NONE)
 }
 
-/// Returns the string at a JSON pointer, or an empty string if there is no string.
+/// Returns the string at a JSON pointer. If there is no string at this pointer, returns an empty
+/// string.
 pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object
         .pointer(pointer)

@@ -1,6 +1,6 @@
 //! A TCP relay between a server under test and the kube-apiserver. A test uses the relay to
-//! interrupt the connections. With the environment variable `IFO_E2E_GAPS`, the relay interrupts
-//! all connections periodically, to simulate an overloaded machine.
+//! interrupt the server's connections. If the environment variable `IFO_E2E_GAPS` is set, a relay
+//! interrupts the connections of the shared server periodically, to simulate an overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,18 +8,20 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Time for which the relay refuses connections in a periodic interruption. If the server cannot
-/// continue a watch for 2 s (`INTERRUPTION_REPORT_DELAY` in `src/observe/list_and_watch.rs`), it
-/// reports a watch gap. So each interruption causes a watch gap.
+/// Duration of a periodic interruption. If the server cannot continue a watch for 2 s
+/// (`INTERRUPTION_REPORT_DELAY` in `src/observe/list_and_watch.rs`), it reports a watch gap: a time
+/// in which the server can miss changes of objects. So each periodic interruption causes a watch
+/// gap.
 const INTERRUPTION: Duration = Duration::from_secs(3);
 
 /// The state of a relay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Link {
+    /// The relay forwards all bytes.
     Open,
-    /// All connections are closed, and new connections are closed at once.
+    /// The relay closes all connections. It also closes each new connection at once.
     Refused,
-    /// Connections stay open, but the relay forwards no bytes, as if every packet were dropped.
+    /// Connections stay open, but the relay forwards no bytes, as if the network lost every packet.
     Silent,
 }
 
@@ -32,8 +34,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay to this `https` URL. When the returned value is dropped, the relay closes all
-    /// connections.
+    /// Starts a relay to the server at this `https` URL. When the returned value is dropped, the
+    /// relay closes all connections.
     pub async fn start(server: &str) -> Self {
         let (_, target) = server.split_once("//").expect("the URL has a scheme");
         let target = target.trim_end_matches('/').to_owned();
@@ -70,8 +72,8 @@ impl Relay {
     }
 }
 
-/// Forwards the bytes of one connection, until either side closes the connection or the relay
-/// starts to refuse connections.
+/// Forwards the bytes of one connection. Returns when either side closes the connection, when the
+/// relay starts to refuse connections, or when the [`Relay`] is dropped.
 async fn forward(client: TcpStream, target: String, mut link: watch::Receiver<Link>) {
     let refused = link.clone();
     let carried = async move {
@@ -95,7 +97,8 @@ async fn forward(client: TcpStream, target: String, mut link: watch::Receiver<Li
 }
 
 async fn until_refused(mut link: watch::Receiver<Link>) {
-    // `wait_for` fails only when the `Relay` has been dropped. Then the connection is closed, too.
+    // `wait_for` fails only if the `Relay` has been dropped. A dropped `Relay` closes its
+    // connections, so this function returns in this case, too.
     let _ = link.wait_for(|link| *link == Link::Refused).await;
 }
 

@@ -19,14 +19,14 @@ const SETTINGS: [(&str, &str); 3] = [
     ("REQUEUE_INTERVAL", "5s"),
 ];
 
-/// A shell script that runs the server, and kills it when the standard input of the script is
-/// closed. This happens when the test process exits, so no server keeps running.
+/// A shell script that runs the server. When the standard input of the script is closed, the script
+/// kills the server. The input is closed when the test process exits, so no server keeps running.
 const UNTIL_STDIN_ENDS: &str = r#"exec 3<&0
 (while read -r _ <&3; do :; done; kill -KILL $$) >/dev/null 2>&1 &
 exec "$@" 3<&- </dev/null"#;
 
-/// Flags with shorter times of the Lease than the default. The first leader waits for one lease
-/// duration before it leads, so the default would make each start slow.
+/// Flags of the leader election, with shorter times than the defaults. The first leader waits for
+/// one lease duration before it leads. With the default of 8 s, each start would be slow.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
@@ -40,6 +40,7 @@ pub struct ServerProcess {
     pod: Pod,
     port: u16,
     child: Child,
+    /// The standard input of [`UNTIL_STDIN_ENDS`]. Dropping this value kills the server.
     lifeline: Option<ChildStdin>,
 }
 
@@ -70,8 +71,8 @@ struct Pod {
     namespace: String,
     uid: Uuid,
     container: Value,
-    /// The mounted Secrets: the mount path in the container, and the folder that replaces it in the
-    /// test.
+    /// For each mounted Secret: the mount path in the container, and the folder that replaces this
+    /// path in the test.
     secrets: Vec<(String, PathBuf)>,
 }
 
@@ -82,7 +83,7 @@ pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
 
-/// Returns the mounted Secrets of a Pod: their mount paths, and the folders that replace them.
+/// Returns the value of [`Pod::secrets`] for this spec of a Pod.
 fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let secrets = volumes.filter_map(|volume| {
@@ -102,7 +103,8 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
 
 impl ServerProcess {
     /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
-    /// server has the rights of the user in the kubeconfig.
+    /// server writes its log and its port to files in the folder `dir`. It has the rights of the
+    /// user in the kubeconfig.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         Self::start_image(Image::default(), dir, deployment, kubeconfig).await
     }
@@ -124,7 +126,7 @@ impl ServerProcess {
         Self::create(Image::default(), dir, deployment, kubeconfig)
     }
 
-    /// Starts a Pod and its process.
+    /// Starts the process of a new Pod, and does not wait until the process listens.
     fn create(image: Image, dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
@@ -151,7 +153,8 @@ impl ServerProcess {
         self.ready().await;
     }
 
-    /// Restarts the container, on the same port as before.
+    /// Starts the server again on the same port after its process has ended. Waits until the
+    /// readiness probe succeeds.
     pub async fn start_again(&mut self, kubeconfig: &Path) {
         let _ = std::fs::remove_file(self.pod.dir.join("port"));
         self.child = self.pod.spawn(kubeconfig, self.port);
@@ -182,7 +185,7 @@ impl ServerProcess {
         assert!(sent.is_ok_and(|status| status.success()), "kill -{name}");
     }
 
-    /// Kills the process.
+    /// Kills the process with SIGKILL.
     pub async fn kill(&mut self) {
         let killed = self.child.kill().await;
         killed.expect("the process is a child of this one");
@@ -287,9 +290,8 @@ impl Pod {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
-        // The entry point of the image is the binary. If the container has a `command`, the first
-        // word is the name of the binary. The first word is skipped, because the tests start
-        // another binary.
+        // If the container has a `command`, its first word is the name of the server's binary. The
+        // tests start `image.program` instead, so this word is left out.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -337,7 +339,9 @@ impl Pod {
             .expect("the shell must start")
     }
 
-    /// Replaces the mount paths of Secrets by the folders that replace them in the test.
+    /// Replaces the mount paths of Secrets in `word` by folders. For example, if the folder
+    /// `/tmp/t/secrets/a` replaces `/etc/ifo/tls`, then `--tls-cert-file=/etc/ifo/tls/tls.crt`
+    /// becomes `--tls-cert-file=/tmp/t/secrets/a/tls.crt`.
     fn in_folders(&self, word: &str) -> String {
         let secrets = self.secrets.iter();
         secrets.fold(word.to_owned(), |word, (mount, folder)| {

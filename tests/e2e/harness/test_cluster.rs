@@ -1,6 +1,6 @@
 //! The cluster that the end-to-end tests share: a control plane, the installed manifests of
-//! `deploy/`, and the server under test. Also contains helpers that create objects and wait for
-//! operations.
+//! `deploy/`, and the server under test. This file also contains helpers that create objects and
+//! wait for operations.
 
 use super::control_plane::ControlPlane;
 use super::relay::Relay;
@@ -20,9 +20,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 
-/// The folders of manifests that are installed for all tests. The README installs the same folders
-/// except `deploy/targets-default`, and also rule packs. `deploy/targets-default` lets the server
-/// watch common resources.
+/// The folders of manifests that the harness installs for all tests. They differ from the
+/// installation in the README in two points:
+///
+/// - They include `deploy/targets-default`, which lets the server watch common resources.
+/// - They do not include rule packs, which are the folders in `rules/`.
 pub const FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
@@ -39,10 +41,11 @@ pub struct TestCluster {
     pub control_plane: ControlPlane,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
-    /// The server under test. Only a test that runs alone may stop it.
+    /// The server under test. Only a test of [`super::alone`] may stop the server.
     pub server: Mutex<ServerProcess>,
     /// The URL of the server, for tests that do not lock `server`.
     pub server_url: String,
+    /// The configuration of `admin`.
     config: Config,
     /// The kubeconfig of the server under test.
     pub kubeconfig: PathBuf,
@@ -99,7 +102,7 @@ impl TestCluster {
             ok_if(answer.code == 200, answer)
         })
         .await;
-        // kubectl reads the names of the resources from this document.
+        // kubectl reads the names of the resources from the discovery document.
         eventually("operations are in discovery", async || {
             let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
             let answer = self.admin.get_with("/apis", &[("Accept", accept)]).await;
@@ -142,7 +145,8 @@ impl TestCluster {
         name.leak()
     }
 
-    /// Returns a client of the kube-apiserver whose user is only in the group system:authenticated.
+    /// Returns a client of the kube-apiserver for the user `name`. This user is only in the group
+    /// system:authenticated.
     pub fn user(&self, name: &str) -> Caller {
         let mut config = self.config.clone();
         config.auth_info.impersonate = Some(name.to_owned());
@@ -219,8 +223,9 @@ impl TestCluster {
         .await;
     }
 
-    /// Returns the shipped rule set that watches `target`, from a folder of this repository. The
-    /// rule set is renamed to `namespace`, and restricted to this namespace.
+    /// Returns the shipped rule set that watches `target`, from a folder of this repository.
+    /// Changes the name of the rule set to `namespace`, and restricts the rule set to this
+    /// namespace.
     pub async fn shipped(&self, folder: &str, target: &Kind, namespace: &str) -> Value {
         let shipped = self.kustomize(folder).await;
         let mut rules = shipped
@@ -265,9 +270,10 @@ impl TestCluster {
     }
 
     /// Waits until a namespace has exactly the operations in `want`, and returns them. An entry of
-    /// `want` is the name of a subject and the name of its operation. The entries are in the order
-    /// of the names of the `InFlightOperation` objects. During a watch gap (an interruption of the
-    /// server's own watch), also waits for the end of the gap.
+    /// `want` is the name of a subject (the object that an operation is about) and the name of the
+    /// operation, such as `Migrating`. The entries are in the order of the names of the
+    /// `InFlightOperation` objects. During a watch gap (an interruption of the server's own watch),
+    /// also waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {
         eventually(&format!("operations {want:?} in {namespace}"), async || {
             let operations = self.operations(namespace).await;
@@ -292,7 +298,7 @@ impl TestCluster {
         apply(&self.control_plane.state.kubectl, manifests).await;
     }
 
-    /// Writes a kubeconfig for a ServiceAccount to this file.
+    /// Writes a kubeconfig for a ServiceAccount to this file (see the function [`kubeconfig_of`]).
     pub async fn kubeconfig_of(&self, namespace: &str, account: &str, file: &Path) {
         kubeconfig_of(&self.control_plane, &self.admin, (namespace, account), file).await;
     }
@@ -314,7 +320,7 @@ impl TestCluster {
 }
 
 /// The manifests that [`install`] does not apply. Instead of the Deployment, the tests start
-/// processes. [`register`] changes the other manifests before it applies them.
+/// processes. [`register`] changes the Service and the APIService before it applies them.
 #[derive(Debug)]
 pub struct Installed {
     pub deployment: Value,
@@ -368,9 +374,9 @@ pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
     Caller::new(config)
 }
 
-/// Returns the interval at which the connections between the server and the kube-apiserver are
-/// interrupted. The environment variable `IFO_E2E_GAPS` contains the interval in seconds. Without
-/// this variable, returns None.
+/// Returns the interval at which a relay interrupts the connections between the server and the
+/// kube-apiserver. The environment variable `IFO_E2E_GAPS` contains the interval in seconds.
+/// Without this variable, returns None.
 fn gaps() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds
@@ -432,8 +438,8 @@ pub async fn credentials(
     std::fs::write(server::peer_token(file), token).expect("the folder is writable");
 }
 
-/// Creates a token for a ServiceAccount. The token is valid for a day. If `audiences` is empty, the
-/// token is valid at the kube-apiserver.
+/// Creates a token for a ServiceAccount. The token is valid for a day, and only for the servers in
+/// `audiences`. If `audiences` is empty, the token is valid for the kube-apiserver.
 async fn token(admin: &Caller, (namespace, name): (&str, &str), audiences: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
     let request = json!({
@@ -460,7 +466,8 @@ fn names(operation: &Value) -> (&str, &str) {
     )
 }
 
-/// Splits a line that kubectl has printed into its cells.
+/// Splits a line of a table of kubectl into its cells. Two or more spaces separate two cells.
+/// Leaves out empty cells.
 pub fn columns(line: &str) -> Vec<&str> {
     line.split("  ")
         .map(str::trim)

@@ -1,5 +1,5 @@
 //! Collects the events of a watch, or the output lines of a running command such as `kubectl get
-//! -w`. The collection runs in the background, and tests can wait for an item.
+//! -w`. A background task collects these items, and a test can wait for an item.
 
 use super::{Caller, DEADLINE};
 use futures::{AsyncBufReadExt as _, StreamExt as _};
@@ -19,12 +19,14 @@ struct ReceivedItems<T> {
     ended: bool,
 }
 
-/// A command or a watch whose items are collected until this value is dropped.
+/// A running command or a watch. A background task collects its items until this value is dropped.
 #[derive(Debug)]
 pub struct Collected<T> {
+    /// The command line or the path of the watch, for error messages.
     what: String,
     seen: watch::Receiver<ReceivedItems<T>>,
     reader: JoinHandle<()>,
+    /// The process of a command. None for a watch.
     child: Option<Child>,
 }
 
@@ -41,7 +43,9 @@ impl<T> Drop for Collected<T> {
 }
 
 impl<T: std::fmt::Debug> Collected<T> {
-    /// Waits until `find` returns a value for the items so far, and returns the value.
+    /// Calls `find` with all items so far, and again after each new item, until `find` returns a
+    /// value. Returns this value. Fails if there are no more items, or after [`DEADLINE`]. `what`
+    /// is the expectation for the error message.
     pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
         let waited = tokio::time::timeout(DEADLINE, async {
             loop {
@@ -55,7 +59,7 @@ impl<T: std::fmt::Debug> Collected<T> {
                     }
                 }
                 // An error means that the command or the watch has ended. Its last items may have
-                // arrived after the last check.
+                // arrived after the last call of `find`.
                 if self.seen.changed().await.is_err() {
                     return find(&self.seen.borrow().items);
                 }

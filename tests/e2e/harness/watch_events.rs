@@ -16,9 +16,10 @@ pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Returns the events without those that only report a watch gap of the server. On a busy machine,
-/// a watch gap can occur at any time. During a gap, the condition `Detected` of an operation is
-/// Unknown.
+/// Returns the events without those that only report the beginning or the end of a watch gap. Such
+/// an event is MODIFIED, and changes only the fields that [`same_but_for_gaps`] ignores. On a busy
+/// machine, a watch gap can occur at any time. During a gap, the condition `Detected` of an
+/// operation is Unknown.
 pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut others = Vec::new();
@@ -60,15 +61,16 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// The operations that a client knows after the events of a watch. Do not use this type for a watch
-/// with a field selector if the selected fields change. Such a watch can deliver ADDED after
-/// DELETED for the same object, which this type rejects.
+/// The operations that a client knows after the events of a watch. If the watch has a field
+/// selector, the selected fields must not change. Otherwise the watch can deliver DELETED and then
+/// ADDED for the same object, and this type fails at the second event.
 #[derive(Debug, Default)]
 pub struct Folded {
     /// The objects that exist, by UID.
     pub objects: BTreeMap<String, Value>,
     /// The UIDs of deleted objects.
     deleted: BTreeSet<String>,
+    /// The resourceVersion of the last event.
     newest: u64,
 }
 
@@ -166,8 +168,8 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         event("MODIFIED", 6, "Settling", "Unknown"),
         event("MODIFIED", 7, "Progressing", "Unknown"),
         event("MODIFIED", 8, "Progressing", "True"),
-        // This event changes nothing, and no gap ends with it. The server must never send such an
-        // event, so `without_gaps` must keep it. Otherwise, tests would not notice it.
+        // This event changes nothing, and it does not end a gap. The server must never send such an
+        // event. `without_gaps` keeps the event, so that a test fails if the server sends it.
         event("MODIFIED", 9, "Progressing", "True"),
         event("DELETED", 10, "Progressing", "True"),
     ];
@@ -198,7 +200,8 @@ fn events_that_contradict_each_other_are_found() {
         &[added, deleted, event("ADDED", 4, "Progressing", "True")],
     ] {
         let mut bad = bad.to_vec();
-        // Without the field `lastDetected`, some of these events change only the resourceVersion.
+        // `lastDetected` differs in all events. Without this field, the second event of the fifth
+        // case changes only the resourceVersion, and must be rejected.
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }

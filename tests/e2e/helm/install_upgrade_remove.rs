@@ -1,5 +1,6 @@
 //! Tests of the life of an installation with Helm: a failed installation, a successful
-//! installation, `helm test`, an upgrade, a rollback and the removal.
+//! installation, `helm test`, an upgrade, a rollback and the removal. In other tests, Helm takes
+//! over an installation by kustomize.
 
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
@@ -106,6 +107,8 @@ impl<'a> Installation<'a> {
         self.cluster.admin.get(&path).await.ok()
     }
 
+    /// Returns the number of replicas in the Deployment, and true if the Deployment turns on
+    /// persistence mode. In this mode, the server also writes operations as custom resources.
     async fn replicas_and_persistence(&self) -> (Value, bool) {
         let deployment = self.deployment().await;
         let env = deployment.pointer("/spec/template/spec/containers/0/env");
@@ -145,9 +148,9 @@ impl<'a> Installation<'a> {
         found
     }
 
-    /// Returns an error if objects of the installation remain in the cluster. Searches objects of
-    /// all kinds whose name contains `ifo`, or which have a label of the installation. CRDs, their
-    /// objects, objects of rule packs, and Events may remain.
+    /// Returns an error if objects of the installation remain in the cluster. An object of any kind
+    /// belongs to the installation if its name contains `ifo`, or if it has a label of the
+    /// installation. CRDs, their objects, objects of rule packs, and Events may remain.
     async fn remaining(&self) -> Result<(), String> {
         let kinds = ["api-resources", "--verbs=list", "-o", "name"];
         let kinds = self.cluster.kubectl(&kinds).await?;
@@ -218,8 +221,8 @@ fn helm_4_installs_upgrades_and_removes_everything() {
 async fn whole_life(it: Installation<'_>) {
     a_failed_installation_removes_itself(&it).await;
 
-    // Helm first installs the chart without a running server. The chart of the upgrade below leads
-    // to a running server.
+    // No server process runs during the installation. Later, the test starts a server process, and
+    // an upgrade routes the Service and the APIService to this process.
     let install = ["install", "ifo", CHART, "--wait", it.atomic()];
     let install = [&install[..], &VALUES].concat();
     with_kubelet(&it.cluster, it.helm(&install)).await;
@@ -265,7 +268,8 @@ async fn whole_life(it: Installation<'_>) {
     let rule_sets = it.cluster.kubectl(&["get", "ors", "-o", "name"]).await;
     assert!(rule_sets.is_ok_and(|it| it.contains("deployment-rules")));
 
-    // The CRDs of the first installation still exist. No server runs.
+    // The CRDs of the first installation still exist, and no server runs. With `crds.keep=false`,
+    // the next removal must delete the CRDs.
     let install = ["install", "ifo", CHART, "--set=crds.keep=false"];
     it.helm(&[&install[..], &["--set=persistence.enabled=true"]].concat())
         .await;
@@ -330,7 +334,8 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
     assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
     assert_eq!(it.written_by_the_server().await, written);
-    // The new values turn persistence mode off, but its CRD must still exist.
+    // The new values turn persistence mode off, but the CRD of the custom resources must still
+    // exist.
     assert_eq!(it.crds().await, CRDS);
 
     let wrong = ["upgrade", "ifo", chart, "--set=replica=5"];
@@ -345,8 +350,8 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     assert_eq!(answer.code, 200, "{answer:?}");
 }
 
-/// Installs the server with kustomize. Then Helm takes over this installation. The Deployment and
-/// the fields that the server has written must stay the same.
+/// Installs the server with kustomize. Then Helm takes over this installation. The UID of the
+/// Deployment and the fields that the server has written must stay the same.
 async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
     for folder in ["deploy/crd", "deploy", "rules/generic"] {
@@ -370,8 +375,8 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
         assert!(why.contains("invalid ownership metadata"), "{why}");
         let mut take = [&install[..], &["--take-ownership"]].concat();
         if it.helm.major == 4 {
-            // Helm 4 uses server-side apply. Another field manager, that of `kubectl apply`, owns
-            // the fields, so there are conflicts.
+            // Helm 4 uses server-side apply, but the field manager of `kubectl apply` owns the
+            // fields. Without this flag, Helm fails because of conflicts.
             take.push("--force-conflicts");
         }
         it.helm(&take).await;

@@ -95,7 +95,8 @@ fn path(source: &Path, folder: &str) -> String {
 
 /// Returns the flags with which Helm changes objects that another client has created.
 fn take_ownership(it: &Installation<'_>) -> &'static [&'static str] {
-    // Helm 4 uses server-side apply. `kubectl apply` owns the fields, so there are conflicts.
+    // Helm 4 uses server-side apply, but the field manager of `kubectl apply` owns the fields.
+    // Without `--force-conflicts`, Helm fails because of conflicts.
     match it.helm.major {
         3 => &["--take-ownership"],
         _ => &["--take-ownership", "--force-conflicts"],
@@ -136,8 +137,8 @@ async fn rollout(it: &Installation<'_>) -> [String; 2] {
     .await
 }
 
-/// Waits until the condition `Ready` of a rule set of the chart is True, and returns the reason of
-/// the condition.
+/// Waits until the condition `Ready` of the rule set `deployment-rules` is True, and returns the
+/// reason of the condition.
 async fn rule_set_is_ready(it: &Installation<'_>) -> String {
     let args = ["get", "ors", "deployment-rules", "-o", "json"];
     eventually("the rule set works", async || {

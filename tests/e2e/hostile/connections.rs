@@ -23,7 +23,7 @@ const READER: &str = "hostile-watcher";
 /// A third user, who may list and watch. The server must serve this user during a flood.
 const BOB: &str = "hostile-bob";
 
-/// Gives these users the ClusterRole `view`.
+/// Gives these users the ClusterRole `view`, with which they may list and watch operations.
 async fn grant_view(cluster: &TestCluster, users: &[&str]) {
     let subjects: Vec<_> = users
         .iter()
@@ -100,7 +100,7 @@ fn others_are_served_during_flood(user: &'static str, path: &str) {
         let connector = RawConnector::presenting(cluster, &target.server, &certificate, &key).await;
         let connector = Arc::new(connector);
         let attempts = Arc::new(AtomicUsize::new(0));
-        // Another user has opened a watch before the flood.
+        // Another user opens a watch before the flood.
         let bob = holder(cluster, direct.clone(), BOB, "people");
         let watch = format!("{}?watch=1", OPERATION.path(None));
         let request = http::Request::get(watch).body(Vec::new());

@@ -32,7 +32,9 @@ const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
+/// Identifier of the setting for the flow-control window of each stream (RFC 9113, 6.5.2).
 const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Error code of a RST_STREAM frame with which a client cancels a request (RFC 9113, 7).
 const CANCEL: u32 = 8;
 /// The error code of a GOAWAY frame that is sent because the client misbehaves.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
@@ -168,18 +170,20 @@ pub struct RawConnection {
     writer: Arc<Mutex<WriteHalf<TlsStream<TcpStream>>>>,
     seen: watch::Receiver<FrameCounts>,
     reading: JoinHandle<()>,
+    /// The number of the next stream. A client uses odd numbers.
     next: u32,
     /// Bytes that have not been sent yet.
     block: Vec<u8>,
 }
 
 impl RawConnection {
-    /// Adds a GET request to the bytes to send. Returns its stream number.
+    /// Adds a GET request to the bytes to send. Returns the number of the request's stream.
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
         // The headers `:method: GET` and `:scheme: https`, as indexes of the static table (RFC
         // 7541, appendix A).
         let mut fields = vec![0x82, 0x87];
-        // `:authority` has the index 1 in the static table, and `:path` has the index 4.
+        // `:authority` has the index 1 in the static table, and `:path` has the index 4. Below, the
+        // index 0 means that the name follows as a string.
         for (name, value) in [(1, "localhost"), (4, path)] {
             fields.push(name);
             literal(&mut fields, value);

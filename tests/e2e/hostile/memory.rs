@@ -9,18 +9,18 @@ use crate::persistence::Persisting;
 use serde_json::json;
 use std::time::Duration;
 
-/// Number of concurrent requests on a connection. It is below the server's limit for one
-/// connection. One user can have at most 125 watches, so if all requests are watches, some get a
-/// 429.
+/// Number of concurrent requests on a connection. It is below the server's limit of 1,000 streams
+/// on a connection. If all requests are watches, the server accepts 125 watches of one user, and
+/// answers the other requests with a 429.
 const STREAMS: usize = 400;
 /// Name of a user who may list and watch.
 const READER: &str = "hostile-reader";
 /// The header with which the front proxy names [`READER`].
 const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 
-/// Floods a new server with requests. The flood may add at most half of the Deployment's memory
-/// limit. The other half is for operations, and for the idle server, which needs about 45 MB in a
-/// debug build and 15 MB in a release build.
+/// Runs `flood`, which sends many requests to a new server. The server's memory may grow by at most
+/// half of the Deployment's memory limit. The other half is for operations, and for the idle
+/// server, which needs about 45 MB in a debug build and 15 MB in a release build.
 ///
 /// If `identity` is true, the connector presents the certificate of the front proxy, and the user
 /// [`READER`] may list and watch. Otherwise the requests are anonymous.
@@ -102,7 +102,7 @@ fn path_with_long_selector(number: usize, more: &str) -> String {
 #[test]
 fn long_forbidden_paths_take_little_memory() {
     with_flood(false, async |way| {
-        // The JSON of the answer contains each `&` in an escaped form of six bytes.
+        // The JSON of the answer contains each `&` in an escaped form of six bytes, `\u0026`.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
         send_and_wait(way, 4, &[], |_| path.clone()).await;
     });

@@ -36,8 +36,8 @@ async fn start(cluster: &TestCluster) {
     cluster.served().await;
 }
 
-/// Four informers: of two libraries, client-go and kube-rs, and with two ways to read the initial
-/// state. A streaming informer reads it from a watch, and a listing informer from a list.
+/// Two informers of client-go, and two informers of kube-rs. A streaming informer reads the initial
+/// state from a watch. A listing informer reads the initial state from a list.
 struct Informers {
     streaming: ClientGo,
     listing: ClientGo,
@@ -64,7 +64,7 @@ impl Informers {
         informers
     }
 
-    /// Waits until the state of each informer equals a list.
+    /// Waits until the store of each informer equals a list of the operations.
     async fn wait_until_correct(&mut self, cluster: &TestCluster) {
         wait_until_correct(&cluster.admin, &mut self.streaming).await;
         wait_until_correct(&cluster.admin, &mut self.listing).await;

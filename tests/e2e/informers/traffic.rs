@@ -66,7 +66,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Creates namespaces and rule sets, but no VirtualMachines. Later changes create them.
+    /// Creates namespaces and rule sets. The methods [`Self::steps`] and [`Self::during`] create
+    /// the VirtualMachines.
     pub async fn start(cluster: &'static TestCluster) -> Self {
         let mut namespaces = Vec::new();
         for prefix in ["informed", "informed-x", "informed"] {
@@ -81,8 +82,9 @@ impl Traffic {
             "expression": "item.copying", "progress": "item.done",
             "message": "'at ' + string(item.done)",
         });
-        // Two rule sets detect migrations. In the first rule set, a migration supersedes other
-        // operations.
+        // Two rule sets detect migrations. If both detect the same migration, the server serves one
+        // operation. In the first rule set, a migration supersedes other operations: they end when
+        // it starts.
         let mut migrating = rule("Migrating");
         migrating["supersedes"] = json!(["Starting", "Stopping"]);
         let sets = [
@@ -163,7 +165,8 @@ impl Traffic {
     }
 
     /// Deletes the VirtualMachine with the most operations that both informers know. `beliefs` are
-    /// the objects that the informers know. Returns the UIDs of these operations.
+    /// the operations that each informer knows. Returns the UIDs of the operations on the deleted
+    /// VirtualMachine that both informers know.
     pub async fn delete_with_operations(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
         let operations_of = |(namespace, name): &Id| {
             let [one, other] = beliefs.map(|objects| {

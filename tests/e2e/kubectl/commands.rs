@@ -39,9 +39,10 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         if wrong.is_empty() {
             break;
         }
-        // If the watch of the ifo server was interrupted, fields such as the condition `Detected`
-        // of the operations have changed, and the output of a command can differ. Then the commands
-        // with a difference are run again. Without such a change, the differences are failures.
+        // An interruption of the ifo server's watch changes fields of the operations, such as the
+        // condition `Detected`. So the output of a command can differ. If the operations have
+        // changed, the test runs the commands with a difference again. If they have not changed,
+        // the test fails.
         let now = scene.wait_for_operations(cluster).await;
         assert!(
             now != scene.operations,
@@ -53,7 +54,7 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
         lines = LINES.to_vec();
         lines.retain(|(line, _)| wrong.contains_key(line));
     }
-    // All commands that write were refused, so nothing may have changed.
+    // The server must have refused all commands that write, so the operations must be unchanged.
     scene.assert_unchanged(&scene.wait_for_operations(cluster).await);
 }
 

@@ -14,8 +14,9 @@ pub use watches::{is_log, wait_for_watch};
 use crate::harness::{TestCluster, VM, rule_set, same_but_for_gaps, shared, skip, text};
 use serde_json::{Value, json};
 
-/// The VirtualMachines of a scene, each with the name of its operation. In the order of the
-/// operations' names, `b` is before `a` and `c`, so that the tests can check `--sort-by`.
+/// The VirtualMachines of a [`Scene`], each with its operation. `Migrating` is before `Starting` in
+/// alphabetical order. So with `--sort-by=.spec.operation`, kubectl must print `b` before `a` and
+/// `c`.
 const MACHINES: [(&str, &str); 3] = [("a", "Starting"), ("b", "Migrating"), ("c", "Starting")];
 
 /// A new namespace with three operations.

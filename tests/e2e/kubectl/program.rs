@@ -22,7 +22,8 @@ pub struct KubectlOutput {
 }
 
 impl Kubectl {
-    /// Returns the version of kubectl that belongs to the control plane.
+    /// Returns the kubectl of the control plane. It uses only this control plane, so it needs no
+    /// options.
     pub fn new(cluster: &TestCluster) -> Self {
         Self {
             program: cluster.control_plane.state.kubectl.clone(),
@@ -31,8 +32,8 @@ impl Kubectl {
         }
     }
 
-    /// Returns version 1.20 of kubectl. If this machine cannot download or run it, returns an error
-    /// with the reason.
+    /// Returns version 1.20 of kubectl. If this machine cannot download this version, returns an
+    /// error with the reason.
     pub async fn old(cluster: &TestCluster) -> Result<Self, String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/old-kubectl");
         let fetched = Command::new(&script)

@@ -1,6 +1,9 @@
 //! The table of kubectl command lines and their expected results. Arguments are separated by single
-//! spaces. `$ns` is the namespace of the test. `$a`, `$b` and `$c` are the names of the operations
-//! on the VirtualMachines a, b and c. `$file` is the path of a file with the first operation.
+//! spaces. [`super::commands`] replaces these words in the command lines and in the results:
+//!
+//! - `$ns`: the namespace of the test
+//! - `$a`, `$b`, `$c`: the names of the operations on the VirtualMachines a, b and c
+//! - `$file`: the path of a JSON file with the operation `$a`
 
 /// The expected result of a command.
 #[derive(Clone, Copy, Debug)]
@@ -9,7 +12,7 @@ pub enum Expect {
     Rows(&'static str, Columns),
     /// The list of all operations, in JSON or YAML.
     List,
-    /// The first operation, in JSON or YAML.
+    /// The operation `$a`, in JSON or YAML.
     One,
     /// Exactly this text on standard output.
     Text(&'static str),
@@ -19,7 +22,7 @@ pub enum Expect {
     Note(&'static str),
     /// Failure, with standard error that contains this text.
     Refusal(&'static str),
-    /// Failure, because operations do not support this verb.
+    /// Failure. Standard error reports that operations do not support this verb.
     NoVerb(&'static str),
 }
 
@@ -130,8 +133,8 @@ pub const LINES: &[(&str, Expect)] = &[
         "get --raw /apis/live.ifo.kubevirt.io/v1alpha1/namespaces/$ns/inflightoperations/$a",
         One,
     ),
-    // Commands that list several resources. kubectl prints the resource in front of each name. Only
-    // the wide table of operations has a column of names.
+    // Commands that list several resources. kubectl adds the resource to the column NAME, for
+    // example `configmap/a`. The default table of operations has no column NAME.
     (
         "get ifos,configmaps -n $ns",
         Words(&[

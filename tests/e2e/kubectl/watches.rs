@@ -1,6 +1,6 @@
 //! Runs `kubectl get -w` and `kubectl wait` while an operation ends, and compares their output with
 //! the events of the test's own watch. `kubectl get -w` must print exactly the events that match
-//! its arguments.
+//! its arguments. `kubectl wait` must print one line.
 
 use super::Scene;
 use super::commands::row;
@@ -22,7 +22,7 @@ enum Form {
     Met,
 }
 
-/// Returns true if a command must print an event.
+/// A function that returns true if a command must print this event.
 type EventFilter = fn(&Value) -> bool;
 
 /// A running command.
@@ -43,8 +43,8 @@ fn is_starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// Returns the commands: the arguments, the format of the output, and a filter for the events that
-/// the command must print. `one` is the name of the operation that ends.
+/// Returns all commands. A command consists of its arguments, the form of its output, and a filter
+/// for the events that it must print. `one` is the name of the operation that ends.
 fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
@@ -100,7 +100,8 @@ fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     ]
 }
 
-/// Returns the output that a command must print for these events.
+/// Returns the output that a command must print for these events. `one` is the name of the
+/// operation that ends.
 fn expected_output(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
     let print = |event: &&Value| match form {
         Form::Rows(before) => {
@@ -123,7 +124,8 @@ fn expected_output(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
     lines.take(count).collect()
 }
 
-/// Parses the output of a command. Returns an error if the output is incomplete.
+/// Parses the output of a command, without log lines and warnings. Returns an error if the output
+/// is incomplete.
 fn parse_output(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
     let lines: Vec<&str> = (lines.iter().map(String::as_str))
         .filter(|line| !is_log(line) && !line.contains("operations may be missing"))
@@ -160,7 +162,8 @@ pub fn is_log(line: &str) -> bool {
         && letters.take(4).filter(char::is_ascii_digit).count() == 4
 }
 
-/// Waits until a command has received the answer to its watch request. kubectl logs this answer.
+/// Waits until a command of [`Kubectl::follow`] has received the answer to its watch request.
+/// kubectl logs this answer, because `follow` sets `-v=6`.
 pub async fn wait_for_watch(lines: &mut Lines) {
     let is_answer = |line: &String| line.contains("watch=true") && line.contains("200 OK");
     lines
@@ -170,12 +173,12 @@ pub async fn wait_for_watch(lines: &mut Lines) {
         .await;
 }
 
-/// Number of attempts. If the server's watch is interrupted (a watch gap), there are additional
-/// events, and the test tries again.
+/// Largest number of attempts. If the server's own watch is interrupted (a watch gap), clients
+/// receive additional events, and the test tries again. After the last attempt, the test fails.
 const ATTEMPTS: usize = 5;
 
-/// Runs all commands, ends an operation meanwhile, and compares the output. If there was a watch
-/// gap, tries again in a new namespace.
+/// Runs all commands. While they run, ends an operation. Then compares the output. If there was a
+/// watch gap, tries again in a new namespace.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
         if compare_output_once(cluster, kubectl).await {

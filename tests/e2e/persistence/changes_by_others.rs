@@ -1,5 +1,6 @@
-//! Tests of changes that other clients make to the custom resources of operations. The server must
-//! continue to write these custom resources, and must keep labels and annotations of other clients.
+//! Tests of persistence mode: other clients change the custom resources of operations. The server
+//! must continue to write these custom resources, and must keep labels and annotations of other
+//! clients.
 
 use super::{CR, Persisting, crs, delete_custom_resources, writes};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
@@ -55,9 +56,9 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
             ok_if(cr["metadata"]["uid"] == made["metadata"]["uid"], &cr)
         })
         .await;
-        // The new object has another UID, so the server's next write must get a conflict. Then the
-        // server must write again at once, without waiting until it next compares the custom
-        // resources with its operations.
+        // The new object has another UID, so the server's next write must get a conflict. After the
+        // conflict, the server must write again at once. The regular comparison of all custom
+        // resources with the operations, every ten minutes, would be too late.
         let log = persisting.log();
         assert!(!log.contains("an operation cannot be written"), "{log}");
         let conflicts = persisting.metric("ifo_persistence_failures_total").await;
@@ -80,7 +81,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         let before = writes(cluster).await;
         persisting.start_again().await;
         // After the restart, the server compares the custom resources with its operations. This
-        // comparison must cause no write. It has ended when the server writes a new operation.
+        // comparison must cause no write. When the server writes the new operation on `b`, the
+        // comparison has ended.
         cluster.machine(namespace, "b", "Migrating").await;
         eventually("the new operation is written", async || {
             let count = writes(cluster).await - before;
@@ -91,8 +93,8 @@ fn foreign_labels_and_annotations_are_preserved() {
         let live = persisting.live().await;
         let shown = &live[text(&cr, "/status/liveUID")];
         assert!(shown["metadata"]["labels"]["team"].is_null(), "{shown}");
-        // The server does not watch the custom resources, so it does not know the resourceVersion
-        // after this change by another client. So the next write of the server gets a conflict.
+        // The server does not watch the custom resources. So it does not know the resourceVersion
+        // after this change by another client, and its next write gets a conflict.
         let theirs = json!({"metadata": {"labels": {"late": "c"}}});
         cluster.admin.merge(&path, &theirs).await.ok();
         cluster.set_status(namespace, "a", "Running").await;
@@ -119,8 +121,8 @@ fn objects_of_release_0_1_0_are_updated_without_their_old_labels_and_fields() {
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
         persisting.server.kill().await;
         cluster.admin.delete(&path).await.ok();
-        // Release 0.1.0 wrote custom resources with server-side apply. The test writes one in the
-        // same way.
+        // Release 0.1.0 wrote custom resources with server-side apply. So the test writes a custom
+        // resource with server-side apply.
         let mut applied = json!({
             "apiVersion": cr["apiVersion"], "kind": cr["kind"],
             "metadata": {"name": cr["metadata"]["name"], "labels": cr["metadata"]["labels"],

@@ -1,6 +1,7 @@
-//! Tests of failed writes in persistence mode. The kube-apiserver is stopped, the CRD is missing,
-//! or the server may not write custom resources. The server must still serve operations and report
-//! the problem. When writes succeed again, it must write all custom resources.
+//! Tests of failed writes in persistence mode. Writes fail in three cases: the kube-apiserver is
+//! stopped, the CRD is missing, or the server has no right to write custom resources. The server
+//! must still serve operations, and must report a missing CRD and a missing right. When writes
+//! succeed again, the server must write all custom resources.
 
 use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
 use crate::harness::{CRD, alone, condition, eventually, migrating, ok_if, text};
@@ -121,8 +122,8 @@ fn without_the_crd_or_rights_operations_are_served_with_a_condition() {
 
         delete_custom_resources(cluster).await;
         // The server does not watch the custom resources. It compares them with its operations at
-        // least every ten minutes, so it can notice the deletion late. But when an operation
-        // changes, the server must create its custom resource again.
+        // least every ten minutes, so it may not know yet that they were deleted. But when an
+        // operation changes, the server must create the custom resource of this operation again.
         let before = writes(cluster).await;
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the end of the operation is written", async || {

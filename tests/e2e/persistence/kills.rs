@@ -1,5 +1,5 @@
-//! Tests that kill the server repeatedly while operations start and end. At the end, the custom
-//! resources must equal the operations: none may be lost or duplicated.
+//! Tests that kill the server repeatedly while operations start and end. At the end, each operation
+//! must have exactly one custom resource with the same content.
 
 use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
@@ -26,8 +26,8 @@ async fn create_lasting(cluster: &TestCluster, persisting: &Persisting) -> BTree
     .await
 }
 
-/// Asserts that the lasting operations are still listed and active, with the same name, UID and
-/// start.
+/// Asserts that the operations of [`create_lasting`] are still listed and active, with the same
+/// name, UID and start.
 fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String, Value>) {
     for (uid, operation) in lasting {
         let listed = listed
@@ -38,10 +38,12 @@ fn assert_unchanged(lasting: &BTreeMap<String, Value>, listed: &BTreeMap<String,
     }
 }
 
-/// Waits until the custom resources equal the operations that the server lists. The active ones
-/// must be the expected operations of `traffic`, without duplicates. If `history` is true, there
-/// may also be custom resources of completed operations that the server does not list. Returns the
-/// custom resources by the UID of their operation.
+/// Waits until the custom resources equal the operations that the server lists. The active
+/// operations in the namespace of `traffic` must be its expected operations. No operation may have
+/// two custom resources.
+///
+/// If `history` is true, custom resources of completed operations that the server does not list are
+/// allowed. Returns the custom resources by the UID of their operation.
 async fn wait_until_right(
     persisting: &Persisting,
     traffic: &Traffic,
@@ -85,15 +87,15 @@ fn after_20_kills_with_history_nothing_is_lost_or_duplicated() {
             tokio::join!(traffic.steps(40), kill);
             let written = crs(cluster).await;
             persisting.start_again().await;
-            // The first list of the restarted server must contain every operation that has a custom
-            // resource.
+            // The restarted server restores the operations from their custom resources. So its
+            // first list must contain every operation that has a custom resource.
             let listed = persisting.live().await;
             assert_unchanged(&lasting, &listed);
             for (uid, cr) in &written {
                 let listed = listed.get(uid);
                 let listed = listed.unwrap_or_else(|| panic!("{cr} is not listed any more"));
-                // The name of a custom resource can be shortened. So the test compares the complete
-                // name, which is in this annotation.
+                // The name of a custom resource can contain a shortened name of the operation. This
+                // annotation contains the namespace and the complete name of the operation.
                 let live = text(cr, "/metadata/annotations/ifo.kubevirt.io~1live");
                 let metadata = &listed["metadata"];
                 let [namespace, name] = ["/namespace", "/name"].map(|it| text(metadata, it));

@@ -1,9 +1,9 @@
 //! Tests of persistence mode, in which the server also writes each operation as a custom resource.
 //! The tests check the custom resources, and the number of writes. Some tests cause failures.
 //!
-//! Each test starts its own server, with the settings in `deploy/persistence` and with its own
-//! ServiceAccount. The APIService leads to another server, which all end-to-end tests share. So the
-//! tests send their requests directly to their own server.
+//! Each test starts its own server, with the settings in `deploy/persistence` and with the
+//! ServiceAccount [`ACCOUNT`]. The APIService refers to the server that all end-to-end tests share.
+//! So the tests of this folder send their requests directly to their own server.
 
 mod changes_by_others;
 mod failed_writes;
@@ -27,8 +27,8 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. It differs from that of the shared server,
-/// because other tests search the audit log for requests of the shared server.
+/// The ServiceAccount of the servers in these tests. The shared server has another ServiceAccount,
+/// by which other tests find the requests of the shared server in the audit log.
 const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode, and a client that connects to it directly.
@@ -39,8 +39,8 @@ pub struct Persisting {
     caller: Caller,
 }
 
-/// Returns the objects to install, and the Deployment of the server. The objects give the server's
-/// rights to [`ACCOUNT`].
+/// Returns the objects that a test must install, and the Deployment of the server. The objects
+/// grant the server's rights to [`ACCOUNT`].
 async fn manifests(cluster: &TestCluster) -> (Vec<Value>, Value) {
     let mut all = cluster.kustomize("deploy/crd-persistence").await;
     all.extend(cluster.kustomize("deploy/persistence").await);
@@ -102,8 +102,8 @@ impl Persisting {
             variables.retain(|it| it["name"] != *name);
             variables.push(json!({"name": name, "value": value}));
         }
-        // The shared server holds the Lease. Without leader election, this server leads at the same
-        // time.
+        // The shared server holds the Lease. So this server gets no leader election, and leads at
+        // the same time as the shared server.
         let args = deployment.pointer_mut("/spec/template/spec/containers/0/args");
         let args = args
             .and_then(Value::as_array_mut)
@@ -137,7 +137,7 @@ impl Persisting {
         self.server.start_again(&self.kubeconfig).await;
     }
 
-    /// Returns the operations that the server serves, by UID. Waits until the server answers.
+    /// Waits until the server answers. Returns the operations that it serves, by UID.
     pub async fn live(&self) -> BTreeMap<String, Value> {
         let identity = [
             ("X-Remote-User", "test"),
@@ -176,8 +176,8 @@ impl Persisting {
     }
 
     /// Waits as [`Self::wait_until_equal`] does, but allows custom resources of completed
-    /// operations that the server does not list. A previous server may have written an operation
-    /// that the current server has never detected.
+    /// operations that the server does not list. For example, an earlier server has written an
+    /// operation that the current server has never detected.
     pub async fn wait_until_equal_except_history(&self) -> BTreeMap<String, Value> {
         self.wait_until_equal_except(|cr| cr["status"]["phase"] == "Completed")
             .await
@@ -222,9 +222,12 @@ fn by(list: &Value, pointer: &str) -> BTreeMap<String, Value> {
     items.into_iter().map(|it| (uid(&it), it)).collect()
 }
 
-/// Describes the first difference between the operations and the custom resources. Returns None if
-/// they are equal. Does not compare the field `state`, because the server delays the write when an
-/// operation becomes `Settling`.
+/// Describes the first difference between the operations (`live`) and the custom resources (`crs`).
+/// Returns None if they are equal. A custom resource for which `may_lack_operation` returns true
+/// may have no operation.
+///
+/// The field `state` is not compared. When an operation becomes `Settling`, the server delays the
+/// write, so the custom resource still has the previous state.
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
@@ -263,8 +266,9 @@ fn first_difference(
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
 }
 
-/// Searches for two custom resources of the same subject, operation and item that were active at
-/// the same time. If there are two, the server has written one operation under two names.
+/// Searches for two custom resources that have the same subject, operation and item of `forEach`,
+/// and whose times from start to end overlap. If there are two, the server has written one
+/// operation under two names.
 pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -293,8 +297,8 @@ pub fn identity(operation: &Value) -> [&str; 3] {
     ]
 }
 
-/// Returns the value of a metric of the kube-apiserver: the number of writes of custom resources of
-/// operations so far.
+/// Returns the number of requests so far that wrote or deleted custom resources of operations. The
+/// number is a metric of the kube-apiserver.
 pub async fn writes(cluster: &TestCluster) -> f64 {
     let text = cluster.admin.get("/metrics").await.text;
     text.lines()
@@ -317,7 +321,8 @@ pub async fn writes(cluster: &TestCluster) -> f64 {
         .sum()
 }
 
-/// Returns the sum of a metric over the series whose line contains `with`.
+/// Returns the sum of the series of a metric. `text` is the answer to a request for `/metrics`.
+/// Only lines that contain `with` count.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {

@@ -1,5 +1,6 @@
-//! Tests of operations whose namespace is deleted. The server must no longer list these operations,
-//! and must delete their custom resources, even if the namespace is created again.
+//! Tests of operations whose namespace is deleted, in persistence mode. The server must no longer
+//! list these operations, and must delete their custom resources. This must also happen if the
+//! namespace is created again.
 
 use super::{Persisting, crs, delete_custom_resources, identity};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};

@@ -1,5 +1,5 @@
-//! Traffic for the tests of persistence mode: random changes of the status of VirtualMachines, so
-//! that operations start and end.
+//! Traffic for the tests of persistence mode: random changes of the status of VirtualMachines.
+//! These changes let operations start and end.
 
 use crate::harness::{TestCluster, VM, rule_set, text};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ const STATUSES: [&str; 6] = [
     "Stopping",
 ];
 
-/// Largest number of changes at the same time.
+/// Largest number of requests that change VirtualMachines at the same time.
 const AT_ONCE: usize = 8;
 
 /// VirtualMachines in one namespace. `statuses` contains the expected status of each
@@ -28,8 +28,9 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Creates VirtualMachines without operations, and a rule set with three operations. Each
-    /// operation supersedes the others.
+    /// Creates VirtualMachines without operations, and a rule set with three operations. When one
+    /// of these operations starts, it ends the other operation on the same VirtualMachine
+    /// (`supersedes`).
     pub async fn start(cluster: &'static TestCluster, machines: usize) -> Self {
         let namespace = cluster.namespace("persisted").await;
         let expression = |status: &str| format!("object.status.printableStatus == '{status}'");
@@ -54,8 +55,8 @@ impl Traffic {
         }
     }
 
-    /// Makes `steps` changes as fast as possible. Ignores failed requests. So a VirtualMachine can
-    /// have another status than expected until [`Self::repeat`] is called.
+    /// Makes `steps` changes as fast as possible. Ignores failed requests. After a failed request,
+    /// a VirtualMachine has another status than `statuses` says, until [`Self::repeat`] is called.
     pub async fn steps(&mut self, steps: usize) {
         let mut left = steps;
         while left > 0 {
@@ -73,7 +74,7 @@ impl Traffic {
         }
     }
 
-    /// Sets the status of each VirtualMachine to its expected value.
+    /// Sets the status of each VirtualMachine to its value in `statuses`.
     pub async fn repeat(&self) {
         for (machine, status) in self.statuses.iter().enumerate() {
             let name = name(machine);
@@ -81,8 +82,8 @@ impl Traffic {
         }
     }
 
-    /// Returns the operations that must be active: the name of the VirtualMachine, and the
-    /// operation.
+    /// Returns the operations that must be active. Each entry is the name of the VirtualMachine and
+    /// the name of the operation.
     pub fn expected_active(&self) -> Vec<(String, String)> {
         let operations = self.statuses.iter().enumerate();
         operations
@@ -91,8 +92,8 @@ impl Traffic {
             .collect()
     }
 
-    /// Returns the active operations of the namespace from operations or custom resources (`crs`):
-    /// the name of the VirtualMachine, and the operation.
+    /// Returns the active operations in the namespace of this traffic, in the form of
+    /// [`Self::expected_active`]. `crs` contains custom resources or operations.
     pub fn active<'a>(&self, crs: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
         let mut active: Vec<(String, String)> = crs
             .filter(|cr| cr["status"]["phase"] == "Active")
@@ -118,6 +119,6 @@ async fn set(cluster: &TestCluster, namespace: &str, machine: usize, status: &st
         .header("Content-Type", "application/merge-patch+json")
         .body(kube::client::Body::from(patch.into_bytes()))
         .expect("the request is valid");
-    // A test may have stopped the kube-apiserver, so an error is ignored.
+    // A test may have stopped the kube-apiserver, so this function ignores errors.
     let _ = cluster.admin.try_send(request).await;
 }

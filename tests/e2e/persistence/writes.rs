@@ -1,5 +1,5 @@
-//! Tests of the writes in persistence mode: the custom resource of an operation from its start to
-//! its end, and the number of writes.
+//! Tests of the writes in persistence mode. The tests check the custom resource of an operation
+//! from the operation's start to its end, and count the writes.
 
 use super::{CR, Persisting, crs, delete_custom_resources, traffic::Traffic, writes};
 use crate::harness::{NODE, alone, eventually, migrating, ok_if, rule_set, text};

@@ -1,5 +1,6 @@
-//! Test of the shipped rules for Deckhouse virtualization: a request to start a virtual machine is
-//! superseded by a request to stop it.
+//! Test of the shipped rules for Deckhouse virtualization. To start or stop a virtual machine, a
+//! user of Deckhouse creates an object of the kind VirtualMachineOperation. This object is the
+//! subject of an ifo operation. In this test, a request to stop supersedes a request to start.
 
 use super::event_lines;
 use crate::harness::{Kind, TestCluster, columns, shared, text};
@@ -11,7 +12,8 @@ const VM_OPERATION: Kind = Kind {
     plural: "virtualmachineoperations",
 };
 
-/// Creates a VirtualMachineOperation, which requests an operation on the virtual machine `db`.
+/// Creates a VirtualMachineOperation for the virtual machine `db`. `kind` is the requested action,
+/// such as `Start`.
 async fn request_operation(
     cluster: &TestCluster,
     namespace: &str,
@@ -56,8 +58,8 @@ async fn write_status(
 }
 
 /// Returns the rows that kubectl prints for events about operations on the object `subject`,
-/// without the columns SUBJECT and AGE. If the server's watch was interrupted, kubectl prints the
-/// row of an active operation again. Such repeated rows are left out.
+/// without the columns SUBJECT and AGE. If the server's own watch was interrupted, kubectl prints
+/// the row of an active operation again. This function leaves out the repeated row.
 fn rows<'a>(lines: &'a [String], subject: &str) -> Vec<Vec<&'a str>> {
     let rows = lines.iter().map(|line| columns(line));
     let mut rows: Vec<Vec<&str>> = rows
@@ -84,8 +86,9 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
             .shipped("rules/deckhouse", &VM_OPERATION, namespace)
             .await;
         cluster.ready_rule_set(&rules).await;
-        // kubectl first prints the current operations, and then prints all later events. So when
-        // kubectl has printed this operation, it misses no event of the operations below.
+        // kubectl first prints the current operations, and then prints all later events. The test
+        // waits until kubectl has printed this operation. After that, kubectl misses no event of
+        // the operations below.
         request_operation(cluster, namespace, "restart-db", "Restart").await;
         let mut kubectl = cluster.kubectl_watch(&[
             "get",

@@ -5,7 +5,8 @@ use super::event_lines;
 use crate::harness::{TestCluster, VM, columns, condition, migrating, shared, text};
 use serde_json::{Value, json};
 
-/// Returns a rule set for VirtualMachines in this namespace. Its rule also has the given fields.
+/// Returns the rule set of [`migrating`] for this namespace, with these additional fields in its
+/// rule.
 fn with(namespace: &str, fields: &Value) -> Value {
     let mut rules = migrating(namespace);
     let rule = rules["spec"]["rules"][0].as_object_mut();
@@ -92,8 +93,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 "MODIFIED Active Progressing Migrating -: ",
             ),
             (
-                // `startedAt` is evaluated only at the start of an operation. So this change of
-                // `since` must not change the start.
+                // The server evaluates `startedAt` only at the start of an operation. So this
+                // change of `since` must not change the start.
                 json!({"since": "2021-01-01T00:00:00Z", "step": "PostCopy"}),
                 "MODIFIED Active Progressing PostCopy -: ",
             ),
@@ -107,7 +108,8 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
                 .await;
         }
         // The rule does not read the field `spare`, so a change of this field must cause no event.
-        // The server evaluates this change before it reads the new VirtualMachine `b`.
+        // The server reads this change before it reads the new VirtualMachine `b`. So the test
+        // waits for an event about `b`.
         patch(cluster, namespace, "a", &json!({"spare": 1})).await;
         let mut other = machine.clone();
         other["metadata"]["name"] = json!("b");

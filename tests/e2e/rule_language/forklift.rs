@@ -1,5 +1,5 @@
 //! Test of the shipped rules for Forklift. A plan of Forklift migrates three virtual machines. The
-//! rules detect one operation for the plan, and one for each virtual machine.
+//! rules detect one operation for the plan, and one operation for each virtual machine.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::event_lines;
@@ -12,7 +12,7 @@ const PLAN: Kind = Kind {
     plural: "plans",
 };
 
-/// Start of the migration. It is in the past.
+/// The start of the migration, in the past.
 const STARTED: &str = "2020-01-01T00:00:00Z";
 
 /// The steps of the migration of a virtual machine, with their descriptions.
@@ -23,28 +23,29 @@ const STEPS: [(&str, &str); 4] = [
     ("VirtualMachineCreation", "Create VM."),
 ];
 
-/// Size of the disks of a virtual machine in megabytes. Before the step `DiskTransfer` starts, the
-/// status contains 0 instead of this size.
+/// Size of the disks of a virtual machine in megabytes. Until the step `DiskTransfer` starts, the
+/// status of the virtual machine contains 0 instead of this size.
 const SIZE: u64 = 20_480;
 
 /// The reasons of a failed migration.
 const ERROR: [&str; 2] = ["DataVolume not ready", "timed out"];
 
-/// The progress of the migration of a virtual machine.
+/// The current point of the migration of a virtual machine.
 #[derive(Clone, Copy)]
 enum At {
     Initialize,
     /// The disks are being transferred. The number is the transferred megabytes.
     Transfer(u64),
-    /// An error occurred after this number of megabytes. The controller is still cleaning up.
+    /// An error has occurred, and Forklift is still cleaning up. The number is the transferred
+    /// megabytes.
     Error(u64),
     Convert,
-    /// The migration has failed after this number of megabytes.
+    /// The migration has failed. The number is the transferred megabytes.
     Failed(u64),
     Succeeded,
 }
 
-/// Returns the status of a virtual machine in a plan.
+/// Returns an entry of the list `vms` in the status of a plan: the status of one virtual machine.
 fn machine(id: &str, name: &str, at: At) -> Value {
     let (phase, step, transferred) = match at {
         Initialize => ("Started", 0, None),
@@ -96,7 +97,8 @@ fn condition(kind: &str) -> Value {
     })
 }
 
-/// Returns the status of the plan.
+/// Returns the status of the plan. `condition_of_it` is the type of its condition, such as
+/// `Executing`.
 fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
     json!({
         "conditions": [condition("Ready"), condition(condition_of_it)],
@@ -136,8 +138,11 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             .patch_status(&PLAN, namespace, "wave1", &ready)
             .await;
 
-        // Each step of the test consists of the condition of the plan, the progress of each virtual
-        // machine, and the expected events about the plan and about each virtual machine.
+        // Each step of the test consists of three parts:
+        //
+        // - the condition of the plan
+        // - the point of the migration of `db`, `web` and `app`
+        // - the expected events about the plan, `db`, `web` and `app`, as one text each
         let failed = "web: DataVolume not ready; timed out";
         let failing = format!("MODIFIED Active Failing MigratingVM 0: {failed}");
         let end = |message: &str, state: &str| -> String {
@@ -245,8 +250,8 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             for (life, expected) in want.iter_mut().zip(expected) {
                 life.extend(expected.lines().map(str::to_owned));
             }
-            // No operation becomes `Settling`, because the rules read the end of each operation
-            // from the status of the plan.
+            // No operation becomes `Settling`. The rules read the end of each operation from the
+            // status of the plan, so the operation completes without a debounce period.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())

@@ -1,6 +1,6 @@
 //! Tests of invalid rule sets. If a rule set violates the schema of the CRD, the kube-apiserver
-//! refuses it. If a rule set has another error, the kube-apiserver accepts it, and our server
-//! reports the error in its status.
+//! refuses it. If a rule set has another error, the kube-apiserver accepts it, and the server under
+//! test reports the error in the status of the rule set.
 
 use crate::harness::{condition, migrating, shared, text};
 use serde_json::json;

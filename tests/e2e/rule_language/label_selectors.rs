@@ -1,7 +1,9 @@
-//! Tests of rule sets with a label selector. A rule set evaluates only the objects that match its
-//! selector. If all rule sets of a target (a watched resource) have the same selector, the server
-//! watches with this selector. Otherwise, the server watches all objects, and applies each selector
-//! itself.
+//! Tests of rule sets with a label selector. The server evaluates the rules of such a rule set only
+//! on the objects that match its selector.
+//!
+//! A target is the resource that the server watches for a rule set. If all rule sets of a target
+//! have the same selector, the server sends this selector with its watch request. Otherwise, the
+//! server watches all objects, and applies each selector itself.
 
 use super::event_lines;
 use crate::harness::{
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// A kind that the server may read, and that no other test uses. If another test used this kind,
-/// its rule set could change the selector of the server's watch.
+/// the rule set of that test could change the selector of the server's watch.
 const BACKUP: Kind = Kind {
     api_version: "backup.kubevirt.io/v1alpha1",
     kind: "VirtualMachineBackup",
@@ -24,15 +26,15 @@ const SNAPSHOT: Kind = Kind {
     plural: "virtualmachinesnapshots",
 };
 
-/// The end of a formatted event: the operation has ended, because the labels of its object no
-/// longer match.
+/// The end of a line of [`event_lines`]. The operation has ended, because the labels of its subject
+/// no longer match the selector.
 const LEFT: &str =
     "SelectorLeft -: The labels of the subject no longer match the label selector of the rule set.";
-/// The end of a formatted event: the operation has ended, because its object was deleted.
+/// The end of a line of [`event_lines`]. The operation has ended, because its subject was deleted.
 const DELETED: &str = "SubjectDeleted -: The subject was deleted.";
 
-/// Returns a rule set with one operation. The rule set selects the objects with the label
-/// `tier=<tier>` and without the label `ignore`.
+/// Returns a rule set with one rule. The rule set selects the objects with the label `tier=<tier>`
+/// and without the label `ignore`.
 fn of_tier(name: &str, target: &Kind, namespace: &str, operation: &str, tier: &str) -> Value {
     let mut rules = rule_set(
         name,
@@ -67,7 +69,7 @@ async fn delete(cluster: &TestCluster, kind: &Kind, namespace: &str, name: &str)
     cluster.admin.delete(&path).await.ok();
 }
 
-/// Installs the CRD of a kind, creates these rule sets, and waits until they are Ready.
+/// Installs the CRD of a kind, creates these rule sets, and waits until the rule sets are Ready.
 async fn install(cluster: &TestCluster, kind: &Kind, rule_sets: &[Value]) {
     cluster
         .create(&crate::harness::CRD, None, &crd(kind, "Namespaced"))
@@ -81,8 +83,8 @@ async fn install(cluster: &TestCluster, kind: &Kind, rule_sets: &[Value]) {
 fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
     let events = audited(cluster);
     let of_kind = events.iter().filter(|event| {
-        // The audit log has one event for each stage of a request. Only the event of one stage
-        // counts, so that each request is counted once.
+        // The audit log has one event for each stage of a request. This function uses only the
+        // event of one stage, so that it returns each request once.
         let stage = match text(event, "/verb") {
             "list" => "ResponseComplete",
             "watch" => "ResponseStarted",
@@ -95,8 +97,8 @@ fn requests(cluster: &TestCluster, kind: &Kind) -> Vec<String> {
         .collect()
 }
 
-/// Returns the value of a metric of the server: the number of events about this resource that the
-/// server has read.
+/// Returns the number of events (changed or deleted objects) that the server has read from this
+/// resource. The number is a metric of the server.
 async fn events_read(cluster: &TestCluster, kind: &Kind) -> u64 {
     let admin = [
         ("X-Remote-User", "admin"),
@@ -128,8 +130,8 @@ async fn wait_for_life(
         .await
 }
 
-/// Returns the events of an operation that is no longer detected, becomes `Settling`, and ends
-/// after the debounce period.
+/// Returns the lines of an operation that starts, becomes `Settling`, and ends after the debounce
+/// period. `end` is [`LEFT`] or [`DELETED`].
 fn settled(operation: &str, end: &str) -> Vec<String> {
     vec![
         format!("ADDED Active Progressing {operation} -: "),
@@ -139,7 +141,8 @@ fn settled(operation: &str, end: &str) -> Vec<String> {
     ]
 }
 
-/// Returns the events of an operation that ends without being `Settling`.
+/// Returns the lines of an operation that starts, and ends without becoming `Settling`. `end` is
+/// [`LEFT`] or [`DELETED`].
 fn ended(operation: &str, end: &str) -> Vec<String> {
     let mut life = settled(operation, end);
     life.remove(1);
@@ -155,11 +158,11 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             of_tier(namespace, &BACKUP, namespace, "Saving", "gold"),
             of_tier(&second, &BACKUP, namespace, "Copying", "gold"),
         ];
-        // The debounce period is long, so that an object can match the selector again before the
-        // period ends, even on a slow machine.
+        // Below, an object must match the selector again before the debounce period ends. A period
+        // of 1 h is long enough, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(cluster, &BACKUP, &rule_sets).await;
-        // Asserts that all requests have the selector. Returns the number of requests.
+        // Asserts that all list and watch requests have the selector. Returns their number.
         let check_selectors = || {
             let sent = requests(cluster, &BACKUP);
             assert!(!sent.is_empty());
@@ -199,15 +202,15 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             ("leaves", "Saving"),
         ];
         cluster.until_operations(namespace, &all).await;
-        // The server must have read one event for each of the three matching objects. If a watch
-        // was interrupted, the server has sent further requests, and may have read the objects
-        // again.
+        // The server must have read one event for each of the three matching objects. There is one
+        // exception: if a watch was interrupted, the server has sent further requests, and may have
+        // read the objects again.
         let read = events_read(cluster, &BACKUP).await;
         assert!(read == 3 || check_selectors() > sent, "{read}");
 
-        // The labels of one object change, so that the selector no longer matches. Another object
-        // is deleted. A watch with a selector reports both changes as DELETED. The server must find
-        // out which object still exists.
+        // The labels of the object `leaves` change, so that the selector no longer matches. The
+        // object `dies` is deleted. A watch with a selector reports both changes as DELETED. The
+        // server must find out that `leaves` still exists.
         label(
             cluster,
             &BACKUP,
@@ -225,9 +228,9 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         wait_for_life(&mut events, ("leaves", "Saving"), &want).await;
         let want = &settled("Copying", LEFT)[..2];
         wait_for_life(&mut events, ("leaves", "Copying"), want).await;
-        // The selector no longer matches the object `enters`. Before the debounce period of
-        // `Copying` ends, the selector matches again. The operation `Copying` on this object must
-        // continue.
+        // The labels of the object `enters` change, so that the selector no longer matches. Before
+        // the debounce period of `Copying` ends, the labels change back. The operation `Copying` on
+        // this object must continue.
         label(
             cluster,
             &BACKUP,
@@ -253,7 +256,8 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             .collect();
         assert_eq!(uids.len(), 1, "{all_events:?}");
 
-        // The second rule set gets another selector. So the server must watch without a selector.
+        // The second rule set gets another selector. The selectors now differ, so the server must
+        // watch without a selector.
         let sent = requests(cluster, &BACKUP).len();
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
@@ -290,8 +294,8 @@ fn different_selectors_are_applied_by_the_server() {
             of_tier(namespace, &SNAPSHOT, namespace, "Gilding", "gold"),
             of_tier(&second, &SNAPSHOT, namespace, "Silvering", "silver"),
         ];
-        // The debounce period is long, so that the object below can be deleted before the period
-        // ends, even on a slow machine.
+        // Below, the test must delete an object before the debounce period ends. A period of 1 h is
+        // long enough, even on a slow machine.
         rule_sets[1]["spec"]["rules"][0]["debounce"] = json!("1h");
         install(cluster, &SNAPSHOT, &rule_sets).await;
         let sent = requests(cluster, &SNAPSHOT);
@@ -331,8 +335,9 @@ fn different_selectors_are_applied_by_the_server() {
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // First, the labels of the object change, so that the selector no longer matches. Then the
-        // object is deleted. The deletion must end the operation at once.
+        // First, the labels of the object `changes` change, so that no selector matches. The
+        // operation becomes `Settling`. Then the test deletes the object. The deletion must end the
+        // operation at once.
         label(
             cluster,
             &SNAPSHOT,

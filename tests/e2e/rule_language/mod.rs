@@ -12,8 +12,9 @@ mod start_and_end;
 use crate::harness::{text, without_gaps};
 use serde_json::Value;
 
-/// Formats an event as `TYPE Phase State Reason progress: message`. `progress` is `-` if the
-/// operation has no progress or has completed.
+/// Formats an event as `TYPE Phase State Reason progress: message`, for example
+/// `MODIFIED Active Blocked PreCopy 45: to node-1`. If the operation has no progress or has
+/// completed, `progress` is `-`.
 fn line(event: &Value) -> String {
     let status = &event["object"]["status"];
     let progress = match (&status["progress"], text(status, "/phase")) {
@@ -30,9 +31,11 @@ fn line(event: &Value) -> String {
     )
 }
 
-/// Returns the events about an operation on the object `subject`, formatted by [`line`]. With
-/// `item`, returns the events about the operation on this item of `forEach`. Leaves out events that
-/// only report an interruption of the server's watch.
+/// Returns the events about an operation on the object `subject`, formatted by [`line`]. Leaves out
+/// events that only report an interruption of the server's own watch.
+///
+/// A rule with `forEach` detects one operation for each item of a list. `item` selects the
+/// operation of one item. If the rule has no `forEach`, `item` is None.
 fn event_lines(
     events: &[Value],
     subject: &str,

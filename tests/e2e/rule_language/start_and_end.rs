@@ -1,6 +1,14 @@
 //! Tests of the rule fields that decide when an operation starts, ends, is replaced or changes its
-//! state: `instance`, `appearAfter`, `stateAfter`, `supersedes` and `debounce`. Also tests
-//! expressions that read `now`, the current time.
+//! state:
+//!
+//! - `instance`: if this value changes, the operation ends, and a new operation starts.
+//! - `appearAfter`: clients see the operation after a rule has detected it for this time.
+//! - `stateAfter`: clients see `Blocked` or `Failing` after this state has lasted for this time.
+//! - `supersedes`: when this operation starts, these other operations of the subject end.
+//! - `debounce`: an operation that no rule detects any more is `Settling` for this time, and then
+//!   ends.
+//!
+//! Another test has a rule that reads `now`, the current time.
 
 use super::event_lines;
 use crate::harness::{
@@ -10,7 +18,7 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Returns a rule set for VirtualMachines in this namespace, with these rules.
+/// Returns the rule set of [`migrating`] for this namespace, with these rules instead of its rule.
 fn rule_set_with(namespace: &str, rules: &Value) -> Value {
     let mut all = migrating(namespace);
     all["spec"]["rules"] = rules.clone();
@@ -93,7 +101,8 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
         };
         let ((first, prompt), (then, patient)) = (find("Prompt"), find("Patient"));
         assert!(first < then);
-        // Both operations start at the time of the first detection.
+        // `appearAfter` delays the appearance of an operation, but not its start. So both
+        // operations must have the same start.
         let start = "/object/metadata/creationTimestamp";
         assert_eq!(text(prompt, start), text(patient, start));
         cluster.set_status(namespace, &stays, "Running").await;
@@ -118,8 +127,8 @@ fn an_operation_appears_after_appear_after_and_a_flapping_one_does_not() {
 /// events.
 ///
 /// `Patient` must not appear on `flaps`. But on a busy machine, `flaps` can migrate for longer than
-/// `appearAfter`. Then `Patient` appears on `flaps`, and the function tries again with two new
-/// VirtualMachines.
+/// `appearAfter` (4 s). Then `Patient` appears on `flaps`, and the function tries again with two
+/// new VirtualMachines. After the [`DEADLINE`], it fails.
 async fn wait_until_only_stays_has_patient(
     cluster: &TestCluster,
     namespace: &str,
@@ -136,8 +145,8 @@ async fn wait_until_only_stays_has_patient(
                 (!event_lines(all, &stays, "Patient", None).is_empty()).then(|| all.to_vec())
             })
             .await;
-        // `flaps` was detected before `stays`. So if `Patient` wrongly appears on `flaps`, this
-        // happens before `Patient` appears on `stays`.
+        // `flaps` began to migrate before `stays`. So if `Patient` wrongly appears on `flaps`, it
+        // appears there before it appears on `stays`.
         if event_lines(&all, &flaps, "Patient", None).is_empty() {
             return (stays, all);
         }
@@ -243,7 +252,8 @@ fn a_state_appears_after_state_after_and_progressing_appears_at_once() {
                 (event_lines(all, "a", "Patient", None) == want).then_some(())
             })
             .await;
-        // If a state lasts for less than `stateAfter`, it must never appear.
+        // The operation `VeryPatient` ends before `Failing` has lasted for its `stateAfter` (24 h).
+        // So the state `Failing` must never appear.
         patch(json!({"how": "Failing"})).await;
         patch(json!({"moving": false})).await;
         let over = "No rule detects the operation any more.";
@@ -272,8 +282,8 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             namespace,
             &json!([
                 {"operation": "Overdue", "expression": during, "message": "'since ' + object.spec.from"},
-                // This rule does not read `now`. Every object of this test has the field `from`, so
-                // the rule always detects its operation.
+                // Every object of this test has the field `from`, so this rule always detects its
+                // operation. The start of `Waiting` shows when the server has read the object.
                 {"operation": "Waiting", "expression": "has(object.spec.from)"},
             ]),
         );
@@ -281,9 +291,9 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             json!({"group": group, "version": version, "resource": DATA_VOLUME.plural});
         cluster.ready_rule_set(&set).await;
         let mut events = cluster.watch(namespace).await;
-        // The operation `Overdue` must start some seconds after the creation of the object. On a
-        // busy machine, the creation can take longer than these seconds. Then the test tries again
-        // with a longer time.
+        // The operation `Overdue` must start some seconds after the creation of the object, at the
+        // time `from`. On a busy machine, the server can read the object after this time. Then the
+        // test tries again with another object and more seconds.
         let mut attempts = [3, 10, 30, 60].into_iter();
         let (name, from, object, all) = loop {
             let seconds = attempts
@@ -313,7 +323,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
                 (event_lines(all, &name, "Overdue", None) == want).then(|| all.to_vec())
             });
             let waited = tokio::time::timeout(Duration::from_secs(5 * seconds), started_and_ended);
-            // Returns true if the server had read the object before the time `from`.
+            // Returns true if the server read the object before the time `from`.
             let was_early = |all: &Vec<Value>| {
                 let is_early = |it: &Value| {
                     it["object"]["spec"]["subject"]["name"] == name

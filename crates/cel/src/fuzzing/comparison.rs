@@ -1,6 +1,9 @@
 //! Compares the answers of this crate with the answers of Kubernetes, and lists the known
-//! differences. The tests compare with recorded answers of Kubernetes. The example
-//! `compare_with_kubernetes` compares the answers to random expressions.
+//! differences. An answer is the value of a CEL expression or its error.
+//!
+//! The tests use recorded answers of Kubernetes. The example `compare_with_kubernetes` generates
+//! random expressions, and gets Kubernetes' answers from `cel-oracle`. This Go program evaluates
+//! expressions with the code of Kubernetes. `cel-go` is the CEL implementation in this code.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -16,31 +19,35 @@ use crate::{
 /// An expression with Kubernetes' answer.
 #[derive(Deserialize)]
 pub struct Answer {
-    /// The topic of a recorded answer. It is empty for a random expression.
+    /// The topic of a recorded answer, such as `optionals`. It is empty for a random expression.
     #[serde(default)]
     pub topic: String,
     /// The expression.
     #[serde(default)]
     pub expr: String,
-    /// The index of the object on which the expression is evaluated. Without an index, the value of
-    /// the name `object` is null.
+    /// The index, in the list of test objects, of the object on which the expression is evaluated.
+    /// If the index is None, the value of the name `object` is null.
     pub object: Option<usize>,
-    /// The variables of the policy, in the order of their declaration.
+    /// The variables that the expression can read, in the order of their declaration.
     #[serde(default)]
     pub variables: Vec<PolicyVariable>,
-    /// `ok`, `compile-err` or `eval-err`. It is `bad-case` if `cel-oracle`, the program that asks
-    /// Kubernetes, cannot read the case.
+    /// The kind of the answer:
+    ///
+    /// - `ok`: The evaluation yields a value.
+    /// - `compile-err`: The expression does not compile.
+    /// - `eval-err`: The evaluation fails.
+    /// - `bad-case`: `cel-oracle` cannot read the expression with its object and variables.
     pub phase: String,
-    /// The value or the error.
+    /// The value as text, such as `int:1`, or the error. A compile error has only its first line.
     pub v: String,
 }
 
-/// A variable of a policy.
+/// A variable of a `ValidatingAdmissionPolicy`. Expressions read it as `variables.NAME`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyVariable {
     /// The name without `variables.`.
     pub name: String,
-    /// The expression of its value.
+    /// The expression that computes the value of the variable.
     pub expression: String,
 }
 
@@ -51,7 +58,7 @@ pub enum Comparison {
     Same,
     /// The answers differ on purpose, for this reason.
     Known(&'static str),
-    /// The answers differ. This is the answer of this crate.
+    /// The answers differ for an unknown reason. The text is the answer of this crate.
     Different(String),
 }
 
@@ -90,8 +97,8 @@ pub fn compare(answer: &Answer, json: &[u8]) -> Comparison {
 }
 
 /// Evaluates a program on those fields of the object `json` that the program reads. Returns the
-/// value as text, as [`format_value`] does. The budget is large, because Kubernetes' limit differs
-/// from ours.
+/// value as text, as [`format_value`] does. The budget is large, so that an expression that
+/// Kubernetes evaluates within its own cost limit does not exhaust the budget.
 fn evaluate(
     program: &Program,
     environment: &Environment,
@@ -115,9 +122,10 @@ pub(crate) fn has_same_text(answer: &Answer, error: &CompileError) -> bool {
 
 /// Returns true if a compile error differs from that of cel-go for one of these reasons:
 ///
-/// - Our parser reports a negative number at its first digit, and cel-go reports it at its sign.
+/// - For an error at a negative number, our position is the first digit, and cel-go's position is
+///   the sign.
 /// - cel-go infers a type that is unknown here.
-/// - cel-go also reports a literal with values of different types.
+/// - cel-go also reports a list or map literal with values of different types.
 fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
     let mut at_sign = error.clone();
     at_sign.column -= 1;
@@ -128,8 +136,9 @@ fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
         || (answer.v.contains(": expected type '") && !answer.v.contains("type 'bool'"))
 }
 
-/// Known differences that occur only with random expressions. Their conditions are less exact than
-/// the conditions of [`DIFFERENCES`], because random expressions combine functions in every way.
+/// Known differences that occur only with random expressions. Their conditions
+/// ([`Difference::applies`]) are less exact than the conditions of [`DIFFERENCES`], because random
+/// expressions combine functions in every way.
 const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     Difference {
         reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
@@ -144,7 +153,8 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         applies: |answer, here| {
             answer.phase == "eval-err"
                 && (answer.v.starts_with("no such overload: ")
-                    // The answer can also be the error of the other operand.
+                    // If both operands of `&&` or `||` fail, the answer can be the error of the
+                    // other operand.
                     || answer.expr.contains(" && ")
                     || answer.expr.contains(" || "))
                 && has_unknown_type(answer)
@@ -268,8 +278,8 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     },
 ];
 
-/// Returns the characters of a value in alphabetical order, without the sign of zeros. Two lists
-/// with the same elements in another order have the same characters.
+/// Returns the sorted characters of a value, in which `-0.0` is replaced by `0.0`. Two lists with
+/// the same elements in another order have the same characters.
 fn characters(value: &str) -> Vec<char> {
     let value = value.replace("double:8000000000000000", "double:0000000000000000");
     let mut all: Vec<char> = value.chars().collect();
@@ -277,7 +287,8 @@ fn characters(value: &str) -> Vec<char> {
     all
 }
 
-/// Returns true if a part of the expression has a type that cel-go infers from later uses.
+/// Returns true if the expression contains a text such as `[]`. cel-go infers the type of such a
+/// part from later uses of its value.
 fn has_unknown_type(answer: &Answer) -> bool {
     let unknown = [
         "[]",
@@ -301,14 +312,16 @@ fn has_unknown_type(answer: &Answer) -> bool {
     unknown.iter().any(|part| answer.expr.contains(part))
 }
 
-/// Removes from a value what cel-go loses in a conversion to a Go value and back.
+/// Removes the types that cel-go loses when it converts a value to a Go value and back: an optional
+/// becomes its value or null, and a type becomes a string.
 fn without_lost_types(value: &str) -> String {
     let value = value.replace("optional.none", "null");
     let value = value.replace("optional.of(", "").replace(')', "");
     value.replace("type:", "string:").replace('"', "")
 }
 
-/// Declares variables. As in a policy, a variable that does not compile cannot be used.
+/// Returns an environment with `variables`. A variable that does not compile is left out. An
+/// expression that reads this variable does not compile either.
 pub(crate) fn declare(variables: &[PolicyVariable]) -> Environment {
     let mut environment = Environment::default();
     for PolicyVariable { name, expression } in variables {
@@ -320,7 +333,8 @@ pub(crate) fn declare(variables: &[PolicyVariable]) -> Environment {
     environment
 }
 
-/// Returns the class of Kubernetes' answer: the value, or the kind of the error.
+/// Returns the class of Kubernetes' answer: the value, `missing` for a missing key or index, or the
+/// phase of another error.
 pub(crate) fn class(answer: &Answer) -> String {
     let v = &answer.v;
     match &*answer.phase {
@@ -332,7 +346,7 @@ pub(crate) fn class(answer: &Answer) -> String {
     }
 }
 
-/// Returns the class of our answer.
+/// Returns the class of our answer: the value, `missing`, or `eval-err`.
 pub(crate) fn class_here(outcome: Result<String, EvaluationFault>) -> String {
     match outcome {
         Ok(value) => value,
@@ -497,8 +511,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
 /// Returns true for a compile error of cel-go whose text or position differs from ours on purpose.
 pub(crate) fn has_other_text(answer: &Answer) -> bool {
     let other_texts = [
-        // The parser of the crate `cel` has other texts for wrong syntax and for wrong literals
-        // than cel-go.
+        // For wrong syntax and wrong literals, the texts of the crate `cel`, which parses our
+        // expressions, differ from the texts of cel-go.
         "Syntax error",
         "unsupported syntax",
         "unable to unescape string",
@@ -509,7 +523,8 @@ pub(crate) fn has_other_text(answer: &Answer) -> bool {
         "reserved identifier",
         "expression recursion limit",
         "invalid argument to has() macro",
-        // Our texts say that the name is unknown, or that the type has no fields.
+        // Our texts say that the name is unknown, or that the type has no fields. They write the
+        // type `type(type)` as `type(type(dyn))`.
         "is not a type",
         "is not a message type",
         "unexpected failed resolution",
@@ -526,22 +541,24 @@ pub(crate) fn has_other_text(answer: &Answer) -> bool {
         "(A)",
         "(A, B)",
         "type(type)",
-        // `now` exists only in rules.
+        // `now` does not exist in Kubernetes.
         "'now'",
     ];
     other_texts.iter().any(|text| answer.v.contains(text))
-        // Our parser reports a negative number at its first digit, and cel-go at its sign.
+        // For an error at a negative number, our position is the first digit, and cel-go's position
+        // is the sign.
         || answer.v.contains("error during formatting") && answer.expr.contains("[-")
         || answer.expr.contains("timestamp(-")
         // There are no protobuf messages.
         || answer.expr.contains("google.protobuf.")
-        // Kubernetes evaluates this call, although a duration cannot be made from a number.
+        // A number is never a valid duration. For `duration(-1)`, the positions differ as above.
         || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
         // The value of `variables` itself cannot be read here.
         || answer.expr.contains("variables")
 }
 
-/// Formats a value as in the golden file, which contains the recorded answers.
+/// Formats a value as in the file of the recorded answers,
+/// `tests/golden/kubernetes-cel/answers.jsonl`.
 pub(crate) fn format_value(value: &V<'_>) -> String {
     match value {
         V::Null => "null".to_owned(),
@@ -588,8 +605,7 @@ pub(crate) fn format_value(value: &V<'_>) -> String {
     }
 }
 
-/// Encodes a JSON string like Go, which escapes the HTML characters `&`, `<` and `>`, and two line
-/// separators.
+/// Encodes a JSON string like Go, which also escapes `&`, `<`, `>`, U+2028 and U+2029.
 fn go_json(text: &str) -> String {
     serde_json::to_string(text)
         .expect("a text can be written as JSON")

@@ -1,6 +1,7 @@
-//! Generates random expressions, most of which are well-typed, from the table of overloads. An
-//! expression is generated from its type downwards: first the function that returns this type, then
-//! the arguments of the function.
+//! Generates random expressions, most of which are well-typed. The generator chooses the type of an
+//! expression first, then a function that returns this type, and then the arguments of the
+//! function. The function `overloads` gives the types of the arguments and of the result of each
+//! function.
 
 use std::fmt;
 
@@ -19,11 +20,11 @@ impl Random {
     /// Returns the generator for `seed`.
     pub fn new(seed: u64) -> Self {
         // Seeds such as 1 and 2 differ in two bits only. The multiplication spreads these bits. The
-        // state must not be 0, because 0 is always followed by 0.
+        // operand `| 1` prevents the state 0, because 0 is always followed by 0.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns a number from 0 to `bound`, without `bound`.
+    /// Returns a number from 0 to `bound - 1`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -63,7 +64,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// The literals that replace sub-expressions when an expression is made smaller.
+/// The literals with which [`Expression::smaller`] replaces sub-expressions.
 const SMALLEST: [&str; 8] = ["null", "true", "0", "1", "''", "'a'", "[]", "{}"];
 
 impl Expression {
@@ -72,7 +73,7 @@ impl Expression {
         Self(vec![ExpressionPart::Text(text.into())])
     }
 
-    /// Replaces each `$` of `template` with one of `children`.
+    /// Replaces each `$` of `template` with the next of `children`.
     fn filled(template: &str, children: Vec<Expression>) -> Self {
         let mut texts = template.split('$');
         let mut parts = Vec::new();
@@ -90,9 +91,14 @@ impl Expression {
         Self(parts)
     }
 
-    /// Returns smaller expressions, each of which differs from this expression in one place: an
-    /// expression or sub-expression is replaced by one of its parts or by a short literal, or an
-    /// argument is left out. Some of the returned expressions are not valid.
+    /// Returns smaller expressions. Each of them results from one change of this expression or of
+    /// one of its sub-expressions:
+    ///
+    /// - One of its parts replaces the expression.
+    /// - A short literal replaces the expression.
+    /// - An argument is left out.
+    ///
+    /// Some of the returned expressions are not valid.
     pub fn smaller(&self) -> Vec<Expression> {
         let mut all: Vec<_> = self.children().cloned().collect();
         let own = self.to_string();
@@ -144,9 +150,10 @@ impl Expression {
 pub struct Case {
     /// The expression.
     pub expression: Expression,
-    /// The index of the object. Without an index, the value of the name `object` is null.
+    /// The index of the object in the `objects` of [`Generator::new`]. If the index is None, the
+    /// value of the name `object` is null.
     pub object: Option<usize>,
-    /// The variables of the policy.
+    /// The variables that the expression can read.
     pub variables: Vec<PolicyVariable>,
 }
 
@@ -154,12 +161,14 @@ pub struct Case {
 struct Name {
     text: String,
     ty: Ty,
-    /// A JSON value that the name can have. The generator reads the fields of this value.
+    /// A JSON value that the name can have. The generator uses this value to make paths that exist,
+    /// such as `object.list[0]`. None if no value is known.
     sample: Option<Value>,
 }
 
-/// The range of a comprehension, which is the list or map that the comprehension visits. `key` and
-/// `value` are the types of its variables.
+/// The range of a comprehension, which is the list or map that the comprehension visits. `key` is
+/// the type of the indexes or keys, and `value` is the type of the elements or members. `sample` is
+/// one element or member, if the generator knows one.
 struct Range {
     expression: Expression,
     key: Ty,
@@ -168,7 +177,7 @@ struct Range {
     is_list: bool,
 }
 
-/// A function or operator with one of its overloads.
+/// The name of a function or operator, with one of its overloads.
 type Signature = (String, &'static Overload);
 
 /// Generates random cases.
@@ -253,8 +262,9 @@ impl Generator {
         }
     }
 
-    /// Returns a random type whose type parameters are nested at most `depth` times. Types such as
-    /// `type(int)` are left out, because cel-go loses these types in some expressions.
+    /// Returns a random type. `depth` limits the nesting of types: `list(list(int))` has the depth
+    /// 2. Types such as `type(int)` are left out, because cel-go, the CEL implementation of
+    /// Kubernetes, loses these types in some expressions.
     fn ty(&mut self, depth: usize) -> Ty {
         let deeper = if depth == 0 { 0 } else { 8 };
         match self.random.below(30 + deeper) {
@@ -294,7 +304,8 @@ impl Generator {
         }
     }
 
-    /// Returns an expression of the type `ty`, or seldom an expression of another type.
+    /// Returns an expression of the type `ty`, or seldom an expression of another type. `depth`
+    /// limits the nesting of calls.
     fn expression(&mut self, ty: &Ty, depth: usize) -> Expression {
         if self.random.one_in(80) {
             let other = self.ty(1);
@@ -334,8 +345,8 @@ impl Generator {
         self.literal(ty, depth)
     }
 
-    /// Returns a literal, or the call of a conversion with a literal. A list or map can contain calls
-    /// with at most `depth` levels.
+    /// Returns a literal, or the call of a conversion with a literal, such as `duration('1h')`. A
+    /// list or map can contain calls with at most `depth` levels.
     fn literal(&mut self, ty: &Ty, depth: usize) -> Expression {
         let (function, list) = match ty {
             Ty::Int => ("", operands::INTS),
@@ -386,9 +397,9 @@ impl Generator {
         })
     }
 
-    /// Returns an element of a list literal. Most elements are literals, because other expressions
-    /// sometimes have another type than the requested one, and all elements of a list literal must
-    /// have the same type in Kubernetes.
+    /// Returns an element of a list literal or a value of a map literal. In Kubernetes, all
+    /// elements of a list literal must have the same type. So most elements are literals: other
+    /// expressions sometimes do not have the type `ty`.
     fn element(&mut self, ty: &Ty, depth: usize) -> Expression {
         if depth > 0 && self.random.one_in(6) {
             self.expression(ty, depth - 1)
@@ -437,8 +448,10 @@ impl Generator {
         Expression::filled(&template, children)
     }
 
-    /// Returns a field of the object or of another name in scope, with the value of the field. Most
-    /// fields have the type `wanted`. Returns None if there is no such field.
+    /// Returns a path such as `object.list[0]`, with the value at this path. Most values have the
+    /// type `wanted`. In a few paths, the last step is the field `missing`, and the value is None.
+    /// If `wanted` is an optional type, one step is optional, as in `object.?list[0]`. Returns None
+    /// if no path is found.
     fn path(&mut self, wanted: &Ty) -> Option<(Expression, Option<Value>)> {
         let with_sample = self.names.iter().filter(|name| name.sample.is_some());
         let roots: Vec<_> = with_sample
@@ -494,8 +507,8 @@ impl Generator {
                 fitting.push((signature.clone(), bound));
             }
         }
-        // First, a name is chosen, and then one of its overloads. If an overload were chosen at
-        // once, most calls would be calls of the operators that have many overloads.
+        // The generator chooses a name first, and then one of its overloads. Operators have many
+        // overloads. With a direct choice of an overload, most calls would be calls of operators.
         let mut names: Vec<_> = fitting.iter().map(|((name, _), _)| name.clone()).collect();
         names.dedup();
         if names.is_empty() {
@@ -523,8 +536,8 @@ impl Generator {
                     self.random.pick(&texts(pool))
                 )));
             } else if name == "lists.range" || (matches!(wanted, P::Int) && self.random.one_in(2)) {
-                // Kubernetes makes the whole list of `lists.range` before it checks its limit, so
-                // this number must be small.
+                // Kubernetes makes the whole list of `lists.range` before it checks its cost limit.
+                // So this number must be small.
                 let small = texts(operands::SMALL_INTS);
                 args.push(Expression::text(*self.random.pick(&small)));
             } else {
@@ -535,7 +548,8 @@ impl Generator {
         called(&name, overload.member, args)
     }
 
-    /// Returns the type for a parameter of an overload. A type parameter without a type gets a
+    /// Returns the type of an argument for the parameter `wanted` of an overload. `bound` contains
+    /// the types of the type parameters `A` and `B`. A type parameter that has no type yet gets a
     /// random type.
     fn instance(&mut self, wanted: P, bound: &mut [Option<Ty>; 2]) -> Ty {
         match wanted {
@@ -770,9 +784,9 @@ impl Generator {
         }
     }
 
-    /// Returns a comprehension, which has two variables if `two` is true, and else one variable. Its
-    /// first arguments are the names of the variables. `bodies` contains the type and the depth of
-    /// each further argument.
+    /// Returns a call of the comprehension `name`, such as `list.map(x, x + 1)`. Its first
+    /// arguments are the names of its variables: two names if `two` is true, and otherwise one
+    /// name. `bodies` contains the type and the depth of each further argument.
     fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
         let outer = self.names.len();
         let mut names = Vec::new();
@@ -819,7 +833,7 @@ enum Step {
 }
 
 /// Adds all parts of `value` to `paths`, each with its path. `path` is the path of `value` itself.
-/// A path has at most 9 steps.
+/// A path has at most 9 steps. Deeper parts are left out.
 fn collect_paths(value: &Value, path: &mut Vec<Step>, paths: &mut Vec<(Vec<Step>, Value)>) {
     if path.len() > 8 {
         return;
@@ -868,7 +882,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Returns true if the result type `result` of an overload can be `ty`. Sets the type parameters in
-/// `bound` for this result.
+/// `bound`: if `result` is `list(A)` and `ty` is `list(int)`, `A` becomes `int`.
 fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
     let mut bind = |at: usize| {
         let own = bound[at].get_or_insert_with(|| ty.clone());
@@ -903,7 +917,7 @@ fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
 }
 
 /// Returns typical texts for an argument of a function, without quotes and separated by ` ;; `.
-/// Returns an empty text if there are none.
+/// Returns an empty text for an argument that needs no typical text.
 fn texts_for(name: &str, index: usize) -> &'static str {
     match (name, index) {
         ("duration", 0) => operands::DURATIONS,

@@ -22,9 +22,9 @@ fn functions() -> Vec<(String, &'static Overload)> {
     names.flat_map(with_overloads).collect()
 }
 
-/// Returns an expression of the type `wanted`, for an argument of the function `name`. The values
-/// of most types of variable length, such as texts, lists and URLs, are as large as the fields of
-/// [`object`].
+/// Returns an expression of the type `wanted`, for an argument of the function `name`. A text, a
+/// list, a map, a URL or a semantic version comes from a field of [`object`] and is as large as
+/// this field.
 fn argument(name: &str, wanted: P) -> String {
     match wanted {
         P::A | P::B | P::Dyn | P::String => text_for(name),
@@ -56,7 +56,8 @@ fn argument(name: &str, wanted: P) -> String {
     }
 }
 
-/// Returns an expression for a text that the function `name` reads to the end of the text.
+/// Returns a field of [`object`] whose text the function `name` reads to the end. For example,
+/// `int` would stop at the first letter, so its text consists of zeros.
 fn text_for(name: &str) -> String {
     let field = match name {
         "int" | "uint" | "double" | "quantity" | "isQuantity" => "zeros",
@@ -102,8 +103,8 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
     let args = overload.args.iter();
     let mut args: Vec<_> = args.map(|wanted| argument(name, *wanted)).collect();
     if matches!(name, "matches" | "find" | "findAll") {
-        // The pattern is short, because the cost of a call increases with the length of the
-        // pattern.
+        // The pattern is short. A long pattern would make the call more expensive, and the test
+        // could not see the cost of the text.
         args[1] = "object.letter".to_owned();
     }
     let source = match &*args {

@@ -4,10 +4,10 @@ use super::kubernetes::{Answers, object_expressions};
 use super::*;
 use serde_json::Value;
 
-/// A text that is part of the strings in the object, and of no expression.
+/// A text that the strings of the object contain, and that no expression contains.
 const MARKER: &str = "ZQX";
 
-/// A number that occurs in the object, and in no expression.
+/// A number that the object contains, and that no expression contains.
 const NUMBER: i64 = 918_273_645;
 
 /// Returns `value` with [`MARKER`] before every string. If `numbers` is true, every number becomes

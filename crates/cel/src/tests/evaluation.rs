@@ -385,7 +385,7 @@ fn patterns_that_re2_rejects_are_rejected() {
         "a{2}{3}",
         r"[\b]",
     ] {
-        // The only valid pattern is `\<`, which is an escaped `<` in RE2.
+        // In this list, only `\<` is a valid pattern. In RE2, it is an escaped `<`.
         let refused = pattern::Pattern::new(pattern).is_err();
         assert_eq!(refused, pattern != r"\<", "{pattern}");
     }

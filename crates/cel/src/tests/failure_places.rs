@@ -1,5 +1,5 @@
-//! Tests that a failure has its place in the expression, the operator and the types of the
-//! operands.
+//! Tests that the text of a failure contains its place in the expression, the operator, and the
+//! types of the operands.
 
 use super::*;
 
@@ -143,8 +143,9 @@ fn the_repeated_evaluation_is_paid_from_the_budget() {
     };
     let (located, left) = run(100);
     assert!(located.starts_with("1:20: "), "{located}");
-    // The first run has evaluated the program twice. With half of its steps, the evaluation is not
-    // repeated, so the failure has no place and no types.
+    // After a failure, the evaluation is repeated to find the place. So the first run has evaluated
+    // the program twice. Half of the steps of the first run are enough for one evaluation, but not
+    // for the repetition. So the second failure has no place and no types.
     let steps = (100 - left).div_ceil(2);
     let (failure, left) = run(steps);
     assert_eq!((failure.as_str(), left), ("no such overload", 0));

@@ -78,7 +78,8 @@ fn shapes(times: usize) -> Vec<String> {
 
 #[test]
 fn deep_expressions_return_a_value_or_an_error_and_never_abort() {
-    // The first length is twice the limit, and the second length equals the limit.
+    // The first length is twice the maximum length of an expression, and the second length equals
+    // the maximum.
     for length in [8192, compile::MAX_SOURCE] {
         for shape in shapes(1) {
             let unit = shapes(2)

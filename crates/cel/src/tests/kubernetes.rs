@@ -1,6 +1,6 @@
 //! Tests that expressions give the answers of Kubernetes, and that the answers do not depend on the
-//! projection. The answers of Kubernetes are recorded in
-//! `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`).
+//! projection, which is the set of fields that are decoded. The answers of Kubernetes are recorded
+//! in `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ pub(super) struct Answers {
     pub objects: Vec<String>,
     cases: Vec<Answer>,
     compiled: Vec<Result<Program, CompileError>>,
-    /// The environments, by the list of variables of an answer.
+    /// The environment for each list of variables that an answer has.
     environments: BTreeMap<Vec<PolicyVariable>, Environment>,
 }
 
@@ -312,8 +312,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
             ])
         };
         for rewrite in rewrites {
-            // A variable always exists, but the field that the original expression tests can be
-            // missing. So a rewritten expression with such a test is left out.
+            // If the object has no `spec`, `has(object.spec)` is false, but `has(variables.spec)`
+            // is an error. So a rewritten expression with such a test is left out.
             let is_test = |name| {
                 let tests = [
                     format!("has(variables.{name})"),

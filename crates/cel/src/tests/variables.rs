@@ -72,7 +72,7 @@ fn variables_have_their_values_and_later_ones_use_earlier_ones() {
         ("variables.?count.orValue(0)", "2"),
         ("[1].map(variables, variables)", "[1]"),
         ("[{'count': 7}].map(variables, variables.count)", "[7]"),
-        // As in cel-go, the leading dot does not hide the variable of the comprehension.
+        // As in cel-go, the name with a leading dot also means the variable of the comprehension.
         ("[{'count': 7}].map(variables, .variables.count)", "[7]"),
     ] {
         assert_eq!(
@@ -229,7 +229,7 @@ fn every_expression_that_uses_a_variable_that_reads_now_depends_on_time() {
     assert!(!scope.read_now);
     assert_eq!(old.value(&mut scope).unwrap().value, true);
     assert!(scope.read_now);
-    // A cached result also counts as a read of `now`.
+    // If an expression reads the cached result of a variable, this also counts as a read of `now`.
     scope.read_now = false;
     assert_eq!(old.value(&mut scope).unwrap().value, true);
     assert!(scope.read_now);

@@ -6,7 +6,8 @@ use ifo_api::Gvr;
 use std::str::FromStr;
 
 /// The name of a kind: the kind itself, its plural, its singular or a short name. Case is ignored.
-/// A version, a group or both can follow after a dot.
+/// A group, a version, or a version and a group can follow after a dot, as in `vm.kubevirt.io`,
+/// `nodes.v1` and `vm.v1.kubevirt.io`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindName {
     /// Text before the first dot, in lower case.
@@ -46,9 +47,12 @@ impl KindName {
         &self.name
     }
 
-    /// Returns true if the name contains no group and no version. Otherwise returns true if the
-    /// name contains exactly this group, or exactly this version and group. The core group has an
-    /// empty name, so the version alone is enough.
+    /// Returns true if the name allows the API group `group` and the version `version`:
+    ///
+    /// - A name without a dot, such as `vm`, allows all groups and versions.
+    /// - A name with a group, such as `vm.kubevirt.io`, allows all versions of this group.
+    /// - A name with a version and a group, such as `vm.v1.kubevirt.io`, allows only these.
+    /// - A name with a version alone, such as `nodes.v1`, allows this version of the core group.
     pub fn allows(&self, group: &str, version: &str) -> bool {
         self.group.as_deref().is_none_or(|wanted| {
             let (wanted_version, wanted_group) = wanted.split_once('.').unwrap_or((wanted, ""));

@@ -1,7 +1,9 @@
 //! A table of short names of widely used kinds, such as `vm`. The table is used for kinds that
-//! discovery does not contain. For example, the demo of `ifo-apiserver` does not serve the kinds of
-//! the objects that it reads from a folder. A kube-apiserver before 1.26 has no aggregated
-//! discovery, from which the plugin reads short names.
+//! discovery does not contain:
+//!
+//! - The demo of `ifo-apiserver` reads objects from a folder, and does not serve their kinds.
+//! - The plugin `kubectl-ifo` reads short names from aggregated discovery, which a kube-apiserver
+//!   before 1.26 does not have.
 
 use super::is_plural;
 

@@ -1,5 +1,6 @@
 //! The [`Detector`] evaluates rules on the objects of one feed, which is the watch of one resource.
-//! It receives the raw events of the watch, and returns messages for the tracker.
+//! It receives the raw events of the watch. It returns messages for the tracker, the state machine
+//! that turns the results of rules into operations.
 
 use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
@@ -14,18 +15,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Maximum number of objects of one feed whose fields are stored because their rules read `now`.
-/// Further objects are evaluated only when they change.
+/// Maximum number of objects of one feed whose fields are stored because their rules read `now`,
+/// the current time. Further objects are evaluated only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
 
 /// Maximum size of the stored fields of one object, in bytes. An object with larger fields is
 /// evaluated only when it changes. Rules usually read a few hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// Time after the last detection on an object. During this time, an operation on the object may not
-/// have completed yet. If the rule book has `outcome` expressions, evaluations without a detection
-/// are still sent to the tracker, because they may contain the outcome. If the rule book has a label
-/// selector, the object may still exist when the watch reports it as deleted.
+/// Time for which the detector remembers an object after the last detection on the object. During
+/// this time, an operation on the object may not have completed yet. The detector does two things:
+///
+/// - If the rule book has `outcome` expressions, the detector still sends evaluations without a
+///   detection to the tracker. Such an evaluation can contain the outcome of the operation.
+/// - If the rule book has a label selector and the watch reports the object as deleted, the
+///   detector sets [`VanishedObject::may_exist`].
 const SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
@@ -39,8 +43,9 @@ pub struct Detector {
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
     /// Objects, by identity, whose last evaluation detected an operation or had a failed rule. If
-    /// `remembers_detections` is true, an object stays in the map for longer. Outside of a list, an evaluation without a detection is sent to
-    /// the tracker only if its object is in this map.
+    /// `remembers_detections` is true, objects stay in the map for [`SETTLING_PERIOD`] longer.
+    /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
+    /// object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
     /// Fields, as JSON, of the objects whose evaluation read `now`. The map is sorted, so that the
     /// order of the messages does not depend on hashes.
@@ -54,8 +59,8 @@ pub struct Detector {
 /// Facts about the detections on one object.
 #[derive(Clone, Copy, Debug)]
 struct ObjectDetections {
-    /// Time since which no operation is detected on the object. None while an operation is
-    /// detected.
+    /// Time since which no operation is detected on the object and no rule fails. None while an
+    /// operation is detected or a rule fails.
     undetected_since: Option<Instant>,
     /// Hash of the detected operations. If a change of the object does not change the hash, no
     /// operation starts or ends. In this case, the time of the change need not be read from
@@ -96,7 +101,8 @@ pub struct VanishedObject {
 }
 
 impl Detector {
-    /// Creates a detector. The caller must first pass a list of all objects.
+    /// Creates a detector. The caller must first pass a list of all objects: call
+    /// [`Detector::reset`], then [`Detector::applied`] for each object, then [`Detector::synced`].
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
             remembers_detections: book.asks_for_outcomes() || book.selector().is_some(),
@@ -132,9 +138,9 @@ impl Detector {
     /// Handles the end of a list, or the end of an interruption of the watch in which no change was
     /// missed. Returns the message for the tracker.
     ///
-    /// If the feed has a label selector, also returns a channel on which the tracker sends the
-    /// subjects that are missing in the list. The caller must read each of these objects, and then
-    /// call [`Detector::vanished`].
+    /// If the feed has a label selector, also returns a channel. On this channel, the tracker sends
+    /// the subjects (objects with operations) that are missing in the list. The caller must find
+    /// out for each subject whether the object still exists, and then call [`Detector::vanished`].
     pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
         self.listing = false;
         self.unknown.synced();
@@ -160,8 +166,9 @@ impl Detector {
         self.evaluate(json, change, now)
     }
 
-    /// Handles an object of `length` bytes that was listed, added or modified, but is too large to
-    /// be decoded. `json` contains only the identity of the object.
+    /// Handles an object that was listed, added or modified, but is too large to be decoded. `json`
+    /// contains only the identity of the object. `length` is the size in bytes of the object, or of
+    /// the watch event that contains the object.
     pub fn too_large(
         &mut self,
         json: &[u8],
@@ -184,8 +191,8 @@ impl Detector {
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // Without an entry in the map, no operation was detected on the object during
-            // `SETTLING_PERIOD`.
+            // If the object was not in `recently_detected`, no operation was detected on the object
+            // during `SETTLING_PERIOD`.
             may_exist: was_detected && self.book.selector().is_some(),
         })
     }
@@ -212,7 +219,7 @@ impl Detector {
         self.timed.values().cloned().collect()
     }
 
-    /// Evaluates the rules on an object that [`Detector::resync`] returned.
+    /// Evaluates the rules on the stored fields of an object that [`Detector::resync`] returned.
     pub fn reevaluate(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         self.evaluate(fields, None, now)
     }
@@ -226,9 +233,11 @@ impl Detector {
             || detections.any(|it| it.undetected_since.is_some())
     }
 
-    /// Returns true if the feed must list all objects again. Objects with an unknown detection are
-    /// not stored, so only a list evaluates them again if they do not change. The caller must call
-    /// this function after each [`Detector::resync`].
+    /// Returns true if the feed must list all objects again, because it is unknown whether
+    /// operations on some objects are in flight. The detector does not store these objects. If such
+    /// an object does not change, only a list evaluates it again.
+    ///
+    /// The caller must call this function after each [`Detector::resync`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }
@@ -287,8 +296,8 @@ impl Detector {
         Some(self.record_evaluation(evaluation, None, now))
     }
 
-    /// Stores the fields of the object if its evaluation read `now`. Otherwise, or if the fields
-    /// exceed a limit, removes the stored fields.
+    /// Removes the stored fields of the object. Then stores the new fields, if the evaluation read
+    /// `now` and the limits [`MAX_TIMED`] and [`MAX_TIMED_BYTES`] allow it.
     fn store_if_time_dependent(&mut self, evaluation: &Evaluation, doc: &Doc<'_>) {
         if !evaluation.read_now && self.timed.is_empty() {
             return;
@@ -372,7 +381,8 @@ impl Detector {
     }
 }
 
-/// Returns a hash of the operations that are detected or continued, and of their instances.
+/// Returns a hash of the operations that are detected or continued, with their elements and
+/// instances.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

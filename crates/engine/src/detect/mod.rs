@@ -1,17 +1,18 @@
 //! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
-//! results into messages for the tracker. The input is the JSON of each object that was listed,
-//! changed or deleted, and the time. The output is a [`FeedEvent`] for each listed object, and for
-//! each other object whose operations can change. There are also events for the state of the feed,
-//! such as the beginning and the end of a list. All functions are synchronous.
+//! results into messages for the [`Tracker`](crate::track::Tracker). The input is the JSON of each
+//! object that was listed, changed or deleted, and the time. The output is a [`FeedEvent`] for each
+//! listed object, and for each other object whose operations can change. There are also events for
+//! the state of the feed, such as the beginning and the end of a list. All functions are
+//! synchronous.
 //!
 //! There is one [`Detector`] for each feed. The feed tasks of `ifo-apiserver`, the module `replay`
 //! and the simulation of replicas use detectors. A detector
 //!
 //! - decodes the fields that rules read,
-//! - evaluates the rules within their budgets,
+//! - evaluates the rules within the budgets of evaluation steps,
 //! - stores the fields of objects whose rules read `now`, so that these objects can be evaluated
 //!   regularly,
-//! - reads the start time of an operation from `managedFields`,
+//! - reads the time at which an operation starts or ends from `managedFields`,
 //! - finds objects for which a `DELETED` event can mean that their labels no longer match.
 //!
 //! [`evaluate()`] evaluates the rules on one object without a detector.
@@ -48,7 +49,8 @@ pub enum FeedEvent {
     Evaluated {
         /// Result of the evaluation.
         evaluation: Box<Evaluation>,
-        /// Monotonic time at which the feed received the object.
+        /// Monotonic time at which the feed received the object, or evaluated its stored fields
+        /// again.
         read: Instant,
     },
     /// An object was deleted.
@@ -59,12 +61,13 @@ pub enum FeedEvent {
         read: Instant,
     },
     /// The feed is up to date, because the list is complete or an interruption of the watch is
-    /// over. Subjects without an event since `Reset` are missing in the list.
+    /// over. A subject (an object with operations) without an event since `Reset` is missing in the
+    /// list.
     Synced {
         /// Channel on which the tracker returns the missing subjects. A missing subject may still
-        /// exist with other labels, so the feed reads each of these objects, and sends an event for
-        /// it. None if the feed has no label selector. In this case, all missing subjects were
-        /// deleted.
+        /// exist with other labels, so the feed checks each of them, and sends an event for it.
+        ///
+        /// None if the feed has no label selector. In this case, all missing subjects were deleted.
         missing: Option<oneshot::Sender<Vec<Subject>>>,
     },
     /// The watch is interrupted. Changes can be missed until the next `Synced`.

@@ -1,5 +1,5 @@
-//! Decodes the identity of an object into a [`Subject`]. An object is called the subject of the
-//! operations that rules detect on it.
+//! Decodes the identity of an object into a [`Subject`]. The subject of an operation is the object
+//! on which a rule detects the operation.
 
 use super::metadata::PartialMetadata;
 use crate::rules::IDENTITY_PATHS;
@@ -9,10 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::{Arc, LazyLock};
 
-/// Maximum number of owner references that are decoded. Real objects have one or two.
+/// Maximum number of owner references that are decoded. Further owner references are left out. Real
+/// objects have one or two.
 const MAX_OWNERS: usize = 16;
 
-/// The fields that are decoded from an object on which no rules are evaluated.
+/// The fields that are decoded from an object on which no rules are evaluated, such as a deleted
+/// object.
 static IDENTITY: LazyLock<Projection> = LazyLock::new(|| {
     let mut projection = Projection::default();
     for path in IDENTITY_PATHS {
@@ -34,7 +36,8 @@ pub struct Subject {
     pub generation: Option<i64>,
     /// The field `metadata.ownerReferences`.
     pub owners: Vec<OwnerReference>,
-    /// Newest time in `metadata.managedFields`. None if no such time was decoded.
+    /// Newest time in `metadata.managedFields`. The detector decodes these times during a list, and
+    /// when a change of the object starts or ends an operation. None if no such time was decoded.
     pub managed: Option<Timestamp>,
 }
 
@@ -75,8 +78,8 @@ impl Subject {
     }
 
     /// Reads the identity from `json`. If this fails, for example because `json` is invalid, reads
-    /// the identity from the text before the first error. In this case, the result is None if the
-    /// text contains no UID.
+    /// the identity from the text before the first error. Returns None if this text lacks the name
+    /// or the UID.
     pub(crate) fn identify(json: &[u8]) -> Option<Self> {
         let doc = Doc::parse(json, &IDENTITY).ok();
         let whole = doc.and_then(|doc| Self::read(&doc).ok());

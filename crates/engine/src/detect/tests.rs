@@ -175,7 +175,8 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     assert_eq!(evaluation.unselected.len(), 1);
     let deleted = detector.vanished(a.subject, false, now());
     assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
-    // No operation is detected on the object any more, but the debounce period may not be over.
+    // No operation is detected on `c` any more, but after 4 minutes the debounce period of its
+    // operation may not be over.
     has_message(&mut detector, &watched("c", true), now());
     has_message(&mut detector, &watched("c", false), now());
     detector.resync(clock_after(Duration::from_mins(4)));

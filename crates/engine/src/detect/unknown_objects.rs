@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of objects that are remembered. Each takes about 200 bytes. Of further objects,
-/// only the rule set, the namespace and the operation are remembered, until a list contains no such
-/// object.
+/// Maximum number of objects that are remembered. Each object takes about 200 bytes. For further
+/// objects, only an [`OverflowKey`] is remembered, until a list contains no object with this key.
 const MAX_OBJECTS: usize = 250;
 
 /// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
@@ -28,8 +27,8 @@ pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// Objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Stands for the objects beyond [`MAX_OBJECTS`]. The value is the number of the list during or
-    /// after which such an object was last evaluated.
+    /// Keys of the objects beyond [`MAX_OBJECTS`]. The value is the number of the list during or
+    /// after which an object with this key was last evaluated.
     overflow: BTreeMap<OverflowKey, u64>,
     /// Number of the list that began last. The first list has the number 1.
     list: u64,
@@ -40,8 +39,8 @@ pub(super) struct UnknownObjects {
     relisted: Option<Instant>,
 }
 
-/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and an
-/// operation. Such a key stands for any number of objects.
+/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
+/// name of an operation. One key stands for any number of objects.
 type OverflowKey = (usize, Option<Arc<str>>, Arc<str>);
 
 /// An object on which the detection of operations is unknown.
@@ -50,8 +49,9 @@ struct UnknownObject {
     namespace: Option<Arc<str>>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// True if one of these rule sets is throttled. A throttled rule set is evaluated only once in
-    /// ten seconds, so it was probably not evaluated on the object.
+    /// True if one of these rule sets was throttled at the last evaluation of the object. A
+    /// throttled rule set is evaluated only once in ten seconds, so it was probably not evaluated
+    /// on the object.
     rule_set_is_throttled: bool,
     /// Number of the list during or after which the object was last evaluated.
     list: u64,
@@ -169,7 +169,8 @@ impl UnknownObjects {
         }
     }
 
-    /// Updates which rule sets this feed throttles.
+    /// Updates the throttled rule sets of this feed, and reports each change to the
+    /// [`Activity`](crate::rules::Activity) of the rule set.
     pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
         for (index, rule_set) in self.book.rule_sets.iter().enumerate() {
             let now = budgets.is_throttled(index);
@@ -244,6 +245,7 @@ impl UnknownObjects {
 
 impl Drop for UnknownObjects {
     fn drop(&mut self) {
+        // An empty list removes all objects and keys, and subtracts them from the counts.
         self.reset();
         self.synced();
         for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
@@ -290,7 +292,7 @@ mod tests {
         }
 
         /// Evaluates an object at the time `second`, in seconds since 1970. The list
-        /// `object.values` has `values` elements.
+        /// `object.values` of this object has `values` elements.
         fn evaluate(&mut self, name: &str, values: usize, second: i64) {
             let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
             let json = object.to_string();

@@ -28,7 +28,7 @@ pub enum RuleSetError {
         error: CompileError,
     },
     /// A field has an error that is not in the code of an expression. The CRD's schema refuses most
-    /// of these errors, too. But not every rule set has been checked by the schema.
+    /// of these errors, too. But a rule set from a file has not been checked by the schema.
     #[error("{0}")]
     Spec(String),
 }

@@ -1,6 +1,6 @@
-//! Records the evaluations and failures of one compiled rule set. The watches of the objects that
-//! the rule set covers write this record. `ifo-apiserver` reads the record for the status of the
-//! rule set and for `Warning` headers in responses to clients.
+//! Records the evaluations and failures of one compiled rule set. The watches evaluate the rule set
+//! on objects and write this record. `ifo-apiserver` reads the record for the status of the rule
+//! set and for `Warning` headers in responses to clients.
 
 use super::EvaluationError;
 use jiff::Timestamp;
@@ -25,8 +25,8 @@ pub struct Activity {
     detection_failure: Mutex<Option<EvaluationFailure>>,
     /// Number of watches that throttle the rule set.
     throttling: AtomicUsize,
-    /// Unknown detections by namespace of the objects. The key None stands for cluster-scoped
-    /// objects.
+    /// Numbers of objects with unknown detections, by namespace. The key None stands for
+    /// cluster-scoped objects.
     unknown: Mutex<BTreeMap<Option<Arc<str>>, UnknownDetections>>,
 }
 
@@ -46,7 +46,8 @@ pub struct EvaluationFailure {
 /// evaluation on these objects failed, or the rule set was not evaluated because it is throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
-    /// Number of such objects. If there are very many, only some of them are counted.
+    /// Number of such objects. Each watch counts up to 250 objects. Further objects count as one
+    /// for each namespace and operation.
     pub objects: usize,
     /// Number of such objects by name of the unknown operation.
     pub operations: BTreeMap<Arc<str>, usize>,
@@ -94,7 +95,7 @@ impl Activity {
         self.evaluated.store(now.as_second(), Ordering::Relaxed);
     }
 
-    /// Returns the time of the last evaluation, in whole seconds.
+    /// Returns the time of the last evaluation, in whole seconds. None before the first evaluation.
     pub fn last_evaluation(&self) -> Option<Timestamp> {
         match self.evaluated.load(Ordering::Relaxed) {
             0 => None,
@@ -102,8 +103,8 @@ impl Activity {
         }
     }
 
-    /// Returns true if the caller should log a failure at `now`. This is the case at most once a
-    /// minute.
+    /// Returns true if the caller should log a failure at `now`, at most once a minute. If the
+    /// result is true, `now` counts as the time of the log line.
     pub fn may_log(&self, now: Timestamp) -> bool {
         let now = now.as_second();
         let due = |logged: i64| (logged == 0 || now - logged >= LOG_EVERY).then_some(now);

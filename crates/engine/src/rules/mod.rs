@@ -1,6 +1,9 @@
-//! Compiles OperationRuleSets. [`compile()`] turns the spec of one OperationRuleSet into a
-//! [`RuleSet`] or a list of errors. A [`RuleBook`] combines all rule sets that watch the same
-//! resource.
+//! Compiles OperationRuleSets. An OperationRuleSet is a custom resource with rules for one
+//! resource, the target. Each rule has CEL expressions that detect an operation on the objects of
+//! the target.
+//!
+//! [`compile()`] turns the spec of one OperationRuleSet into a [`RuleSet`] or a list of errors. A
+//! [`RuleBook`] combines all rule sets that have the same target.
 
 pub mod cluster_roles;
 mod compile;
@@ -23,7 +26,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Paths of the fields that are decoded from every object.
+/// Paths of the fields that the server decodes from every object, even if no rule reads them.
 pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "name"],
     &["metadata", "namespace"],
@@ -37,9 +40,9 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
 /// reads them.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to its operations, usually two or three. If the rule set has
-/// `labelExpressions`, each object with operations has its own map. To save memory, these maps
-/// share the keys and the fixed values.
+/// Labels that a rule set gives to its operations, usually two or three. A rule set can have
+/// `labelExpressions`, which compute values from the object. In this case, each object with
+/// operations has its own map. To save memory, these maps share the keys and the fixed values.
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// A compiled OperationRuleSet.
@@ -57,12 +60,14 @@ pub struct RuleSet {
     pub labels: Arc<Labels>,
     /// Labels for the operations. Each expression computes the label's value from the object.
     pub label_expressions: Vec<(Arc<str>, Program)>,
-    /// Expression that yields the nodes that the operations touch.
+    /// Expression that yields the names of the nodes that the operations touch. None if the rule
+    /// set has no such expression.
     pub nodes: Option<Program>,
     /// Variables that the expressions may use.
     pub environment: Environment,
-    /// For each rule, a hash of the fields that decide when the operation starts and ends.
-    /// Durations of earlier runs are comparable only if they were measured with the same hash.
+    /// Timing hash of each rule, in the order of `rules`: a hash of the fields that affect the
+    /// duration of the operation. If the hash changes, the server no longer compares the operation
+    /// with earlier runs. A run is one occurrence of an operation, from its start to its end.
     pub timing_hashes: Vec<Arc<str>>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
@@ -77,15 +82,15 @@ pub struct CompiledRule {
     pub operation: Arc<str>,
     /// Expression that is true while the operation is in flight.
     pub expression: Program,
-    /// Expression that continues an operation in flight while it is true. It never starts an
-    /// operation.
+    /// Expression that keeps an operation in flight while the expression is true, even if
+    /// `expression` is false. `continue_while` alone never starts an operation.
     pub continue_while: Option<Program>,
     /// Elements of the object, each of which can have its own operation. None if the rule detects
     /// at most one operation on the object.
     pub for_each: Option<ForEach>,
-    /// Expressions for the descriptive values of the operation.
+    /// Expressions for the descriptive values of the operation, such as its message.
     pub details: RuleDetails,
-    /// Other operations that end when this operation starts.
+    /// Other operations on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
     /// for the default debounce period of the server.
@@ -95,14 +100,15 @@ pub struct CompiledRule {
     /// Time for which the `state` expression must yield `Blocked` or `Failing` before this state is
     /// shown.
     pub state_after: Duration,
-    /// Duration after which the operation is overdue. None if the durations of earlier runs decide.
+    /// If the operation takes longer than this duration, the operation is overdue. None if the
+    /// server compares the operation with the durations of earlier runs instead.
     pub expected: Option<RuleDuration>,
-    /// Time for which the progress must not have risen before the operation is stalled. None if the
+    /// If the progress has not risen for this duration, the operation is stalled. None if the
     /// operation is never stalled.
     pub stalled_after: Option<RuleDuration>,
 }
 
-/// The duration after which an operation is overdue or stalled, if a rule gives this duration.
+/// The value of a rule's `expectedDuration` or `stalledAfter`.
 #[derive(Debug, PartialEq)]
 pub enum RuleDuration {
     /// The same duration for all objects.
@@ -117,15 +123,17 @@ impl CompiledRule {
         std::iter::once(&self.expression).chain(&self.continue_while)
     }
 
-    /// Returns true if the detection can change although the object does not change, because an
-    /// expression reads `now`. Then the operation can start later than the object's last change.
+    /// Returns true if an expression that decides about the detection reads `now`, the time of the
+    /// evaluation. The detection can then change although the object does not change. So the
+    /// operation can start later than the object's last change.
     pub fn detection_reads_now(&self) -> bool {
         let list = self.for_each.as_ref().map(|each| &each.list);
         self.predicates().chain(list).any(Program::reads_now)
     }
 
-    /// Returns true if the state can change although the object does not change, because an
-    /// expression reads `now`. Then the state can be newer than the object's last change.
+    /// Returns true if an expression that decides about the detection or the state reads `now`. The
+    /// state can then change although the object does not change. So the state can be newer than
+    /// the object's last change.
     pub fn state_reads_now(&self) -> bool {
         self.detection_reads_now() || self.details.state.iter().any(Program::reads_now)
     }
@@ -137,7 +145,7 @@ impl CompiledRule {
 pub struct ForEach {
     /// Expression that yields the list of elements.
     pub list: Program,
-    /// Expression that yields the identity of an element.
+    /// Expression that yields the identity of an element: a string or an int.
     pub key: Program,
 }
 
@@ -157,12 +165,15 @@ pub struct RuleDetails {
     /// Expression that yields the identity of the operation's run. When this identity changes, the
     /// run completes and a new run starts.
     pub instance: Option<Program>,
-    /// Expression that yields `Succeeded`, `Failed` or `Superseded` when the operation is over.
+    /// Expression for an operation that is no longer detected. If the expression yields
+    /// `Succeeded`, `Failed` or `Superseded`, the operation ends at once. With an empty string, the
+    /// operation ends after its debounce period.
     pub outcome: Option<Program>,
-    /// Expression that yields the amount of work. The duration of a run is divided by this amount
-    /// before it is compared with other runs.
+    /// Expression that yields the amount of work, such as the size of a disk. Before the server
+    /// compares the durations of runs, it divides each duration by the amount of its run.
     pub size: Option<Program>,
     /// Expression that yields the key of the piece of work that the operation belongs to.
+    /// Operations with the same key, on any objects, are one piece of work.
     pub work: Option<Program>,
 }
 
@@ -209,7 +220,7 @@ impl Supersedes {
     }
 
     /// Returns true if the rule supersedes `operation`. `operation` must not be the operation of
-    /// the rule itself.
+    /// the rule itself, because [`Supersedes::Others`] includes every name.
     pub fn includes(&self, operation: &str) -> bool {
         match self {
             Self::Nothing => false,
@@ -247,14 +258,17 @@ pub fn is_reason(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// Maximum length of a reason, in bytes. Most reasons have fewer than 40.
+/// Maximum length of a reason, in bytes. If a `reason` expression yields a longer text, the server
+/// uses the name of the operation instead. Most reasons have fewer than 40 bytes.
 const MAX_REASON: usize = 128;
 
 impl PartialEq for RuleSet {
-    /// Returns true if all fields except `activity` and `timing_hashes` are equal. Both rule sets
-    /// then yield the same results on every object. The timing hashes can differ, because they are
-    /// made from the source texts. So they depend on parentheses and on names of variables, which
-    /// do not change the results.
+    /// Returns true if all fields except `activity` and `timing_hashes` are equal. Two equal rule
+    /// sets yield the same results on every object.
+    ///
+    /// The timing hashes of equal rule sets can differ. A timing hash is made from the source
+    /// texts, so it depends on parentheses and on the names of variables. These do not change the
+    /// results.
     fn eq(&self, other: &Self) -> bool {
         // The pattern names all fields, so that a new field causes a compiler error here.
         let Self {
@@ -293,8 +307,8 @@ impl RuleSet {
         }
     }
 
-    /// Adds the fields that the expressions of the rule set read to `projection`, the set of fields
-    /// that are decoded from an object.
+    /// Adds to `projection` all fields that the expressions of the rule set read. A projection is
+    /// the set of fields that the server decodes from an object.
     fn project(&self, projection: &mut Projection) {
         for rule in &self.rules {
             let durations = rule.expected.iter().chain(&rule.stalled_after);

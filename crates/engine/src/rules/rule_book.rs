@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// operation.
 const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
-/// All compiled rule sets for one target. Each published rule book has a generation. The tracker
+/// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
+/// change. Each published rule book has a generation. The [`Tracker`](crate::track::Tracker)
 /// discards evaluations that used an older rule book of the target.
 #[derive(Debug)]
 pub struct RuleBook {
@@ -29,11 +30,13 @@ pub struct RuleBook {
     /// The rule sets, sorted by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
     /// True if every rule set names its namespaces. Each of these namespaces then has its own feed.
+    /// If false, one feed covers all namespaces.
     pub by_namespace: bool,
-    /// Fields that the rules read, and fields that identify an object.
+    /// Fields that the rules read, and the fields of [`IDENTITY_PATHS`]. A feed decodes them from
+    /// an object that changes.
     pub projection: Projection,
-    /// The fields of `projection`, and the times in `managedFields`. They are decoded from the
-    /// objects of a list.
+    /// The fields of `projection`, and the times in `managedFields`. A feed decodes them from each
+    /// object of a list.
     pub initial_projection: Projection,
 }
 
@@ -119,13 +122,14 @@ impl RuleBook {
             .any(|rule| rule.details.outcome.is_some())
     }
 
-    /// Returns true if a rule can detect `operation` on objects in `namespace`.
+    /// Returns true if a rule can detect `operation` on objects in `namespace`. `namespace` is None
+    /// for cluster-scoped objects.
     pub fn has_rule(&self, operation: &str, namespace: Option<&str>) -> bool {
         self.rules_of(operation, namespace).next().is_some()
     }
 
-    /// Returns the rule sets that can detect `operation` on objects in `namespace`. The number is
-    /// the index of the rule for `operation` in the rule set.
+    /// Returns the rule sets that can detect `operation` on objects in `namespace`, each with the
+    /// index of its rule for `operation`. `namespace` is None for cluster-scoped objects.
     pub fn rules_of(
         &self,
         operation: &str,
@@ -139,14 +143,19 @@ impl RuleBook {
     }
 }
 
-/// The rule sets whose target has no rule book. Operations that were restored after a restart may
-/// belong to these rule sets.
+/// The rule sets that are in no rule book. After a restart or a change of the leader, the tracker
+/// knows the rule sets of its restored operations only by name. This type tells the tracker which
+/// of these rule sets can still arrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
-    /// Names of the rule sets whose rules may still arrive. There are three causes: discovery has
-    /// not shown yet whether the target is served, the rule book is not published yet, or the rule
-    /// set does not compile.
+    /// Names of the rule sets whose rules may still arrive. Their restored operations stay in
+    /// flight. There are three causes:
+    ///
+    /// - Discovery has not shown yet whether the cluster serves the target.
+    /// - The rule book is not published yet.
+    /// - The rule set does not compile.
     pub undecided: BTreeSet<String>,
-    /// Names of the rule sets whose target is not served.
+    /// Names of the rule sets whose target the cluster does not serve. Their restored operations
+    /// complete if no other rule set can detect them.
     pub unserved: BTreeSet<String>,
 }

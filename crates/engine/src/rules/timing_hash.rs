@@ -1,7 +1,10 @@
-//! The timing hash of a rule: a hash of the fields that decide when the operation starts and ends,
-//! and in which state it is. The state matters, because only the time in the state `Progressing`
-//! counts. If the hash changes, the durations of earlier runs are no longer comparable, so
-//! `ifo-apiserver` learns the usual duration again.
+//! The timing hash of a rule: a hash of the fields that affect the duration of the operation. These
+//! fields decide when the operation starts, when it ends, and which state it has. The state is
+//! included, because a duration contains only the time in the state `Progressing`.
+//!
+//! If the hash changes, durations of earlier runs can no longer be compared with durations of new
+//! runs. So `ifo-apiserver` learns the usual duration again. A run is one occurrence of an
+//! operation, from its start to its end.
 //!
 //! The hash is made from the source texts and not from compiled expressions, so that a new release
 //! of `ifo-apiserver` computes the same hash. White space and comments of expressions do not change
@@ -27,8 +30,8 @@ pub(super) fn of_rules(spec: &OperationRuleSetSpec) -> Vec<Arc<str>> {
     rules.map(hash).collect()
 }
 
-/// Returns the rule without the fields that do not affect the durations of runs. The expressions
-/// are normalized.
+/// Returns a copy of `rule` with only the fields that affect the durations of runs. The expressions
+/// in the copy have no white space and no comments ([`without_layout`]).
 fn timing_fields(rule: &Rule) -> Rule {
     let normalized = |field: &Option<String>| field.as_deref().map(without_layout);
     Rule {
@@ -53,7 +56,8 @@ fn timing_fields(rule: &Rule) -> Rule {
 }
 
 /// Returns a CEL expression without comments and without white space outside of strings. White
-/// space or a comment between two words becomes one space.
+/// space or a comment between two words becomes one space. For example, `a  in b == 'x  y' // z`
+/// gives `a in b=='x  y'`.
 fn without_layout(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -84,7 +88,8 @@ fn without_layout(source: &str) -> String {
 }
 
 /// Returns the length in bytes of the string literal at the start of `text`. In a raw string, a
-/// backslash does not escape the next character.
+/// backslash does not escape the next character. If the literal has no closing quote, returns the
+/// length of `text`.
 fn string_length(text: &str, is_raw: bool) -> usize {
     let quote = &text[..1];
     let triple = quote.repeat(3);

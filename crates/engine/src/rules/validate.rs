@@ -1,7 +1,11 @@
-//! Repeats the checks of the CRD's schema, and makes some further checks, for example of the label
-//! selector. Two kinds of rule sets have not been checked by the current schema: rule sets from a
-//! folder of manifests, and rule sets that were stored in the cluster before the schema got
-//! stricter.
+//! Checks the fields of a rule set. This module repeats the checks of the CRD's schema, because two
+//! kinds of rule sets were never checked against the current schema:
+//!
+//! - rule sets that are read from files
+//! - rule sets that were stored in the cluster before the schema got stricter
+//!
+//! The module also makes some checks that the schema does not make, for example of the label
+//! selector.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{
@@ -260,7 +264,8 @@ impl RuleSetCheck {
     }
 }
 
-/// Guesses the name of the resource for `kind`: the English plural in lower case.
+/// Guesses the name of the resource for `kind`: the English plural in lower case. For example,
+/// `NetworkPolicy` gives `networkpolicies`.
 fn guessed_plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     match kind.strip_suffix('y') {

@@ -1,12 +1,15 @@
-//! The usual durations of operations, learned from completed runs.
+//! The usual durations of operations, learned from completed runs. A run is one occurrence of an
+//! operation, from its start to its end. The tracker compares operations in flight with the usual
+//! duration to find overdue operations.
 //!
 //! A baseline contains the durations of one operation of one rule set. One baseline covers all
 //! namespaces together. In addition, each namespace has its own baseline. A baseline stores the
 //! durations in sketches. A sketch is a small summary of many durations, from which quantiles can
 //! be read. Sketches can be merged.
 //!
-//! If a rule changes so that new durations are not comparable with earlier durations, the baselines
-//! of its operation start again without runs.
+//! Each rule has a timing hash, a hash of the fields that affect the durations. If the timing hash
+//! changes, new durations are not comparable with earlier durations. So the baselines of the rule's
+//! operation start again without runs.
 
 mod encoding;
 mod shared_baselines;
@@ -22,14 +25,18 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Relative error of the quantiles. With this error, a sketch has at most 128 counters (1 KiB) for
-/// durations that differ by a factor of at most 150.
+/// Relative error of the quantiles. A sketch counts similar durations with one counter. If the
+/// longest duration is at most 150 times the shortest, a sketch with this error has at most 128
+/// counters (1 KiB).
 const ACCURACY: f64 = 0.02;
 
-/// Maximum number of counters of a sketch, and the smallest duration that a sketch distinguishes
-/// from zero, in seconds. Both values are the defaults of the crate `sketches_ddsketch`. A decoded
-/// sketch has these defaults, and sketches can be merged only if their values are equal.
+/// Maximum number of counters of a sketch. If a sketch needs more counters, it counts the shortest
+/// durations together with one counter.
+///
+/// This value and `MIN_SECONDS` are the defaults of the crate `sketches_ddsketch`. A decoded sketch
+/// always has the defaults, and two sketches can be merged only if their values are equal.
 const MAX_COUNTERS: u32 = 2048;
+/// Smallest duration that a sketch distinguishes from zero, in seconds.
 const MIN_SECONDS: f64 = 1e-9;
 
 /// Length of a period. The runs of the current and of the previous period have a higher weight than
@@ -44,8 +51,9 @@ const RECENT_WEIGHT: u32 = 3;
 /// the baseline for all namespaces together is used.
 const ENOUGH_IN_NAMESPACE: u64 = 20;
 
-/// An operation can be overdue only if there were at least this many earlier runs. After only a few
-/// runs, the next normal run is often longer than all earlier runs.
+/// Minimum number of earlier runs from which the tracker decides that an operation is overdue. With
+/// fewer runs, an operation can be overdue only if its rule has an `expectedDuration`. After only a
+/// few runs, the next normal run is often longer than all earlier runs.
 pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 
 /// Maximum number of baselines. Each takes about 2 KB. If there are more, baselines are removed
@@ -57,7 +65,7 @@ const MAX_BASELINES: usize = 1_000;
 struct BaselineKey {
     rule_set: Arc<str>,
     operation: Arc<str>,
-    /// None for all namespaces together.
+    /// Namespace of the runs. None for the baseline of all namespaces together.
     namespace: Option<Arc<str>>,
 }
 
@@ -82,7 +90,7 @@ pub struct UsualDuration {
     pub typical: f64,
     /// The duration that 95 of 100 runs did not exceed, in seconds.
     pub p95: f64,
-    /// Number of runs.
+    /// Number of runs from which the usual duration was computed.
     pub runs: u64,
 }
 
@@ -94,7 +102,7 @@ pub struct Baselines {
     is_changed: bool,
 }
 
-/// The durations of one operation.
+/// The durations of one operation, in one namespace or in all namespaces together.
 #[derive(Clone, Debug)]
 struct Baseline {
     timing_hash: Arc<str>,
@@ -168,7 +176,9 @@ impl Baseline {
         self.compute();
     }
 
-    /// Begins a new period if the current one is over.
+    /// Begins a new period if the current period is over. The runs of the current period become the
+    /// runs of the previous period. If the current period began two periods ago or earlier, its
+    /// runs become older runs instead.
     fn begin_period(&mut self, now: Timestamp) {
         let age = now.duration_since(self.since);
         if age < PERIOD {
@@ -195,7 +205,7 @@ impl Baseline {
     }
 
     /// Computes the quantiles. The sketches of the current and of the previous period are merged
-    /// three times, so their runs have three times the weight.
+    /// [`RECENT_WEIGHT`] times, which gives their runs this weight.
     fn compute(&mut self) {
         let mut all = self.older.clone();
         for sketch in [&self.previous, &self.recent] {
@@ -226,7 +236,8 @@ impl Baselines {
         self.all.is_empty()
     }
 
-    /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1.
+    /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1 if the
+    /// rule yields no amount.
     ///
     /// Returns true if a baseline has reached 20 runs with this run. From then on, operations in
     /// flight can be overdue, so the caller must refresh them.
@@ -265,9 +276,9 @@ impl Baselines {
         can_judge
     }
 
-    /// Returns the usual duration of an operation in its namespace, if enough runs in this
-    /// namespace are known. Otherwise returns the usual duration in all namespaces together.
-    /// Returns None if no run is known.
+    /// Returns the usual duration of an operation in its namespace, if at least 20 runs in this
+    /// namespace are known. Otherwise returns the usual duration in all namespaces together. Only
+    /// runs with the timing hash of `kind` count. Returns None if no such run is known.
     pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
         if self.all.is_empty() {
             return None;
@@ -284,8 +295,8 @@ impl Baselines {
     }
 
     /// Adds the runs of `other`. If two baselines have the same identity but different timing
-    /// hashes, they belong to different versions of the rule and cannot be merged. Then the
-    /// baseline with the newer run stays.
+    /// hashes, they belong to different versions of the rule and cannot be merged. In this case,
+    /// the baseline whose last run is newer stays.
     pub fn merge(&mut self, other: Self) {
         for (key, theirs) in other.all {
             match self.all.entry(key) {

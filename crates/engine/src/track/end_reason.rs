@@ -12,7 +12,8 @@ pub enum End {
     /// No rule detected the operation during the debounce period, because the labels of the object
     /// no longer match the label selector.
     SelectorLeft,
-    /// The rule's `outcome` yielded this state. The text is the message, which may be empty.
+    /// The rule's `outcome` yielded this state. The text is the result of the rule's `message`,
+    /// which may be empty.
     Outcome(State, Arc<str>),
     /// The operation with this name superseded the completed operation.
     Superseded(Arc<str>),
@@ -20,7 +21,8 @@ pub enum End {
     Replaced,
     /// The object was deleted.
     SubjectDeleted,
-    /// The rule for this operation was removed.
+    /// The rule that detected the operation was removed, and no other rule can detect the
+    /// operation.
     RuleRemoved,
     /// The cluster no longer serves the resource of the object.
     TargetRemoved,

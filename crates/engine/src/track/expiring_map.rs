@@ -1,4 +1,4 @@
-//! A hash map whose entries expire. It can return expired entries in the order of their expiry.
+//! A hash map whose entries expire. The map returns expired entries in the order of their expiry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -8,7 +8,8 @@ use std::time::Instant;
 /// distinguishes entries with the same time.
 type ExpiryOrder = (Instant, u64);
 
-/// A map from keys to values that expire. [`ExpiringMap::pop`] removes expired entries.
+/// A map from keys to values that expire. An expired entry stays in the map until
+/// [`ExpiringMap::pop`] removes it.
 #[derive(Debug)]
 pub(super) struct ExpiringMap<K, V> {
     entries: HashMap<K, (ExpiryOrder, V)>,
@@ -58,8 +59,8 @@ impl<K: Eq + Hash + Clone, V> ExpiringMap<K, V> {
         self.order.keys().next().map(|(until, _)| *until)
     }
 
-    /// Removes the entry that expires first, if it has expired or if the map has more than `most`
-    /// entries. Returns the removed entry.
+    /// Removes the entry that expires first, if this entry has expired or if the map has more than
+    /// `most` entries. Returns the removed entry, or None if no entry was removed.
     pub(super) fn pop(&mut self, most: usize, now: Instant) -> Option<(K, V)> {
         if self.next_deadline()? > now && self.order.len() <= most {
             return None;

@@ -1,7 +1,11 @@
-//! Restores the operations with which a new leader starts. The operations come from the new
-//! leader's own index, which contains a copy of all operations in memory. In persistence mode, they
-//! also come from custom resources. The tracker takes over the operations. It also returns writes
-//! that add missing operations to the index and delete outdated objects from the index.
+//! Restores the operations with which a new leader starts. The leader is the replica that detects
+//! operations. The operations come from two sources:
+//!
+//! - the new leader's own index, the copy of all operations that each replica has in memory
+//! - custom resources, which a leader in persistence mode writes for its operations
+//!
+//! The tracker takes over the operations. It also returns writes that add missing operations to the
+//! index and delete outdated objects from the index.
 //!
 //! The new leader reads rules and objects later. Until then, the tracker cannot know whether the
 //! restored operations are over, so they stay in flight.
@@ -21,15 +25,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of operations that are restored from custom resources. This number of operations
-/// takes about 100 MB. Further operations are not restored. If they are still in flight, rules
-/// detect them again.
+/// takes about 100 MB. Further operations are not restored. If such an operation is still in
+/// flight, a rule detects it again.
 pub const MAX_RESTORED: usize = 50_000;
 
 /// The operations with which a new leader starts.
 ///
 /// If index and custom resources have the same operation, the operation of the index is used. There
-/// is one exception: a `Completed` custom resource replaces an operation in flight. In this case,
-/// the previous leader completed the operation, and crashed before its followers received the end.
+/// is one exception: a `Completed` custom resource replaces an operation of the index that is in
+/// flight. In this case, the previous leader completed the operation, and crashed before its
+/// followers received the end.
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Arc<str>,
@@ -38,7 +43,7 @@ pub struct InitialState {
     /// Operations by identity and start, in seconds since 1970. These two values determine the name
     /// and the UID of an operation.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
-    /// Records of completed operations in the index.
+    /// Records in the index. A record is an object with the result of one completed operation.
     records: Vec<RestoredRecord>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
@@ -80,9 +85,11 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index. Usually, the tracker takes over the object without a write. If
-    /// the object cannot be decoded, or is a completed operation or a record of a deleted
-    /// namespace, the tracker deletes the object.
+    /// Adds an object of the index: an operation or a record. Usually, the tracker takes over the
+    /// object without a write. But the tracker deletes the object in two cases:
+    ///
+    /// - The object cannot be decoded.
+    /// - The object is a completed operation or a record, and its namespace was deleted.
     pub fn add_index_object(&mut self, key: &Key, json: &[u8], now: ClockReading) {
         if key.is_record() {
             match RestoredRecord::decode(key, json) {
@@ -108,9 +115,10 @@ impl InitialState {
         }
     }
 
-    /// Adds a completed operation that was deleted from the index. The tracker remembers only its
-    /// start and end, so that a new run in the same second gets another name. If the custom
-    /// resource of the operation still exists, the custom resource is ignored.
+    /// Adds a completed operation that the previous leader deleted from the index. The tracker
+    /// remembers only its start and end. The name of an operation depends on its start in whole
+    /// seconds, and a new run in the same second must get another name. If the custom resource of
+    /// the operation still exists, the custom resource is ignored.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -120,8 +128,10 @@ impl InitialState {
 
     /// Adds the operation of a custom resource. The caller must first add all objects of the index
     /// and all deleted objects. A custom resource with values that `ifo-apiserver` never writes is
-    /// logged and ignored. A custom resource of a deleted namespace is ignored, too. Returns false
-    /// if [`MAX_RESTORED`] is reached, so that the caller stops reading.
+    /// logged and ignored. A custom resource of a deleted namespace is ignored, too.
+    ///
+    /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
+    /// nothing and returns false. The caller then stops reading.
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
         if self.custom_resources >= MAX_RESTORED {
             return false;
@@ -168,15 +178,18 @@ impl InitialState {
         self.operations.len()
     }
 
-    /// Returns the creation time of the namespace that has the name of the subject's namespace.
-    /// Returns None if there is no such namespace, or if the namespaces could not be read.
+    /// Returns the creation time of the existing namespace with the name of the subject's
+    /// namespace. Returns None if no such namespace exists, if the subject is cluster-scoped, or if
+    /// the namespaces could not be read.
     fn namespace_created(&self, restored: &Restored) -> Option<Timestamp> {
         let name = restored.view.subject.namespace.as_ref()?;
         self.namespaces.as_ref()?.get(&**name).copied()
     }
 
-    /// Returns true if the namespace of a record was deleted. Returns false if the namespaces could
-    /// not be read.
+    /// Returns true if the namespace of a record was deleted. This is the case if no namespace has
+    /// the name, or if the namespace with this name was created after the operation ended. Returns
+    /// false if the namespaces could not be read. Also returns false for each record in
+    /// `cluster_namespace`, which contains the records of cluster-scoped subjects.
     fn is_record_of_deleted_namespace(&self, record: &RestoredRecord) -> bool {
         let Some(namespaces) = &self.namespaces else {
             return false;
@@ -219,8 +232,8 @@ impl Tracker {
     /// arrive.
     ///
     /// `state` can contain several runs of one operation. Only the last run can be in flight.
-    /// Custom resources are not written in the order of the changes. So the previous leader can
-    /// have stopped when it had written a later run, but not the end of an earlier run. Such an
+    /// Custom resources are not written in the order of the changes. So the previous leader may
+    /// have written a later run, and stopped before it wrote the end of an earlier run. Such an
     /// earlier run completes with the reason `Replaced` at the start of the next run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
@@ -260,8 +273,9 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // Only the last operations in this order can be retained. Operations that were deleted from
-        // the index come first, so that they do not take the places of retained operations.
+        // Only the last `most` operations in this order can be retained. Operations that were
+        // deleted from the index come first, so that they do not take the places of retained
+        // operations.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);
@@ -287,9 +301,12 @@ impl Tracker {
         tracked.restore(operation);
     }
 
-    /// Takes over a run that is over. A run with an end of its own is retained only if
-    /// `may_be_retained` is true. A run without an end completes at `end`, the start of the next
-    /// run, with the reason `Replaced`.
+    /// Takes over a run that is over. There are two cases:
+    ///
+    /// - The run was restored as completed. `end` is the end of the run. The run can be retained
+    ///   only if `may_be_retained` is true.
+    /// - The run was restored as in flight, but a later run exists. `end` is the start of the next
+    ///   run. The run completes at this time, with the reason `Replaced`.
     fn resume_completed(
         &mut self,
         found: FoundOperation,

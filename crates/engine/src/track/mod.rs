@@ -31,8 +31,9 @@ use jiff::Timestamp;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A change of the index. The index contains the operations and the records of completed operations
-/// in memory. `ifo-apiserver` answers clients from the index.
+/// A change of the index. The index contains operations and records in memory. A record is an
+/// object with the result of one completed operation. `ifo-apiserver` answers clients from the
+/// index.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -48,7 +49,8 @@ pub enum Write {
         /// Encoded operation.
         operation: EncodedOperation,
     },
-    /// Adds or replaces an object like [`Write::Show`], but the index must decode the object.
+    /// Adds or replaces an object like [`Write::Show`]. But the writer knows only the JSON of the
+    /// object, so the index must decode the object.
     Put {
         /// Namespace and name of the object. They are not compared with those in `json`.
         key: Key,
@@ -72,7 +74,8 @@ pub enum Message {
         target: Arc<Gvr>,
         /// New rules. None if no rules for the resource remain.
         book: Option<Arc<RuleBook>>,
-        /// True if the cluster no longer serves the resource.
+        /// True if the cluster no longer serves the resource. Operations that no rule can detect
+        /// any more then complete with the reason `TargetRemoved` instead of `RuleRemoved`.
         removed: bool,
     },
     /// A feed, which is the watch of one resource, reports an event.
@@ -87,8 +90,8 @@ pub enum Message {
     /// A new leader starts with the operations in this state. This message must be sent before the
     /// first [`Message::Rules`].
     Resume(Box<InitialState>),
-    /// All rule sets of the cluster have been read, and their rule books have been sent. Only the
-    /// rule sets in this message have no rule book.
+    /// All rule sets of the cluster have been read, and all rule books have been sent as
+    /// [`Message::Rules`]. Only the rule sets in this message are in no rule book.
     AllRuleSetsRead(Arc<RuleSetsWithoutBook>),
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.
@@ -102,14 +105,16 @@ pub enum Message {
         /// or if its creation time is unknown.
         again: Option<Timestamp>,
     },
-    /// A namespace was created. A deleted namespace may have had the same name.
+    /// A namespace was created. If a namespace with the same name was deleted before, operations
+    /// that start at `created` or later belong to the new namespace.
     NamespaceCreated {
         /// Name of the namespace.
         name: Arc<str>,
         /// The field `metadata.creationTimestamp`.
         created: Timestamp,
     },
-    /// The sender wants an answer as soon as the index contains the changes of all earlier
-    /// messages.
+    /// A request for an answer as soon as the index contains the changes of all earlier messages.
+    /// The task that writes these changes to the index sends the answer. The tracker ignores this
+    /// message.
     Flush(oneshot::Sender<()>),
 }

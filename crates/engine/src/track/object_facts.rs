@@ -15,8 +15,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// The text fields of an object. Only operations and records of completed operations have other
-/// text fields than the name and the creation time.
+/// The text fields of an object. Every object has a name and a creation time. Only operations, and
+/// records of completed operations, have the other fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextField {
     /// The field `metadata.name`.
@@ -45,7 +45,7 @@ pub enum TextField {
     SubjectUid,
     /// The field `status.phase`.
     Phase,
-    /// The field `status.state`.
+    /// The field `status.state`. For a record, the field `status.outcome`.
     State,
     /// The field `status.reason`.
     Reason,
@@ -90,7 +90,7 @@ pub struct ObjectFacts {
     pub started: Option<Timestamp>,
     /// Value of `status.phase`.
     pub phase: Option<Phase>,
-    /// Value of `status.state`.
+    /// Value of `status.state`. For a record, value of `status.outcome`.
     pub state: Option<State>,
     /// Value of `status.progress`, in percent.
     pub progress: Option<u8>,
@@ -139,7 +139,7 @@ impl DecodedObject {
         u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("4 GiB or more"))?;
         let object: WireObject<'_> = serde_json::from_str(text)?;
         let metadata = object.metadata.get();
-        // Serde accepts an array in place of a struct, so this must be checked.
+        // Serde also decodes an array as a struct, so the first character is checked.
         if !text.trim_start().starts_with('{') || !metadata.starts_with('{') {
             return Err(serde_json::Error::custom(
                 "the JSON is not an object with metadata",
@@ -302,7 +302,8 @@ impl ObjectTexts<'_> {
         self.facts.texts[field as usize].literal(&self.json)
     }
 
-    /// Returns the nodes that the operation touches.
+    /// Returns the names of the nodes that the operation touches. If the field is absent, the
+    /// result is empty.
     pub fn nodes(&self) -> Vec<Cow<'_, str>> {
         let literal = self.literal(TextField::Nodes);
         let decoded = literal.and_then(|literal| serde_json::from_slice(literal).ok());

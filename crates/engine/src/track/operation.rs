@@ -1,8 +1,12 @@
-//! One operation in flight on an object. The object is called the subject of the operation.
+//! One operation in flight on an object, such as the migration of a virtual machine. The object is
+//! called the subject of the operation.
 //!
-//! The name and the UID of an operation depend on its start. The operation stores one detection for
-//! each rule set that detects it: the result of the rule. If no rule detects the operation any
-//! more, it completes after its debounce period.
+//! A rule of a rule set detects the operation. The result of this rule is called a detection.
+//! Several rule sets can detect the same operation, so the operation stores one detection for each
+//! rule set.
+//!
+//! If no rule detects the operation any more, its debounce period begins. If no rule detects it
+//! again during this period, the operation completes.
 
 mod delayed_state;
 mod encode_json;
@@ -65,13 +69,15 @@ pub struct Detection {
 pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
-    /// Returns the rule that detects the operation.
+    /// Returns the rule that detects the operation. Returns None if the rule set is known only by
+    /// name ([`Detection::is_unbound`]).
     pub fn rule(&self) -> Option<&CompiledRule> {
         self.rule_set.rules.get(self.says.order)
     }
 
-    /// Returns the timing hash of the rule. If the hash changes, the durations of earlier runs are
-    /// no longer comparable with later runs.
+    /// Returns the timing hash of the rule: a hash of the fields that affect the duration of the
+    /// operation. If the hash changes, the durations of earlier runs are no longer comparable with
+    /// later runs. Returns None if the rule set is known only by name.
     fn timing_hash(&self) -> Option<&str> {
         let hash = self.rule_set.timing_hashes.get(self.says.order)?;
         Some(hash)
@@ -97,7 +103,7 @@ impl Detection {
 pub struct Operation {
     /// Identity of the operation among the operations on the subject.
     pub what: OperationName,
-    /// Namespace and name of the `InFlightOperation`.
+    /// Namespace and name of the `InFlightOperation`, the object that clients read.
     pub key: Key,
     /// UID of the `InFlightOperation`.
     pub uid: Uuid,
@@ -110,30 +116,34 @@ pub struct Operation {
     /// End of the debounce period. None if no debounce period has begun, for example because the
     /// operation is detected.
     pub debounce_end: Option<Instant>,
-    /// True if the operation is not detected, and the reason is that the labels of the subject no
-    /// longer match the label selector of the rule set.
+    /// True if no rule set detects the operation, because the labels of the subject no longer match
+    /// the label selector of the rule set in `primary`.
     pub left_selection: bool,
     /// Detection whose values clients see. During the debounce period, this is the last detection.
     pub primary: Arc<Detection>,
-    /// State that clients see while the operation is detected.
+    /// State that clients see while the operation is detected. During the debounce period, clients
+    /// see `Settling` instead.
     state: State,
     /// State that the rule of `primary` yields. Clients see this state when the rule has yielded it
     /// for `stateAfter`.
     ///
-    /// During the debounce period, this is the state that clients saw before the debounce period.
-    /// So `stateAfter` starts again if the operation is then detected with another state.
+    /// During the debounce period, this is the last state that clients saw before that period. If a
+    /// rule detects the operation again with another state, `stateAfter` starts again.
     pub yielded: Yielded,
-    /// First `instance` that a rule yielded. It identifies the run of the operation.
+    /// First value that the `instance` of a rule yielded, such as the UID of a migration. If a
+    /// later value differs, another run of the operation has started. None if no rule has yielded a
+    /// value.
     instance: Option<Arc<str>>,
     /// Names for `detectedBy`: the rule sets that detect the operation, or that detected it last.
     detected_by: Vec<Arc<str>>,
-    /// Value for `lastDetected`.
+    /// Value for `status.lastDetected`: the time at which the operation was last known to be
+    /// detected.
     pub last_detected: Timestamp,
     /// Status of the condition `Detected`.
     detected: Detected,
     /// Time since which the condition `Detected` has had this status.
     detected_since: Timestamp,
-    /// The times of the operation.
+    /// Measured times of the operation. The conditions `Overdue` and `Stalled` depend on them.
     pub timing: OperationTiming,
 }
 
@@ -148,7 +158,8 @@ enum Detected {
 /// The circumstances of a change of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangeContext<'a> {
-    /// The time of the change, which users see.
+    /// The time of the change, as clients see it. It can be earlier than `now`, because a watch can
+    /// report a change late.
     pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
@@ -217,7 +228,9 @@ impl Operation {
         Some(started)
     }
 
-    /// Returns namespace, name and UID of an operation that started at `seconds` since 1970.
+    /// Returns the namespace and name, and the UID, of an operation that started at `seconds` since
+    /// 1970. `identity` is the identity of the subject. An operation on a cluster-scoped subject
+    /// gets the namespace `cluster_namespace`.
     fn key_and_uid(
         identity: &str,
         view: &SubjectView,
@@ -243,7 +256,8 @@ impl Operation {
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
-    /// Returns the component for the metrics.
+    /// Returns the component that the operation belongs to, such as `kubevirt`. It is a label of
+    /// the metrics.
     pub fn component(&self) -> &str {
         &self.primary.rule_set.component
     }
@@ -253,23 +267,24 @@ impl Operation {
         *self.primary.rule_set.name == *rule_set
     }
 
-    /// Returns true if the detections belong to another run, because the rule yields another
-    /// `instance`.
+    /// Returns true if the rule now yields another `instance` than at first. In this case, the
+    /// detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {
         let next = self.next_primary().says.instance.as_ref();
         let mut runs = next.zip(self.instance.as_ref()).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
 
-    /// Starts the debounce period. No rule has detected the operation since the time `since`. The
-    /// argument `debounce` is used if the rule has no `debounce` of its own.
+    /// Starts the debounce period. It counts from `since`, the time since which no rule has
+    /// detected the operation. `debounce` is the default length, for a rule without a `debounce` of
+    /// its own.
     pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.primary.rule().and_then(|rule| rule.debounce);
         let debounce = own.unwrap_or(debounce);
         self.debounce_end = Some(now.steady + debounce.saturating_sub(now.since(since)));
     }
 
-    /// Returns the reason for the completion after the debounce period.
+    /// Returns the reason with which the operation completes at the end of its debounce period.
     pub fn end(&self) -> End {
         if self.left_selection {
             End::SelectorLeft
@@ -278,8 +293,8 @@ impl Operation {
         }
     }
 
-    /// Applies the current `detections` to the values that clients see. Returns true if clients
-    /// must see a change.
+    /// Updates the values that clients see from the current `detections`. Returns true if the
+    /// caller must write the operation, because one of these values has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (now, gap) = (change.at, change.gap);
         let before = self.primary.clone();
@@ -313,14 +328,15 @@ impl Operation {
         changed
     }
 
-    /// Begins to measure the times of the operation. The operation must have its first state.
+    /// Begins to measure the times of the operation. The caller must first set the state with
+    /// [`Operation::update_state`].
     pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
         let input = self.timing_input(change);
         self.timing.begin(input);
     }
 
-    /// Updates the shown times if there are enough earlier runs, but the operation does not show
-    /// their duration yet. Returns true if the times have changed.
+    /// Updates the times that clients see, if enough earlier runs are known but the operation does
+    /// not show their usual duration yet. Returns true if the times have changed.
     pub fn show_usual_duration(&mut self, change: ChangeContext<'_>) -> bool {
         let input = self.timing_input(change);
         let shows_usual = self.timing.needs_usual_duration(input);
@@ -348,9 +364,11 @@ impl Operation {
         }
     }
 
-    /// Adds the duration of this run to its baseline, if the run was successful. The run ends now,
-    /// for the reason `end`. Returns true if operations in flight can be overdue because of this
-    /// run ([`SharedBaselines::learn`]).
+    /// Adds the duration of this run to the baselines, if the run was successful. The baselines
+    /// contain the durations of earlier runs. The run ends now, for the reason `end`.
+    ///
+    /// Returns true if a baseline now has enough runs, so that operations in flight can become
+    /// overdue ([`SharedBaselines::learn`]).
     pub fn learn_duration(
         &self,
         namespace: Option<&Arc<str>>,
@@ -376,7 +394,7 @@ impl Operation {
     }
 
     /// Returns the identity of the baselines to which the runs of this operation belong. Returns
-    /// None for a restored operation until its rule arrives.
+    /// None if the rule set is known only by name ([`Detection::is_unbound`]).
     fn run_kind<'a>(&'a self, namespace: Option<&'a Arc<str>>) -> Option<RunKind<'a>> {
         Some(RunKind {
             rule_set: &self.primary.rule_set.name,
@@ -422,15 +440,16 @@ impl Operation {
     }
 }
 
-/// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain. Characters that are not allowed
-/// are replaced.
+/// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain, such as
+/// `my-vm-migrating-3f9c2a1b`. Replaces characters that are not allowed by `-`, and truncates a
+/// long subject.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');
         text.to_ascii_lowercase().replace(is_other, "-")
     };
     // The operation is a label value, so it has at most 63 bytes and may contain dots. In a name, a
-    // dot needs a letter or a digit on both sides.
+    // dot needs a letter or a digit on both sides. So the dots of the operation are replaced.
     let operation = clean(operation).replace('.', "-");
     let rest = operation.len() + hash.len() + 2;
     let mut subject: String = clean(subject).chars().take(MAX_NAME - rest).collect();

@@ -37,7 +37,9 @@ pub(super) struct TrackedSubject {
     operations: LiteMap<OperationName, Box<Operation>>,
     /// Operations that rules detect, but that clients cannot see yet.
     waiting: LiteMap<OperationName, WaitingOperation>,
-    /// Time of the next timer of the subject, which is also in the tracker's set of timers.
+    /// Time at which the next timer of the subject expires. None if no timer runs. The set of
+    /// timers of all subjects contains the same time
+    /// ([`SharedState::timers`](super::tracker_state::SharedState::timers)).
     pub(super) timer: Option<Instant>,
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
@@ -87,9 +89,9 @@ impl TrackedSubject {
         let states = self.operations.values();
         let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // Times in the past are left out. If an operation still waits after the end of its
-        // `appearAfter`, it does not wait for a timer: another operation supersedes it, or the
-        // watch is interrupted.
+        // Of the times in `states` and `ready`, those in the past are left out. For example, an
+        // operation can still wait after the end of its `appearAfter`, because another operation
+        // supersedes it or because the watch is interrupted. A timer cannot end this wait.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
@@ -170,10 +172,10 @@ impl TrackedSubject {
         self.update(step);
     }
 
-    /// Adds a write for each operation that shows no usual duration, although enough earlier runs
-    /// are known. A new leader calls this method after it has read the stored runs. An operation
-    /// that already shows a usual duration is not written, even if the stored runs give another
-    /// duration.
+    /// Adds a write for each operation that does not show the usual duration of earlier runs,
+    /// although enough earlier runs are known. The tracker calls this method after a new leader has
+    /// read the stored runs. An operation that already shows a usual duration is not written, even
+    /// if the stored runs give another duration.
     pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
         if self.is_unevaluated {
             return;
@@ -236,7 +238,7 @@ impl TrackedSubject {
     }
 
     /// Applies the new rules of `target`. Removes the detections of removed rules. Completes the
-    /// operations that no rule can detect any more.
+    /// operations that no rule can detect any more, with the reason `end`.
     pub(super) fn rules_changed(
         &mut self,
         target: &Arc<Gvr>,
@@ -340,8 +342,9 @@ impl TrackedSubject {
         let waiting = WaitingOperation {
             yielded: Yielded::first(first, step.observed),
             // `appearAfter` usually counts from this evaluation. If the object comes from the first
-            // list of the watch, `appearAfter` counts from the last change of the object, except
-            // for a rule that reads `now`.
+            // list of the watch, `appearAfter` counts from the last change of the object. But if
+            // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
+            // detection can be newer than the last change.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
                 step.observed.since(reads_now) + rule.appear_after
@@ -411,7 +414,8 @@ impl TrackedSubject {
         }
     }
 
-    /// Starts a waiting operation.
+    /// Starts the waiting operation `what`. Does nothing if no such operation waits, for example
+    /// because it is already in flight.
     fn start(&mut self, what: OperationName, step: &mut SubjectStep<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;

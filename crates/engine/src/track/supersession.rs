@@ -25,7 +25,8 @@ pub struct OperationCandidate<'a> {
     pub what: &'a OperationName,
     /// True if a rule currently detects the operation. False during the debounce period.
     pub detected: bool,
-    /// Name of the rule set that describes the operation, and index of the rule in this rule set.
+    /// Name of the rule set whose values the operation shows, and index of the rule in this rule
+    /// set. The order of these pairs decides which rule is the earlier one.
     pub order: (&'a str, usize),
     /// Operations that the rule declares as superseded.
     pub supersedes: &'a Supersedes,
@@ -41,11 +42,14 @@ impl OperationCandidate<'_> {
             && self.supersedes.includes(&other.what.operation)
     }
 
-    /// Returns true if this operation supersedes `other`.
+    /// Returns true if this operation supersedes `other`. This is the case if only the rule of this
+    /// operation names `other`. If the rules of both operations name each other, the detections
+    /// decide:
     ///
-    /// If the rules of both operations name each other, a detected operation wins over an operation
-    /// that is not detected. If both operations are detected, the operation of the earlier rule
-    /// wins. If neither is detected, neither wins.
+    /// - If only one operation is detected, it supersedes the other operation.
+    /// - If both operations are detected, the operation of the earlier rule supersedes the other
+    ///   operation.
+    /// - If neither operation is detected, neither supersedes the other.
     fn wins_over(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
         self.declares_superseded(other) && (stays || !other.declares_superseded(self))
@@ -53,11 +57,14 @@ impl OperationCandidate<'_> {
 }
 
 /// Returns, for each candidate, the index of the candidate that supersedes it. Returns None for a
-/// candidate that is not superseded.
+/// candidate that stays, because no candidate supersedes it.
 ///
 /// A superseded candidate supersedes no other candidate. For example, if C supersedes B and B
-/// supersedes A, then A and C stay. If each candidate of a cycle supersedes the next one, and no
-/// other candidate supersedes one of them, the operation of the earliest rule stays.
+/// supersedes A, then A and C stay.
+///
+/// In a cycle, each candidate supersedes the next candidate, and the last supersedes the first. If
+/// no candidate outside of the cycle supersedes a candidate of the cycle, the candidate with the
+/// earliest rule stays.
 pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
     let mut winners = vec![None; candidates.len()];
     let nothing = |candidate: &OperationCandidate<'_>| *candidate.supersedes == Supersedes::Nothing;
@@ -79,8 +86,8 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
         loop {
             let is_free = |index: usize| !open.iter().any(|&other| wins_over(other, index));
             let free = || open.iter().copied().find(|&index| is_free(index));
-            // Without a free candidate, each candidate is in a cycle or is superseded, directly or
-            // through others, by the candidates of a cycle.
+            // If no candidate is free, each candidate is in a cycle, or is superseded by a cycle
+            // directly or through other candidates.
             let first = || {
                 let cycle = uppermost_cycle(&open, wins_over);
                 cycle.into_iter().min_by_key(|&it| candidates[it].order)
@@ -102,14 +109,21 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
     winners
 }
 
-/// Returns all candidates of a cycle that no candidate outside of the cycle supersedes. Requires
-/// that each candidate in `open` is superseded by another one. Returns no candidate if `open` is
-/// empty.
+/// Returns all candidates of one cycle. No candidate outside of this cycle supersedes a candidate
+/// of the cycle. The caller must ensure that each candidate in `open` is superseded by another
+/// candidate in `open`. Returns no candidate if `open` is empty.
 fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> Vec<usize> {
-    // "A leads to B" means that A supersedes B, directly or through others. Each step of the loop
-    // begins with a candidate that no earlier step has reached. Each candidate C that leads to the
-    // last of these is in a cycle with it: an earlier step that reaches C also reaches the last
-    // candidate. So the last step has reached C, which means that the last candidate leads to C.
+    // "A leads to B" means that A supersedes B, directly or through other candidates. Each step of
+    // the loop takes a candidate that no earlier step has reached, and removes all candidates to
+    // which this candidate leads. `last` is the candidate of the last step.
+    //
+    // The result is `last` and each candidate C that leads to `last`. Each C is in a cycle with
+    // `last`:
+    //
+    // - An earlier step did not reach C, because that step would also have reached `last`.
+    // - So the last step reached C. This means that `last` leads to C.
+    //
+    // A candidate that supersedes a C leads to `last`, too. So it is in the result.
     let mut rest = open.to_vec();
     let mut last = None;
     while let Some(start) = rest.pop() {
@@ -120,11 +134,14 @@ fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> 
         return Vec::new();
     };
     let mut others: Vec<usize> = open.iter().copied().filter(|it| *it != last).collect();
+    // The swapped arguments reverse the direction. So this finds the candidates that lead to
+    // `last`.
     take_reachable(last, &mut others, |to, from| wins_over(from, to))
 }
 
-/// Returns `start` and all candidates in `rest` to which `leads` leads from `start`, directly or
-/// through others. Removes these candidates from `rest`.
+/// Returns `start` and all candidates in `rest` that can be reached from `start`, directly or
+/// through other candidates in `rest`. Removes the reached candidates from `rest`. `leads(a, b)` is
+/// true if `b` can be reached directly from `a`.
 fn take_reachable(
     start: usize,
     rest: &mut Vec<usize>,
@@ -143,8 +160,9 @@ fn take_reachable(
 mod tests {
     use super::*;
 
-    /// Takes `(operation or operation/item, detected, superseded operations)` for each rule, and
-    /// returns `loser<winner` for each superseded operation.
+    /// Takes one tuple for each operation: its name, true if it is detected, and the operations
+    /// that its rule names in `supersedes`. The name is `operation` or `operation/item`. Returns
+    /// `loser<winner` for each superseded operation.
     fn superseded_pairs(rules: &[(&str, bool, &[&str])]) -> Vec<String> {
         let all: Vec<(OperationName, Supersedes)> = rules
             .iter()
@@ -248,7 +266,8 @@ mod tests {
             ("C", true, &["A"]),
         ];
         assert_eq!(superseded_pairs(&first), ["X<A", "B<A"]);
-        // Two cycles. The one with the later rules supersedes the one with the earlier rules.
+        // There are two cycles. The cycle of A, B and C has the later rules, and supersedes the
+        // cycle of X, Y and Z.
         let lower = [
             ("X", true, &["Y"][..]),
             ("Y", true, &["Z"]),

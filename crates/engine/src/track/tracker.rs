@@ -22,19 +22,21 @@ use tokio::sync::oneshot;
 /// Settings of the tracker.
 #[derive(Clone, Debug)]
 pub struct TrackerSettings {
-    /// Default debounce period: the time for which an operation must not be detected before it
-    /// completes.
+    /// Default debounce period. If no rule has detected an operation for this time, the operation
+    /// completes. A rule can set another debounce period for its operation.
     pub debounce: Duration,
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
-    /// Maximum number of records of completed operations. The records of the operations that ended
-    /// first are deleted first. 0 if there are no records.
+    /// Maximum number of records. A record is a short summary of a completed operation. If there
+    /// are more records, the tracker deletes those of the operations that ended first. If the
+    /// maximum is 0, the tracker writes no records.
     pub records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
 
-/// Limits of the retention of completed operations. The oldest operations are deleted first.
+/// Limits of the retention of completed operations. If a limit is exceeded, the tracker deletes the
+/// operations that ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     /// Time after the end of an operation for which the operation is retained.
@@ -43,7 +45,8 @@ pub struct Retention {
     pub most: usize,
 }
 
-/// The rule book of each target, which is a resource that rules watch.
+/// The rule book of each target. A target is a resource that rules watch. Its rule book contains
+/// these rules.
 pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
 /// Tracks the operations of all subjects.
@@ -57,11 +60,12 @@ pub struct Tracker {
     pub(super) shared: SharedState,
 }
 
+/// The state of a feed. A feed is the watch of one target, in all namespaces or in one namespace.
 #[derive(Debug, Default)]
 struct FeedState {
     /// The tracked subjects that the current list has contained so far. None if no list is running.
     seen: Option<HashSet<Identity>>,
-    /// True if the first list is complete. An object that is evaluated later counts as an object
+    /// True if the first list is complete. From then on, each evaluated object counts as an object
     /// that has just changed.
     synced: bool,
     /// True while the watch is interrupted.
@@ -140,8 +144,9 @@ impl Tracker {
         }
     }
 
-    /// Returns the time at which the next timer expires, or the next retention ends. At this time,
-    /// the caller must call [`Tracker::expire`].
+    /// Returns the time at which the caller must call [`Tracker::expire`]. At this time, a timer
+    /// expires, or the retention of a completed operation ends. None if the tracker waits for
+    /// neither.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.shared.next_deadline()
     }
@@ -155,8 +160,8 @@ impl Tracker {
             }
             self.step(&identity, now, TrackedSubject::refresh);
         }
-        // Each baseline becomes usable only once. So this loop over all subjects runs rarely, and
-        // may be slow.
+        // This loop over all subjects is slow, but runs rarely: a baseline (the durations of
+        // earlier runs of an operation) becomes usable only once.
         if std::mem::take(&mut self.shared.must_refresh_all) {
             self.step_each(now, |it| !it.has_no_target(), TrackedSubject::refresh);
         }
@@ -164,8 +169,9 @@ impl Tracker {
         self.forget_deleted_namespaces(now.steady);
     }
 
-    /// Forgets deleted namespaces after [`DELETED_TTL`]. While an operation in a deleted namespace
-    /// is in flight, the namespace is remembered for another [`DELETED_TTL`].
+    /// Forgets each deleted namespace after [`DELETED_TTL`]. If there are more than [`MAX_DELETED`]
+    /// deleted namespaces, forgets the namespaces that expire first. If the tracker still has
+    /// operations in a namespace, it remembers the namespace for another [`DELETED_TTL`] instead.
     fn forget_deleted_namespaces(&mut self, now: Instant) {
         let gone = &mut self.shared.deleted_namespaces;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
@@ -292,6 +298,10 @@ impl Tracker {
     }
 
     /// Handles the end of a list, or the end of an interruption of the watch.
+    ///
+    /// If the list does not contain a tracked subject, the operations of the subject complete with
+    /// the reason `SubjectDeleted`. But if `missing` is set, the subject may still exist with other
+    /// labels. In this case, the tracker only sends the subject on the channel `missing`.
     fn synced(
         &mut self,
         source: &Source,

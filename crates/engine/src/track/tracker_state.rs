@@ -24,22 +24,25 @@ pub(super) type Identity = Arc<str>;
 pub(super) type OperationId = (Identity, OperationName);
 
 /// Maximum number of operations whose last completed run is remembered. If the setting `RETAIN_MAX`
-/// is larger, `RETAIN_MAX` is the maximum.
+/// is larger, `RETAIN_MAX` is the maximum. Beyond the maximum, the tracker forgets the runs that
+/// expire first.
 const MAX_ENDED: usize = 10_000;
 /// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
 /// is longer, `RETAIN_FOR` is the time.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
-/// Maximum age of a record. Usually, the record is deleted earlier, because there are too many
-/// newer records.
+/// Maximum age of a record, counted from the end of the operation. Usually, the tracker deletes a
+/// record earlier, because there are more records than [`TrackerSettings::records`].
 const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
-/// Minimum time for which a deleted namespace is remembered. The watches of namespaces and of
-/// objects report deletions at different times, and this time is longer than the difference. While
-/// an operation is in flight in a deleted namespace, the namespace is remembered for longer.
+/// Time for which the tracker remembers a deleted namespace. The watch of objects can report the
+/// deletion of an object later than the watch of namespaces reports the deletion of its namespace.
+/// This constant is longer than that delay. While the tracker has operations in a deleted
+/// namespace, it remembers the namespace for longer.
 pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 
-/// Maximum number of deleted namespaces that are remembered. Their names take about 2 MB.
+/// Maximum number of deleted namespaces that the tracker remembers. Their names take about 2 MB.
+/// Beyond the maximum, the tracker forgets the namespaces that expire first.
 pub(super) const MAX_DELETED: usize = 10_000;
 
 /// The state that the tracker keeps for all objects together.
@@ -47,8 +50,8 @@ pub(super) const MAX_DELETED: usize = 10_000;
 pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// The time of the next timer of each subject ([`TrackedSubject::timer`]). A timer is the end of
-    /// a debounce period, of `appearAfter` or of `stateAfter`, or the time at which `Overdue` or
+    /// The time of the next timer of each subject ([`TrackedSubject::timer`]). A timer is the end
+    /// of a debounce period, of `appearAfter` or of `stateAfter`, or the time at which `Overdue` or
     /// `Stalled` can change.
     ///
     /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
@@ -64,12 +67,14 @@ pub(super) struct SharedState {
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
     /// None if there is no such namespace, or if its creation time is unknown.
     ///
-    /// An operation of a deleted namespace is not retained. But the operation can complete after
-    /// the watch of namespaces has reported the deletion. So deleted namespaces are remembered.
+    /// The tracker does not retain an operation of a deleted namespace. The operation can complete
+    /// after the watch of namespaces has reported the deletion. So the tracker must remember the
+    /// deletion until then.
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
-    /// The durations of earlier runs.
+    /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
-    /// True if a baseline has become usable, so that operations in flight can be overdue now.
+    /// True if a baseline has become usable, so that operations in flight can be overdue now. The
+    /// tracker must then refresh all subjects.
     pub(super) must_refresh_all: bool,
     writes: Vec<Write>,
 }
@@ -103,13 +108,15 @@ impl SharedState {
         }
     }
 
-    /// Returns the time at which the next timer expires, or the next retention ends.
+    /// Returns the time at which the next timer expires, or the next retention ends. None if the
+    /// tracker waits for neither.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         timer.into_iter().chain(self.retained.next_deadline()).min()
     }
 
-    /// Removes the timer that expires first, if it has expired. Returns its subject.
+    /// Removes the timer that expires first, and returns its subject. If no timer has expired,
+    /// removes nothing and returns None.
     pub(super) fn pop_timer(&mut self, now: Instant) -> Option<Identity> {
         let (at, _) = self.timers.first()?;
         if *at > now {
@@ -139,8 +146,9 @@ impl SharedState {
         self.meter.operation_started(operation.component(), name);
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
-        // The previous run can still be retained under the same name, if the tracker has forgotten
-        // when that run started. The end of its retention must not delete the new operation.
+        // If the tracker has forgotten when the previous run started, the new run can get the same
+        // name. The previous run may then still be retained, and the end of its retention would
+        // delete the new operation. So its retention is removed.
         self.retained.remove(&operation.key);
         self.show(operation, view);
     }
@@ -185,7 +193,8 @@ impl SharedState {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Remembers start and end of an operation that completed at `end`.
+    /// Remembers start and end of an operation that completed at `end`. Does nothing if `end` is
+    /// longer ago than the time for which a completed run is remembered.
     pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
@@ -230,8 +239,8 @@ impl SharedState {
         left.is_some()
     }
 
-    /// Keeps the record of an operation that ended at `end`. Returns false if the record is too
-    /// old.
+    /// Keeps the record of an operation that ended at `end`. If the record is older than
+    /// [`RECORD_TTL`], returns false and does not keep it.
     pub(super) fn keep_record(
         &mut self,
         key: Key,
@@ -274,7 +283,8 @@ impl SharedState {
     }
 
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
-    /// runs.
+    /// runs. If there are more of them than their maximum number, also removes those that expire
+    /// first.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {
@@ -287,8 +297,11 @@ impl SharedState {
     }
 
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this
-    /// namespace that complete later are not retained, and get no record. `recreated` is the
-    /// creation time of a new namespace with the same name.
+    /// namespace that complete later are not retained, and get no record.
+    ///
+    /// `recreated` is the creation time of a new namespace with the same name. Operations that
+    /// started at this time or later belong to the new namespace, and stay. If `recreated` is None,
+    /// all operations belong to the deleted namespace.
     pub(super) fn namespace_deleted(
         &mut self,
         name: Arc<str>,
@@ -313,7 +326,7 @@ impl SharedState {
             .insert(name, recreated, now + DELETED_TTL);
     }
 
-    /// Records that a namespace was created. If a namespace with this name was deleted before,
+    /// Handles the creation of a namespace. If a namespace with this name was deleted before,
     /// operations that start at `created` or later belong to the new namespace and are retained.
     pub(super) fn namespace_created_again(&mut self, name: &Arc<str>, created: Timestamp) {
         if let Some((until, _)) = self.deleted_namespaces.remove(name) {

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Number of blanks between two columns if the table does not fit on the terminal with the usual
-/// gap. `top` also uses this number.
+/// gap, [`COLUMN_GAP`].
 const NARROW_GAP: usize = 2;
 
 /// Widths to which the subject, the namespace and the operation are narrowed in a first step, in
@@ -236,8 +236,8 @@ impl Table {
     }
 
     /// Formats a further row. If a cell is wider than its column and the terminal has space, the
-    /// column becomes wider for this row and all later rows. If later rows would then have no space
-    /// for a message, the column becomes wider for this row only.
+    /// column becomes wider for this row and all later rows. If the wider column would take the
+    /// space of the messages in later rows, the column becomes wider for this row only.
     pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns

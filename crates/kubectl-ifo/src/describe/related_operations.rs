@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 /// An operation that is related to the described operation.
 #[derive(Debug)]
 pub(super) struct Related<'a> {
-    /// The relation to the described operation, in words.
+    /// The relation to the described operation, in words: `Same subject`, `Owner`, `Owned` or `Same
+    /// group`.
     pub(super) how: &'static str,
     pub(super) operation: &'a ListedOperation,
 }

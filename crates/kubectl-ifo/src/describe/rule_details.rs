@@ -45,7 +45,7 @@ pub(super) struct DescribedRule {
     pub(super) variables: Vec<(String, String)>,
 }
 
-/// Reads a rule set. If it cannot be read, returns the reason.
+/// Reads a rule set. If the rule set cannot be read, returns the reason.
 pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Value, String> {
     let plural = ruleset::PLURAL;
     let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));

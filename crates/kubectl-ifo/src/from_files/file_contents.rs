@@ -1,5 +1,6 @@
-//! Finds, in the files of `--from`, the operations, the records of completed operations, the rule
-//! sets and the Events. Also finds the time at which these objects were read from the cluster.
+//! Finds the objects that commands use in the files of `--from`: operations, records of completed
+//! operations, rule sets and Events. Also finds the time at which these objects were read from the
+//! cluster.
 
 use super::super::output::complain;
 use super::super::plain_text::first_names;
@@ -17,29 +18,32 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// The file in which a must-gather records its time.
+/// Name of the file in which `oc adm must-gather` records when it started and ended.
 pub(super) const TIMESTAMP_FILE: &str = "timestamp";
 
-/// Largest number of namespaces that a message names.
+/// Largest number of namespaces that a message names. The message only counts further namespaces.
 const MAX_NAMED: usize = 5;
 
-/// How the recording time of the files is known. Ages in the output are relative to this time.
+/// The source of the recording time: the time at which the objects were read from the cluster. Ages
+/// in the output are relative to this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingTime {
-    /// The support bundle or the must-gather contains its time.
+    /// The support bundle or the must-gather contains the recording time.
     Recorded,
-    /// The time is the last change of the newest file.
+    /// The recording time is the last change of the newest file.
     FileChange,
-    /// No time of change is known, for example for standard input. So the current time is used.
+    /// No time of change is known, for example for standard input. The recording time is the
+    /// current time.
     Present,
 }
 
-/// The contents of the files that commands use.
+/// The objects and the time that commands read from the files of `--from`.
 #[derive(Debug)]
 pub(super) struct FileContents {
     /// The path that the user has given.
     pub(super) path: String,
-    /// Time at which the objects were read from the cluster.
+    /// The recording time (see [`RecordingTime`]). If an operation contains a newer time, this is
+    /// the newer time.
     pub(super) time: Timestamp,
     time_origin: RecordingTime,
     /// True if the names in the files are pseudonyms.
@@ -50,25 +54,30 @@ pub(super) struct FileContents {
     /// The operations that are stored as custom resources. None if the files contain neither such
     /// objects nor a list of them.
     pub(super) custom: Option<Vec<Value>>,
-    /// The records of completed operations. None if the files do not contain records.
+    /// The records of completed operations. None if the files contain neither records nor a list of
+    /// records.
     pub(super) records: Option<Vec<Value>>,
-    /// The rule sets of the cluster. None if the files do not contain rule sets.
+    /// The rule sets of the cluster. None if the files contain neither rule sets nor a list of rule
+    /// sets.
     pub(super) rule_sets: Option<Vec<Value>>,
-    /// The namespaces whose operations were listed. None for all namespaces.
+    /// The namespaces whose operations the support bundle contains. None if it contains the
+    /// operations of all namespaces, or if the files are no support bundle.
     pub(super) namespaces: Option<Vec<String>>,
-    /// The reason why operations may be missing. None if the list was complete.
+    /// The reason why operations may be missing. None if the support bundle states that its list of
+    /// operations is complete.
     pub(super) incomplete: Option<Incomplete>,
-    /// The version of `ifo-apiserver`, if it was recorded.
+    /// The version of `ifo-apiserver` in the support bundle. None if the files do not contain it.
     pub(super) server_version: Option<String>,
+    /// The files with Events. The method `events` parses these files at its first call.
     event_files: Vec<FoundFile>,
     events: OnceLock<Vec<Value>>,
 }
 
-/// Objects of one resource by namespace and name, and whether the files contain an object or a list
-/// of the resource.
+/// The objects of one resource in the files, by namespace and name.
 #[derive(Debug, Default)]
 struct ResourceObjects {
     objects: BTreeMap<(Option<String>, String), Value>,
+    /// True if the files contain an object or a list of the resource.
     is_listed: bool,
 }
 
@@ -80,12 +89,13 @@ impl ResourceObjects {
         self.objects.entry(key).or_insert(object.json);
     }
 
+    /// Returns the objects. None if the files contain neither an object nor a list of the resource.
     fn into_list(self) -> Option<Vec<Value>> {
         self.is_listed.then(|| self.objects.into_values().collect())
     }
 }
 
-/// The objects in all files, sorted by resource.
+/// The objects in all files, grouped by resource. Objects of other resources are left out.
 #[derive(Debug, Default)]
 struct ObjectsByResource {
     live: ResourceObjects,
@@ -119,8 +129,8 @@ impl FileContents {
                 }
                 _ => {}
             }
-            // The other files of a support bundle, such as logs, contain no objects that commands
-            // read.
+            // A support bundle also has files without objects that commands read, such as logs.
+            // These files are skipped.
             if index.is_some() && !is_read_from_bundle(&file.path) {
                 continue;
             }
@@ -192,8 +202,8 @@ impl FileContents {
             .max();
         Ok(Self {
             path,
-            // The clock that gave the time can be behind the clock of the cluster. The newest
-            // operation must not have a negative age.
+            // The recording time comes from a clock that can be behind the clock of the cluster.
+            // The newest operation must not have a negative age.
             time: newest.map_or(time, |newest| time.max(newest)),
             time_origin,
             is_redacted: index.as_ref().is_some_and(|it| it.redacted),
@@ -211,7 +221,7 @@ impl FileContents {
         })
     }
 
-    /// Returns the line that says what the output shows.
+    /// Returns the note that tells the user which files the output shows, and from which time.
     pub(super) fn introduction(&self) -> String {
         let origin = match self.time_origin {
             RecordingTime::Recorded => "",
@@ -232,7 +242,8 @@ impl FileContents {
         text
     }
 
-    /// Returns the Events in the files that [`is_events_file`] recognizes.
+    /// Returns the Events in the files that [`is_events_file`] recognizes. The first call parses
+    /// these files, and skips files that cannot be parsed.
     pub(super) fn events(&self) -> &[Value] {
         self.events.get_or_init(|| {
             let mut events = Vec::new();

@@ -1,10 +1,14 @@
 //! Answers requests from files, for a command with `--from`. The answers have the same form as the
 //! answers of a kube-apiserver.
 //!
-//! If the files do not show whether the requested object exists, the answer usually has the code
-//! 501 and names the files. The code is not 404, because the object may exist in the cluster. But a
-//! request for discovery, or for operations or records that the files do not contain, is answered
-//! with 404. After a 404 for the live API, for example, commands read custom resources.
+//! If the files do not contain the requested data, the code of the answer depends on the request:
+//!
+//! - Discovery: 404.
+//! - Operations or records, if the files contain neither such objects nor a list of them: 404.
+//!   After a 404 for the live API, commands read custom resources.
+//! - A rule set that is not among the rule sets in the files: 404.
+//! - Anything else, such as the operations of a namespace that was not recorded: 501. The code is
+//!   not 404, because the object may exist in the cluster.
 
 use super::file_contents::FileContents;
 use super::selectors::{FileLabelSelector, fields_match};
@@ -189,7 +193,7 @@ fn events(contents: &FileContents, asked: &FileRequest<'_>) -> Response<FileBody
         .iter()
         .filter(|it| it["metadata"]["namespace"].as_str() == asked.namespace)
         .collect();
-    // If the files contain no Event of this namespace, it is unknown whether Events of this
+    // If the files contain no Event of this namespace, they do not show whether Events of this
     // namespace were recorded.
     if in_namespace.is_empty() {
         let namespace = asked.namespace.unwrap_or_default();
@@ -231,8 +235,8 @@ fn object(value: &Value) -> Response<FileBody> {
     Response::new(Full::new(bytes).boxed_unsync())
 }
 
-/// Returns the answer to a watch: a stream that stays open and has no events, because the files do
-/// not change.
+/// Returns the answer to a watch: a stream that stays open and never sends a change, because the
+/// files do not change.
 fn endless() -> Response<FileBody> {
     let nothing = futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
     Response::new(StreamBody::new(nothing).boxed_unsync())

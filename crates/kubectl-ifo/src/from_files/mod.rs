@@ -1,9 +1,13 @@
 //! `--from DIR|FILE`: lets commands read operations from files instead of a cluster.
 //!
-//! The files are a support bundle, a must-gather folder, or the output of
-//! `kubectl get ifos -o yaml`. [`open`] returns an [`ApiClient`] that answers requests from these
-//! files. So a command runs the same code as with a cluster. If the files do not contain the
-//! requested data, the request fails.
+//! The files are one of these:
+//!
+//! - a support bundle of `kubectl ifo support-bundle`
+//! - a folder of `oc adm must-gather`
+//! - the output of `kubectl get ifos -o yaml`
+//!
+//! [`open`] returns an [`ApiClient`] that answers requests from these files, so a command runs the
+//! same code as with a cluster. If the files do not contain the requested data, the request fails.
 //!
 //! ```text
 //! read_files (folder, tar, gzip, text) ─▶ file_contents (objects, time) ─▶ http_answers
@@ -34,7 +38,8 @@ pub(super) struct ClusterFromFiles {
 }
 
 impl ClusterFromFiles {
-    /// Returns the namespaces whose operations the files contain. None for all namespaces.
+    /// Returns the namespaces whose operations the support bundle contains. None if it contains the
+    /// operations of all namespaces, or if the files are no support bundle.
     pub(super) fn namespaces(&self) -> Option<&[String]> {
         self.contents.namespaces.as_deref()
     }
@@ -45,9 +50,9 @@ impl ClusterFromFiles {
     }
 }
 
-/// Reads the files at `path`, and returns a client that answers requests from these files. From
-/// then on, `clock::now` returns the time at which the files were recorded. If `-n` chooses a
-/// namespace whose operations were not recorded, requests for this namespace fail.
+/// Reads the files at `path`, and returns a client that answers requests from these files. Prints a
+/// note about the files. After this call, `clock::now` returns the time at which the files were
+/// recorded.
 pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     let contents = FileContents::read(path)?;
     complain("note", contents.introduction());
@@ -68,7 +73,8 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     })
 }
 
-/// Returns the error for `what`: a command or a flag that waits for changes of operations.
+/// Returns the error for a command or a flag that needs a cluster, such as `wait` and `--watch`.
+/// `what` is the name of the command or the flag.
 pub(super) fn no_changes(what: &str) -> Problem {
     Problem::Usage(format!(
         "{what} cannot be used with --from: the operations in files do not change, and files \

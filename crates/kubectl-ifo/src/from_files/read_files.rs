@@ -1,9 +1,15 @@
 //! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
 //! standard input.
 //!
-//! A must-gather can have gigabytes of files. So this module keeps only the files of a folder or
-//! archive that commands can need: files that contain the API group of this project, files of
-//! Events, the index of a support bundle, and the time of a must-gather.
+//! A must-gather can have gigabytes of files. So this module keeps only some files of a folder or
+//! an archive:
+//!
+//! - files that contain the API group `ifo.kubevirt.io`
+//! - files of Events
+//! - the index of a support bundle
+//! - the file with the time of a must-gather
+//!
+//! A single file is always kept.
 
 use super::super::problem::Problem;
 use super::super::support_bundle::INDEX_FILE;
@@ -14,18 +20,18 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Largest size of one file. A larger file is an error. A list of 50,000 operations has about 100
-/// MB.
+/// Largest size of one decompressed file. If a file is larger, the command fails. A list of 50,000
+/// operations has about 100 MB.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Largest size of all kept files together. A larger input is an error.
+/// Largest size of all kept files together. If the files are larger, the command fails.
 const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 
-/// Largest nesting of folders. A deeper nesting is an error. The files of a must-gather are up to
-/// ten levels deep.
+/// Largest depth of nested folders. If a folder is deeper, the command fails. The files of a
+/// must-gather are up to ten levels deep.
 const MAX_DEPTH: usize = 32;
 
-/// Offset and text of the magic number of a tar archive.
+/// Offset in bytes and text of the magic number of a tar archive.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
 /// The magic number of gzip.
@@ -68,7 +74,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     Ok(found.files)
 }
 
-/// Returns the message of an error without the error number of the operating system.
+/// Returns the message of an error without the error number at its end, such as `(os error 2)`.
 fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error")
@@ -99,10 +105,11 @@ fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// The files that were found so far.
+/// The files that were kept so far.
 #[derive(Debug, Default)]
 struct FoundFiles {
     files: Vec<FoundFile>,
+    /// Size of all kept files in bytes.
     total: usize,
 }
 
@@ -133,8 +140,8 @@ impl FoundFiles {
         Ok(())
     }
 
-    /// Adds a file. If the file is compressed, adds the decompressed bytes. If it is an archive,
-    /// adds the files in the archive.
+    /// Adds a file. If the file is compressed, adds the decompressed bytes. If the file is an
+    /// archive, adds the relevant files in the archive.
     fn add_stream(
         &mut self,
         name: &str,
@@ -222,7 +229,8 @@ pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns true if a file can be relevant according to its name. Other files are not read.
+/// Returns true if the name of a file allows that commands need the file. Files with other names
+/// are not read.
 fn is_candidate(path: &str) -> bool {
     let name = base_name(path);
     let is_manifest = [".json", ".yaml", ".yml"]
@@ -231,7 +239,7 @@ fn is_candidate(path: &str) -> bool {
     is_manifest || name == super::file_contents::TIMESTAMP_FILE
 }
 
-/// Returns true if a file that was read contains data that the commands need.
+/// Returns true if commands need a file, according to its name and its content.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
     name == super::file_contents::TIMESTAMP_FILE
@@ -240,7 +248,8 @@ fn is_relevant(path: &str, bytes: &[u8]) -> bool {
         || contains(bytes, ifo_api::GROUP.as_bytes())
 }
 
-/// Returns true if the name or the folder of a file says that the file contains Events.
+/// Returns true if a file contains Events according to its path, such as `core/events.yaml` or
+/// `core/events/a.yaml`.
 pub(super) fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
     name.split('.').next() == Some("events") || path.contains("/events/")

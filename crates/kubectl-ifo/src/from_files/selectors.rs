@@ -1,6 +1,6 @@
-//! Evaluates label and field selectors in the plugin, as `ifo-apiserver` evaluates them on its
-//! objects. The plugin does this for objects from files. The command `history` also evaluates label
-//! selectors on completed operations.
+//! Evaluates label and field selectors in the plugin, with the same rules as `ifo-apiserver`. The
+//! plugin evaluates selectors itself in two cases: for objects from files (`--from`), and in the
+//! command `history`, for the labels of completed operations.
 
 use std::collections::BTreeMap;
 
@@ -107,8 +107,8 @@ fn requirement(part: &str) -> Option<FileLabelRequirement<'_>> {
     key_only(part).then_some(FileLabelRequirement::Exists(part))
 }
 
-/// Parses the key and the number of a comparison. As in Kubernetes, the number must also be a valid
-/// label value, so it cannot be negative.
+/// Parses the key and the number of a comparison such as `g>3`. As in Kubernetes, the number must
+/// be a valid label value. A label value cannot begin with `-`, so the number cannot be negative.
 fn number<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, i64)> {
     let (key, value) = pair(key, value)?;
     Some((key, value.parse().ok()?))
@@ -120,9 +120,9 @@ fn pair<'a>(key: &'a str, value: &'a str) -> Option<(&'a str, &'a str)> {
     is_valid.then_some((key, value))
 }
 
-/// Returns true if the object has the values that a field selector such as `a.b=c,d!=e` requires.
-/// An absent field has the empty value. A field with a list, such as `status.nodes`, has each value
-/// in the list.
+/// Returns true if an object matches a field selector such as `a.b=c,d!=e`. An absent field has the
+/// empty value. If a field is a list, each item counts as its value: with the nodes `a` and `b`,
+/// `status.nodes=b` matches.
 pub(super) fn fields_match(selector: &str, object: &serde_json::Value) -> bool {
     let mut requirements = selector.split(',').filter(|it| !it.is_empty());
     requirements.all(|requirement| {

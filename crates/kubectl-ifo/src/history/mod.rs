@@ -1,8 +1,9 @@
-//! `kubectl ifo history`: lists completed operations, one line for each piece of work.
+//! `kubectl ifo history`: lists completed operations, one line for each piece of work (operations
+//! that belong together).
 //!
-//! The operations come from the records that `ifo-apiserver` keeps (`operationrecords`). In
-//! persistence mode, custom resources of completed operations reach further back, so the command
-//! adds them.
+//! The operations come from the records of completed operations that `ifo-apiserver` keeps
+//! (`operationrecords`). In persistence mode, `ifo-apiserver` also stores operations as custom
+//! resources. Custom resources can reach further back than records, so the command adds them.
 
 mod records;
 mod table;
@@ -32,8 +33,8 @@ use std::time::Duration;
 
 /// The flags of `history`.
 #[derive(Debug, clap::Args)]
-// `-A` is accepted, because kubectl uses it for all namespaces. The flag has no effect on phases:
-// the command shows only completed operations.
+// `history` shows only completed operations, so `-A` (`--all-phases`) has no effect on phases. The
+// command accepts `-A`, because in kubectl this flag means all namespaces.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 The last line, on standard error, says how far back the history reaches. The server keeps a limited
@@ -80,13 +81,13 @@ fn since(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
 }
 
-/// Further limits: of the completed operations that the filters select, the command shows only
-/// those within these limits.
+/// The limits of `--since` and `--failed`. In a table, the limits apply to the line of each piece
+/// of work. In other formats, the limits apply to each operation.
 #[derive(Clone, Copy, Debug, Default)]
 struct HistoryLimits {
-    /// Only what ended at this time or later.
+    /// The earliest allowed end. None if operations of any age are allowed.
     earliest_end: Option<Timestamp>,
-    /// Only what failed.
+    /// True if only failed operations are allowed.
     only_failed: bool,
 }
 
@@ -116,9 +117,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
     let server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
-    // All operations in flight in the namespace are needed, even those that the other filters
-    // exclude: a piece of work with a member in flight is not over, so the table does not contain
-    // it.
+    // Reads all operations in flight in the namespace, even if the other filters exclude them. A
+    // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
     let history = RecordedHistory::read(&source, shape.data_format().is_some()).await?;
@@ -132,7 +132,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .filter(|it| filters.matches(it) && selector.matches(&it.labels))
         .collect();
     filter_check::check_and_warn(&filters, &source, &selected).await?;
-    // Without any rule set, the check of the filters cannot find a misspelt component or operation.
+    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. In
+    // this case, a note explains the empty result.
     let is_unchecked =
         selected.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets));
     let earliest_end = args.since.map(|since| before(clock::now(), since));
@@ -180,7 +181,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the time that is `duration` before `now`, or the earliest possible time.
+/// Returns the time that is `duration` before `now`. If this time cannot be represented, returns
+/// the earliest possible time.
 fn before(now: Timestamp, duration: Duration) -> Timestamp {
     SignedDuration::try_from(duration)
         .ok()
@@ -249,7 +251,9 @@ fn resource_name(operation: &ListedOperation) -> String {
     }
 }
 
-/// Formats how far back the history reaches, in one line.
+/// Formats how far back the history reaches, in one line, such as
+/// `Records reach back to 2026-01-01T12:00:00Z.` If the history does not reach back to
+/// `earliest_end`, the line contains the word `only`.
 fn reach_line(
     reach: Option<Timestamp>,
     earliest_end: Option<Timestamp>,

@@ -33,7 +33,7 @@ pub(super) fn resource_name(name: &str) -> String {
 
 impl RecordedHistory {
     /// Reads the records in the namespaces of `source`, and adds the custom resources of completed
-    /// operations. If `keep_raw` is true, the JSON of the objects is kept.
+    /// operations. If `keep_raw` is true, each operation keeps the JSON of its object.
     pub(super) async fn read(source: &OperationSource, keep_raw: bool) -> Result<Self, Problem> {
         let mut history = Self::default();
         let reader = RecordReader { source, keep_raw };
@@ -44,8 +44,8 @@ impl RecordedHistory {
         let custom = reader.custom_resources().await;
         let custom = match custom {
             Ok(custom) => custom,
-            // The cluster does not serve custom resources, for example because persistence mode is
-            // off.
+            // The cluster does not serve these custom resources, for example because persistence
+            // mode is off.
             Err(Problem::NotFound(_)) => Vec::new(),
             Err(problem) if source.served == Served::Crs => return Err(problem),
             Err(Problem::Forbidden { .. }) => {
@@ -79,8 +79,10 @@ impl RecordedHistory {
 }
 
 /// Adds the custom resources of completed operations that have no record. A custom resource and a
-/// record are of the same operation if they have the same UID, or if `live_name` of the custom
-/// resource is the namespace and name of the record.
+/// record are of the same operation in two cases:
+///
+/// - They have the same UID.
+/// - The field `live_name` of the custom resource is `namespace/name` of the record.
 fn merged(mut records: Vec<ListedOperation>, custom: Vec<ListedOperation>) -> Vec<ListedOperation> {
     let uids: HashSet<String> = records.iter().map(|it| it.uid.clone()).collect();
     let names: HashSet<String> = records
@@ -142,6 +144,9 @@ impl RecordReader<'_> {
         }
     }
 
+    /// Reads the records with one request for each namespace, and skips namespaces whose records
+    /// the user may not list. If the user may list records in no namespace, returns the error
+    /// `refused`.
     async fn records_one_by_one(
         &self,
         refused: Problem,
@@ -176,6 +181,8 @@ impl RecordReader<'_> {
         self.list(&path, &resource(), namespace).await
     }
 
+    /// Reads the custom resources. Returns `NotFound` if the cluster does not serve them, even if
+    /// RBAC refuses the list.
     async fn custom_resources(&self) -> Result<Vec<ListedOperation>, Problem> {
         let group = Served::Crs.group();
         let path = format!("/apis/{group}/{VERSION}/{}", live::PLURAL);
@@ -218,8 +225,8 @@ impl RecordReader<'_> {
     }
 
     /// Returns true if discovery contains the resource `operationrecords`, or if discovery cannot
-    /// be read. Discovery is needed if RBAC refuses a list, because this answer does not show
-    /// whether the resource exists.
+    /// be read. The caller asks discovery after RBAC has refused a list, because RBAC also refuses
+    /// to list a resource that does not exist.
     async fn is_served(&self) -> bool {
         let uri = format!("/apis/{LIVE_GROUP}/{VERSION}");
         let server = &self.source.server;

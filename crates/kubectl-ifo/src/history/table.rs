@@ -149,8 +149,8 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
         for it in &columns {
             let cell = row.map_or(it.column.header(), |row| &it.cells[row]);
             let cell = cut(cell, it.width);
-            // Only a message can be an empty text, and the message is the last column. So no cell
-            // follows.
+            // Only a message can be empty, and the message is the last column. So no cell follows
+            // an empty cell.
             if cell.is_empty() {
                 continue;
             }
@@ -168,8 +168,8 @@ pub(super) fn text(rows: &[ListedOperation], has_namespace: bool, style: TextSty
     text
 }
 
-/// Narrows the columns until a line fits on the terminal, as far as possible. Returns the number of
-/// blanks between two columns.
+/// Narrows the columns until a line fits on the terminal. Returns the number of blanks between two
+/// columns. On a very narrow terminal, a line can still be longer than the terminal is wide.
 fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize) -> usize {
     let excess = |columns: &[HistoryCells], gap: usize| {
         let widths: usize = columns.iter().map(|it| it.width + gap).sum();
@@ -198,8 +198,8 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     gap
 }
 
-/// Returns the cell of the column `Kind`. A kind of several words is shortened to its initials,
-/// such as `VMI`.
+/// Returns the cell of the column `Kind`. A kind of several words is shortened to its initials:
+/// `VMI` for `VirtualMachineInstance`.
 fn short_kind(operation: &ListedOperation) -> String {
     let kind = Kind.text(operation);
     let initials: String = operation

@@ -50,7 +50,8 @@ fn the_newest_piece_comes_first_and_has_one_line() {
         ..all
     };
     assert_eq!(of(failed, false), ["old Failed"]);
-    // The end of a piece is that of its last member, so its first member does not matter.
+    // A piece ends with its last member `b`, which ended in the last 60 seconds. The member `a`
+    // ended earlier, but the table shows the piece.
     let recent = HistoryLimits {
         earliest_end: Some(now() - SignedDuration::from_secs(60)),
         ..all

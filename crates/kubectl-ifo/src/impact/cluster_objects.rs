@@ -127,7 +127,7 @@ pub(super) struct DrainBudgetStatus {
     pub(super) desired_healthy: i64,
 }
 
-/// A VirtualMachineInstance.
+/// A VirtualMachineInstance: a running virtual machine of KubeVirt.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct DrainedMachine {
@@ -157,8 +157,8 @@ impl DrainedMachine {
             && !matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
 
-    /// Returns the eviction strategy of the virtual machine. None if the virtual machine sets no
-    /// strategy. In this case, the default of the cluster applies.
+    /// Returns the eviction strategy of the virtual machine, such as `LiveMigrate`. None if the
+    /// virtual machine sets no strategy. In this case, the default of the cluster applies.
     pub(super) fn eviction_strategy(&self) -> Option<&str> {
         let own = self.spec.eviction_strategy.as_deref();
         own.filter(|it| !it.is_empty())
@@ -178,21 +178,24 @@ impl DrainedMachine {
     }
 }
 
-/// The eviction strategy of virtual machines that do not set a strategy themselves.
+/// The default of the cluster: the eviction strategy of virtual machines that set no strategy
+/// themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DefaultStrategy {
-    /// The setting of the KubeVirt object, or `None` if the object has no such setting.
+    /// The eviction strategy in the KubeVirt object. If the object sets no strategy, this is the
+    /// text `None`, the name of KubeVirt's own default strategy.
     Set(String),
-    /// The setting could not be read, or no virtual machine on the node needs the setting.
+    /// The KubeVirt object could not be read, or no virtual machine on the node needs the default.
     Unknown,
 }
 
-/// What was read from the cluster. A list that could not be read is None.
+/// The objects that were read from the cluster. A list that could not be read is None. With `-n`,
+/// the lists contain only objects in this namespace.
 #[derive(Debug)]
 pub(super) struct DrainParts {
     /// The Pods on the node.
     pub(super) pods: Option<Vec<DrainedPod>>,
-    /// The disruption budgets in the namespace of `-n`, or in all namespaces.
+    /// The disruption budgets, also those that select no Pod on the node.
     pub(super) budgets: Option<Vec<DrainBudget>>,
     /// The virtual machines on the node.
     pub(super) machines: Option<Vec<DrainedMachine>>,
@@ -207,11 +210,11 @@ pub(super) struct NodeReader<'a> {
     pub(super) namespace: Option<&'a str>,
 }
 
-/// A list in the API.
+/// A list that the plugin requests.
 struct DrainList {
     /// The name of the list in messages.
     part: &'static str,
-    /// Path of the API version.
+    /// Path of the API version, such as `/apis/policy/v1`.
     root: &'static str,
     plural: &'static str,
     /// `plural.group`, as RBAC errors name the resource.
@@ -244,8 +247,9 @@ const KUBEVIRTS: DrainList = DrainList {
 };
 
 impl NodeReader<'_> {
-    /// Reads all parts. A part that cannot be read is added to `missing`. Returns an error if the
-    /// problem affects all parts, for example because the cluster cannot be reached.
+    /// Reads all parts. If a part cannot be read, adds the part to `missing`. If the problem
+    /// affects all parts, returns the problem as an error. An example is a cluster that cannot be
+    /// reached.
     pub(super) async fn read(&self, missing: &mut Vec<MissingPart>) -> Result<DrainParts, Problem> {
         let on_node = format!("spec.nodeName={}", self.node);
         let (pods, budgets, machines) = tokio::join!(
@@ -272,7 +276,7 @@ impl NodeReader<'_> {
                 let setting = kubevirts
                     .iter()
                     .find_map(|it| it.pointer("/spec/configuration/evictionStrategy")?.as_str());
-                // `None` is KubeVirt's own default.
+                // The strategy `None` is KubeVirt's own default.
                 let setting = setting.unwrap_or("None").to_owned();
                 parts.default_strategy = DefaultStrategy::Set(setting);
             }
@@ -280,10 +284,14 @@ impl NodeReader<'_> {
         Ok(parts)
     }
 
-    /// Returns true if `problem` means that the cluster does not serve virtual machines. RBAC also
-    /// refuses to list a resource that does not exist. So if RBAC has refused the list, discovery
-    /// decides. Files (`--from`) do not show which resources the cluster serves, so the result is
-    /// false.
+    /// Returns true if `problem` means that the cluster does not serve virtual machines:
+    ///
+    /// - Problems with files (`--from`): false, because files do not show which resources the
+    ///   cluster serves.
+    /// - `NotFound`: true.
+    /// - `Forbidden`: discovery decides, because RBAC also refuses to list a resource that does not
+    ///   exist.
+    /// - Other problems: false.
     async fn is_without_kubevirt(&self, problem: &Problem) -> bool {
         match problem {
             _ if self.server.from_files.is_some() => false,
@@ -301,7 +309,8 @@ impl NodeReader<'_> {
         }
     }
 
-    /// Reads the objects of a list for which `is_kept` returns true.
+    /// Reads a list, and returns the objects for which `is_kept` returns true. `fields` is the
+    /// field selector of the request. An empty `fields` selects all objects.
     async fn list<T: DeserializeOwned>(
         &self,
         list: &DrainList,
@@ -336,7 +345,8 @@ impl NodeReader<'_> {
     }
 }
 
-/// Returns the list. If the list could not be read, adds the part to `missing` and returns None.
+/// Returns the list. If the list could not be read, adds the part to `missing` and returns None. If
+/// the problem affects all parts, returns an error.
 fn list_or_missing<T>(
     list: &DrainList,
     listed: Result<Vec<T>, Problem>,
@@ -357,8 +367,8 @@ fn list_or_missing<T>(
     }
 }
 
-/// Returns the reason why a part is missing. If the problem affects all parts, the command has no
-/// answer. So the problem itself is returned as an error.
+/// Returns the reason why a part is missing. If the problem affects all parts, returns the problem
+/// as an error, because the command has no answer.
 pub(super) fn missing_reason(problem: Problem) -> Result<String, Problem> {
     match problem {
         Problem::Unauthorized

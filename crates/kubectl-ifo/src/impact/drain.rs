@@ -1,8 +1,8 @@
 //! Decides what a drain of a node interrupts and what blocks it. This module does no I/O.
 //!
-//! `kubectl drain` evicts all Pods of the node, except mirror Pods and DaemonSet Pods. KubeVirt
-//! intercepts the eviction of a virtual machine's Pod, and migrates the virtual machine if its
-//! eviction strategy says so.
+//! `kubectl drain` evicts all Pods of the node, except mirror Pods and DaemonSet Pods. If a Pod
+//! runs a virtual machine, the eviction strategy of the virtual machine decides the effect: the
+//! virtual machine is migrated or shut down, or it stays and blocks the drain.
 
 use super::cluster_objects::{
     DefaultStrategy, DrainBudget, DrainParts, DrainedMachine, DrainedPod,
@@ -37,12 +37,14 @@ pub(super) struct AffectedObject {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) effect: DrainEffect,
-    /// Kind and name of the controller of a Pod.
+    /// Kind and name of the controller of a Pod, such as `ReplicaSet/api`. None if the Pod has no
+    /// controller, or for a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) controller: Option<String>,
-    /// The eviction strategy of a virtual machine.
+    /// The eviction strategy of a virtual machine. None if it is unknown, or for a Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) eviction_strategy: Option<String>,
+    /// True if KubeVirt can live-migrate the virtual machine. None for a Pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) live_migratable: Option<bool>,
 }
@@ -98,9 +100,9 @@ impl DrainImpact {
                 impact.add_pod(pod, machine.is_some() && parts.machines.is_none());
             }
         }
-        // KubeVirt intercepts the eviction of the Pod if KubeVirt migrates or keeps the virtual
-        // machine. So budgets do not decide about this Pod. If the effect on a virtual machine is
-        // unknown, no budget is reported.
+        // If KubeVirt migrates or keeps a virtual machine, KubeVirt intercepts the eviction of its
+        // Pod. So budgets do not decide about this Pod. If the effect on a virtual machine is
+        // unknown, its Pod is not compared with the budgets.
         let is_budgeted = |pod: &DrainedPod| match machine_of(pod) {
             Some(machine) if parts.machines.is_some() => {
                 let effect = effects.get(&machine);
@@ -180,8 +182,8 @@ impl DrainImpact {
         effect
     }
 
-    /// Adds a Pod. If `is_unknown` is true, the Pod belongs to a virtual machine that could not be
-    /// read, so it is unknown whether KubeVirt migrates the virtual machine.
+    /// Adds a Pod. If `is_unknown` is true, the Pod runs a virtual machine that could not be read.
+    /// In this case, the effect of a drain is unknown.
     fn add_pod(&mut self, pod: &DrainedPod, is_unknown: bool) {
         let controller = pod.controller();
         self.interrupted.push(AffectedObject {
@@ -199,8 +201,9 @@ impl DrainImpact {
         });
     }
 
-    /// Adds each budget that forbids the eviction of at least one of these Pods. Also adds each Pod
-    /// that several budgets select.
+    /// Adds as blockers the budgets that forbid the eviction of at least one of these Pods. Also
+    /// adds each Pod that several budgets select, because the eviction API refuses to evict such a
+    /// Pod.
     fn add_budgets(&mut self, pods: &[&DrainedPod], budgets: Option<&[DrainBudget]>) {
         let budgets = budgets.unwrap_or_default();
         let mut blocking: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -254,7 +257,8 @@ impl DrainImpact {
         }
     }
 
-    /// Adds each flag that `kubectl drain` needs to start, with the Pods that are the reason.
+    /// Adds as blockers the flags that `kubectl drain` needs to start, each with the Pods that make
+    /// the flag necessary.
     fn add_flags(&mut self, evicted: &[&DrainedPod], all: &[DrainedPod]) {
         let names = |is: &dyn Fn(&DrainedPod) -> bool| -> Vec<String> {
             let pods = evicted.iter().filter(|it| is(it));

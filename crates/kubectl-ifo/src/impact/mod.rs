@@ -5,7 +5,8 @@
 //! cluster_objects (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
 //! ```
 //!
-//! A part that cannot be read is named as missing, and the other parts are still shown.
+//! If a part of the answer cannot be read, the command names this part as missing, and shows the
+//! other parts.
 
 mod cluster_objects;
 mod drain;
@@ -79,7 +80,7 @@ pub(super) struct ImpactArgs {
 /// A part of the answer that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct MissingPart {
-    /// What is missing, such as `PodDisruptionBudgets`.
+    /// Name of the part, such as `PodDisruptionBudgets`.
     part: &'static str,
     reason: String,
 }
@@ -175,7 +176,8 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     })
 }
 
-/// Checks whether the node exists, and whether operations on the node may be missing from the list.
+/// Returns an error if the node does not exist. If operations on the node may be missing from the
+/// list, adds the reason to `missing`.
 async fn check_operations(
     filters: &Filters,
     source: &OperationSource,

@@ -9,11 +9,13 @@ use crate::operation::ListedOperation;
 use crate::output::{TextStyle, table};
 use crate::plain_text::{cut_painted, first_names, one_line};
 
-/// Largest number of Pods that a blocker names. JSON and YAML contain all Pods.
+/// Largest number of Pods that the row of a blocker names. The row only counts further Pods. JSON
+/// and YAML contain all Pods.
 const MAX_NAMED: usize = 3;
 
-/// Formats the sections: operations in flight, interrupted objects, blockers, and the flags that a
-/// drain needs, if there are any. `rows` are the rows of the table of operations.
+/// Formats these sections: operations in flight, interrupted objects, objects that block a drain,
+/// and flags that a drain needs. The last section is left out if no flag is needed. `rows` are the
+/// rows of the table of operations.
 pub(super) fn text(
     reader: &NodeReader<'_>,
     rows: &[ListedOperation],

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 
-/// Prints the listed `operations`, and then each change of an operation for which `is_named`
-/// returns true. The form is rows of a table, documents or names.
+/// Prints the listed `operations`. Then prints each change of an operation for which `is_named`
+/// returns true. Depending on the output format, the output is rows of a table, documents or names.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
@@ -88,12 +88,13 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&object).ok()
 }
 
-/// The pieces of work that a watch knows, by key.
+/// The pieces of work (operations that belong together) that a watch knows, by key.
 #[derive(Debug, Default)]
 struct WatchedRows {
     pieces: BTreeMap<String, WatchedPiece>,
     /// For each operation with an open key, the key of the piece that the operation has joined. An
-    /// open key ends with `/` and does not show which run the operation belongs to.
+    /// open key ends with `/`, such as `migration/web/`. The operation joins a piece whose key
+    /// begins with the open key, such as `migration/web/1`.
     joined: HashMap<OperationKey, String>,
 }
 
@@ -102,7 +103,8 @@ struct WatchedRows {
 struct WatchedPiece {
     /// The members, including those that have completed.
     members: BTreeMap<OperationKey, ListedOperation>,
-    /// The texts of the row that was printed last, without the age.
+    /// The texts of the row of this piece that was printed last, without the age. None if no row
+    /// was printed.
     printed: Option<[String; 5]>,
 }
 
@@ -180,7 +182,7 @@ impl WatchedRows {
     }
 
     /// Returns the key of the piece that the operation belongs to. None if the operation is a piece
-    /// of its own. An operation with an open key stays in the piece that it has joined.
+    /// of its own. If an operation with an open key has joined a piece, it stays in this piece.
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
         let key = operation.work.as_ref()?;
         if !piece_of_work::is_open(key) {

@@ -1,5 +1,4 @@
-//! Encodes an operation as JSON or YAML. Each command chooses which fields are printed, and in
-//! which order.
+//! Encodes an operation as JSON or YAML. Each command chooses the printed fields and their order.
 
 use super::ListedOperation;
 use jiff::Timestamp;

@@ -6,9 +6,9 @@ use ifo_api::duration;
 use ifo_api::live::{Expected, ExpectedSource};
 use jiff::Timestamp;
 
-/// Type of the condition of an operation that takes longer than usual.
+/// Type of the condition that is `True` if an operation takes longer than usual.
 const LISTED_OVERDUE: &str = "Overdue";
-/// Type of the condition of an operation whose progress has not risen for too long.
+/// Type of the condition that is `True` if the progress of an operation has not risen for too long.
 const LISTED_STALLED: &str = "Stalled";
 
 impl ListedOperation {
@@ -49,9 +49,9 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the usual duration, such as `2m5s`. If too few earlier runs are known, formats the
-    /// `expectedDuration` of the rule, which is a limit: `limit 10m`. Empty if neither the usual
-    /// duration nor this limit is known.
+    /// Formats the usual duration, such as `2m5s`. If fewer than five earlier runs are known,
+    /// formats the `expectedDuration` of the rule, which is a limit: `limit 10m`. Empty if neither
+    /// the usual duration nor this limit is known.
     pub(crate) fn usual_duration(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -91,8 +91,8 @@ impl ListedOperation {
         }
     }
 
-    /// Returns the estimated completion if the operation is in flight and this time is in the
-    /// future. Otherwise returns None.
+    /// Returns the estimated completion. None if the operation has completed, or if this time is
+    /// past or unknown.
     pub(crate) fn future_completion(&self, now: Timestamp) -> Option<Timestamp> {
         self.estimated_completion
             .filter(|at| self.active && *at > now)
@@ -120,7 +120,7 @@ impl ListedOperation {
     }
 }
 
-/// Formats a number of seconds as kubectl formats ages.
+/// Formats a number of seconds as kubectl formats ages: `2m5s` for 125.
 pub(crate) fn seconds_text(seconds: u64) -> String {
     duration::human(i64::try_from(seconds).unwrap_or(i64::MAX))
 }

@@ -1,8 +1,8 @@
-//! Combines the answers of several requests about whether a list of operations is complete.
+//! Determines whether operations may be missing from a list that consists of several answers.
 //!
 //! If the user may not list the operations of all namespaces, the plugin sends one request for each
-//! namespace. The headers of each answer state whether operations may be missing, and why. This
-//! module also defines how the reason is printed in JSON and YAML.
+//! namespace. The headers of each answer state whether operations may be missing, and why.
+//! [`combined`] combines these statements. [`IncompleteJson`] is the reason in JSON and YAML.
 
 use crate::api_client::ListCompleteness;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
@@ -20,8 +20,8 @@ pub(crate) struct IncompleteJson {
     /// Number of rule sets that do not work. Present under the same condition as `rule_sets`.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_working: Option<usize>,
-    /// The rule sets that do not work, at most ten for each answer. Empty if the user may not list
-    /// rule sets, or if there is another reason.
+    /// The rule sets that do not work. The server names at most ten rule sets in each answer. Empty
+    /// if the user may not list rule sets, or if there is another reason.
     named: Vec<Named>,
 }
 
@@ -43,15 +43,16 @@ impl IncompleteJson {
     }
 }
 
-/// Combines the answers about two lists. In the table, "because of rule sets" means that some rule
-/// sets do not work. The first row that applies gives the result.
+/// Combines the completeness of two lists into the completeness of both lists together. In the
+/// table, "because of rule sets" means that some rule sets do not work. The first row that applies
+/// gives the result.
 ///
-/// | the lists | together |
+/// | the two lists | result |
 /// | --- | --- |
 /// | both are incomplete because of rule sets | incomplete, with the rule sets of both |
 /// | both are incomplete for other reasons | incomplete for the reason of `one` |
-/// | one is incomplete for another reason | incomplete for that reason |
-/// | one is incomplete because of rule sets | incomplete because of these rule sets |
+/// | only one of them is incomplete for another reason | incomplete for that reason |
+/// | only one of them is incomplete because of rule sets | incomplete because of these rule sets |
 /// | both are complete | complete |
 /// | otherwise | not stated |
 pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {

@@ -35,18 +35,21 @@ pub(crate) enum OperationChange {
     },
     /// All watches work, and all changes up to the newest list of each watch have been returned.
     Synced,
-    /// A watch failed. The watch is retried. When all watches work again, `Synced` is returned.
+    /// A watch failed, and the follower retries the watch. When all watches work again, the
+    /// follower returns [`Self::Synced`].
     Lost(Problem),
 }
 
 impl OperationSource {
-    /// Watches the operations that match the filters. The phase is not filtered, so the completion
-    /// of an operation is returned even without `--all-phases`.
+    /// Watches the operations that match the filters. The watch includes all phases. So the
+    /// follower returns the completion of an operation even without `--all-phases`.
     ///
-    /// `listed` are the operations that the caller already knows. These operations are returned
-    /// only when they change. Without `--all-phases`, an unknown operation that is already
-    /// completed in the first list is not returned. If `listed` is None, the first list is returned
-    /// completely.
+    /// A watch begins with a list. `listed` are the operations that the caller already knows:
+    ///
+    /// - If `listed` is None, the follower returns all operations in the first list.
+    /// - Otherwise, the follower returns the operations in `listed` only when they change. Without
+    ///   `--all-phases`, it leaves out other operations that are already completed in the first
+    ///   list.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
@@ -139,12 +142,12 @@ pub(crate) struct OperationFollower {
 struct FollowedNamespace {
     /// The operations in their last known state.
     known: BTreeMap<OperationKey, ListedOperation>,
-    /// The operations of a new list that is not complete yet.
+    /// The operations of a new list that is not complete yet. None if no list is running.
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     /// True if `known` is complete and the watch works.
     is_synced: bool,
-    /// True until the first list is complete, if completed operations that are new in this list
-    /// must not be returned.
+    /// True if unknown operations that are already completed in the first list must not be
+    /// returned. False after the first list.
     skips_completed: bool,
 }
 
@@ -250,12 +253,12 @@ impl OperationFollower {
         }
     }
 
-    /// Decodes the operation of an event, if the event has one. None if the operation cannot be
-    /// decoded, or if it is in a new list and the filters exclude it.
+    /// Decodes the operation of an event, if the event has one. Returns None if the operation
+    /// cannot be decoded, or if it is in a new list and the filters exclude it.
     ///
-    /// If the filters exclude an operation that has changed, the change is returned as a deletion.
-    /// The reason is that the filters may have included the operation before the change, because
-    /// its nodes can change. If the operation was not known, the deletion has no effect.
+    /// If the filters exclude an operation that has changed, the method returns a deletion. Before
+    /// the change, the filters may have included the operation. For example, an operation can leave
+    /// the node of `--node`. If the operation was not known, the deletion has no effect.
     fn decoded(
         &self,
         event: watcher::Event<DynamicObject>,

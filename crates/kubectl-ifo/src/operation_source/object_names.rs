@@ -1,4 +1,5 @@
-//! Lists the names of objects, such as the namespaces that the user is allowed to see.
+//! Lists the names of objects, such as the namespaces that the user is allowed to see. Escapes
+//! names in the paths of requests.
 
 use super::PAGE_OBJECTS;
 use crate::api_client::{ApiClient, ListOptions};

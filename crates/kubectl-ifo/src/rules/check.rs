@@ -22,16 +22,17 @@ use std::path::PathBuf;
 
 /// The arguments of `rules check`.
 #[derive(Debug, clap::Args)]
-// `--schema` takes all arguments that follow it, so the rule sets come before it.
+// `--schema` takes all arguments up to the next flag. So the usage shows the rule sets before
+// `--schema`.
 #[command(override_usage = "kubectl ifo rules check [OPTIONS] <FILE|DIR>... [--schema <FILE>...]")]
 #[command(after_help = "\
 Examples:
   kubectl ifo rules check my-rules.yaml
   kubectl ifo rules check rules/ --schema crds.yaml
   kubectl ifo rules check my-rules.yaml --cluster --context production")]
-// In this command, `--cluster` reads schemas from the current cluster, and `--kubeconfig-cluster`
-// is the flag that kubectl calls `--cluster`. The flags for namespaces have no effect, and the
-// files of `--from` contain no schemas, so these flags are hidden.
+// In this command, `--cluster` reads schemas from the current cluster. The flag that kubectl calls
+// `--cluster` has the name `--kubeconfig-cluster`. The help hides the flags for namespaces, which
+// have no effect, and `--from`, whose files contain no schemas.
 #[command(mut_arg("cluster", |it| it.long("kubeconfig-cluster")))]
 #[command(mut_arg("namespace", |it| it.hide(true)))]
 #[command(mut_arg("all_namespaces", |it| it.hide(true)))]
@@ -165,7 +166,7 @@ fn schema_problems(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<SchemaProble
     checker.problems
 }
 
-/// Returns the kind of result that a field of a rule must have.
+/// Returns the kind of result that the expression in a field of a rule must have.
 fn result_kind(field: &str) -> ResultKind {
     match field {
         "expression" | "continueWhile" => ResultKind::Bool,
@@ -179,7 +180,8 @@ fn result_kind(field: &str) -> ResultKind {
     }
 }
 
-/// An error that only the schema shows, with the lines that show its position.
+/// An error that the check against the schema finds. `excerpt` has the lines of the expression that
+/// show the position of the error.
 #[derive(PartialEq)]
 struct SchemaProblem {
     text: String,
@@ -230,11 +232,14 @@ impl Checker<'_> {
             return (ValueOrigins::default(), None);
         };
         for named in &read.named {
-            // For `object.a.b`, `fields` returns the paths `a` and `a.b`. If `a` is unknown, only
-            // the path `a` is reported: an error is added only if the last step of a path is
-            // unknown. If a variable has the expression `object.a`, `fields` returns only the path
-            // `a.b` for `variables.x.b`. The error for `a` is then already reported for the
-            // variable. The same applies to `item` and `forEach`.
+            // For `object.a.b`, `fields` returns the paths `a` and `a.b`. An unknown `a` must give
+            // only one error. So an error is added only for the path `a`, whose last step is the
+            // unknown field.
+            //
+            // If the variable `x` has the expression `object.a`, `fields` returns only the path
+            // `a.b` for `variables.x.b`. An unknown `a` is reported only for the expression of the
+            // variable. In the same way, an unknown field in `forEach` is not reported again for
+            // `item`.
             if let Some(unknown) = self.root.check(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {

@@ -5,8 +5,8 @@ use crate::operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 
-/// The annotation. The value of the annotation has the names of operations, separated by commas. If
-/// an operation is about an item of the object, such as a disk, the item follows a slash:
+/// The key of the annotation. The value contains the names of operations, separated by commas. If
+/// an operation is about an item of the object, such as a disk, the item follows after a slash:
 /// `Importing/disk-0`. An empty value means that no operation is expected.
 const ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
@@ -25,7 +25,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Formats an operation as in the annotation.
+/// Formats an operation as in the annotation: `Migrating` or `Importing/disk-0`.
 pub(super) fn name(operation: &ListedOperation) -> String {
     match &operation.item {
         Some(item) => format!("{}/{item}", operation.operation),

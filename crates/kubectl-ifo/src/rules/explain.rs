@@ -16,11 +16,12 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Budget of the explanation of one rule on one object. It is larger than the budget in the server,
-/// because an explanation evaluates each expression several times.
+/// Budget of the explanation of one rule on one object, in evaluation steps. The budget is larger
+/// than in the server, because an explanation evaluates each expression several times. If the
+/// budget is exhausted, the result of the rule is `failed`.
 const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
 
-/// Maximum number of characters of a value. A longer value is cut.
+/// Maximum number of characters of a value in the text output. A longer value is cut.
 const MAX_VALUE: usize = 200;
 
 /// The reason why a rule detects its operation on an object, or why not.
@@ -29,14 +30,18 @@ const MAX_VALUE: usize = 200;
 pub(super) struct RuleExplanation {
     rule_set: String,
     operation: String,
-    /// The key of the element of `forEach`. None if the rule has no `forEach`, or if the field
-    /// `forEach` or `itemKey` decided.
+    /// The key of the element of `forEach`. None if the rule has no `forEach`, if the rule was not
+    /// evaluated, or if the field `forEach` or `itemKey` decided.
     item: Option<String>,
     /// The field of the rule that decided: `expression`, `continueWhile`, `forEach` or `itemKey`.
+    /// `expression` if the rule was not evaluated.
     field: &'static str,
+    /// `detected`, `not detected`, `failed` or `not evaluated`. For `continueWhile`: `continues`,
+    /// `does not continue` or `failed`.
     result: &'static str,
-    /// The reason why no condition was evaluated: the rule set does not cover the object, the list
-    /// of `forEach` is empty, or `forEach` or `itemKey` failed. Otherwise None.
+    /// The reason why neither `expression` nor `continueWhile` was evaluated: the rule set does not
+    /// cover the object, the list of `forEach` is empty, or `forEach` or `itemKey` failed.
+    /// Otherwise None.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<Cow<'static, str>>,
     clauses: Vec<ExplainedClause>,
@@ -203,7 +208,8 @@ impl<'r> RuleExplainer<'r> {
                     self.item = Some(key);
                     self.explain_predicates(scope);
                 }
-                // As in the server, the conditions are not evaluated on an element without a key.
+                // As in the server, `expression` and `continueWhile` are not evaluated on an
+                // element without a key.
                 Err(fault) => {
                     self.item = None;
                     self.explain_fault("itemKey", &each.key, &fault, scope);
@@ -270,9 +276,11 @@ impl<'r> RuleExplainer<'r> {
     }
 }
 
-/// Returns the result of a condition as text, and the clauses that decided the result. The text is
-/// `if_true` if the condition is true, `not detected` if it is false or reads a missing field, and
-/// otherwise `failed`.
+/// Returns the result of a condition as text, and the clauses that decided the result. The text is:
+///
+/// - `if_true` if the condition is true
+/// - `not detected` if the condition is false or reads a missing field
+/// - `failed` otherwise
 fn decide<'s>(
     program: &'s Program,
     if_true: &'static str,

@@ -18,14 +18,14 @@ use std::{fs, io};
 /// the folders or kustomizations then probably form a cycle.
 const MAX_DEPTH: usize = 32;
 
-/// The error about a kustomization below more than [`MAX_DEPTH`] others.
+/// The error for a kustomization that is nested in more than [`MAX_DEPTH`] others.
 const TOO_DEEP: &str = "kustomizations are nested too deeply, or form a cycle";
 
 /// The possible names of a kustomization file.
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
-/// Fields of a kustomization that would change its resources. The resources are read without these
-/// changes.
+/// Fields with which `kubectl apply -k` changes or adds resources. The plugin reads the resources
+/// without these changes, and a note names the fields.
 const CHANGING_FIELDS: [&str; 14] = [
     "commonAnnotations",
     "commonLabels",
@@ -57,7 +57,8 @@ pub(super) struct FoundObject {
 pub(super) struct InputFault {
     /// The error, as `file: reason`.
     pub(super) text: String,
-    /// Lines that show the position of the error.
+    /// Lines of the file or the expression that show the position of the error. None if the
+    /// position is unknown.
     pub(super) excerpt: Option<String>,
 }
 
@@ -79,8 +80,8 @@ pub(super) struct Input {
     pub(super) faults: Vec<InputFault>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
-    /// Files with documents that are not Kubernetes objects. Such a document is skipped if its file
-    /// was found in a folder.
+    /// Files that were found in a folder, and that contain a skipped document: a document that is
+    /// not a Kubernetes object.
     files_with_skipped_documents: BTreeSet<String>,
 }
 
@@ -170,8 +171,8 @@ impl Input {
         }
     }
 
-    /// Reads the files that a kustomization lists. The changes that `kubectl apply -k` would make
-    /// to the objects are not made.
+    /// Reads the files that a kustomization lists. `kubectl apply -k` would also apply the fields
+    /// in [`CHANGING_FIELDS`] to the objects. This method does not apply them.
     fn read_kustomization(&mut self, path: &Path, depth: usize) {
         let source = path.display().to_string();
         let documents = fs::read_to_string(path)
@@ -263,8 +264,8 @@ impl Input {
     }
 }
 
-/// Returns the error for a text that is not YAML or JSON. `why` begins with line and column if they
-/// are known.
+/// Returns the error for a text that is not YAML or JSON. If the position of the error is known,
+/// `why` begins with it: `line 3, column 5: …`.
 fn syntax_fault(source: &str, text: &str, why: &str) -> InputFault {
     let hint = yaml_hint(why).map_or(String::new(), |hint| format!(" (hint: {hint})"));
     let position = why.strip_prefix("line ").and_then(|rest| {
@@ -322,9 +323,10 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
     }
 }
 
-/// Parses all documents in a text. If `json` is true, the text must be JSON. Otherwise, a text that
-/// begins with `{` is parsed as JSON first, because JSON allows tabs and documents without a
-/// separator, and YAML does not.
+/// Parses all documents in a text. If `json` is true, the text must be JSON.
+///
+/// If `json` is false, a text that begins with `{` is first parsed as JSON. If this fails, the text
+/// is parsed as YAML. Only the JSON parser accepts tabs, and documents without a separator.
 pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     let looks_like_json = text.trim_start().starts_with('{');
     if json || looks_like_json {

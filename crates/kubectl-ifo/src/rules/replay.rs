@@ -2,24 +2,27 @@
 //! the recording, so the command does not wait.
 //!
 //! The output has the start, the end and the changes of each operation, at the times at which the
-//! server would show them. If an operation is no longer detected, the server shows its end only
-//! after the debounce period, or at once if the rule yields an outcome. With `--hindsight`, the
-//! operation ends at the time from which on it was not detected. This also applies to operations
-//! whose debounce period is not over at the end of the stream.
+//! server would show them. If an operation is no longer detected, its end depends on the rule:
 //!
-//! [`Replay`] detects and tracks the operations. [`Replay`] runs the same code as the watches of
-//! the server. A test of the server compares the results of a replay with the results of the
-//! watches. A recording does not contain all facts that the server knows, so these differences
-//! remain:
+//! - If the rule yields an outcome, the operation ends at once.
+//! - Otherwise, the operation ends after the debounce period. If the operation is detected again
+//!   within the debounce period, it does not end.
+//!
+//! With `--hindsight`, an operation ends at the time from which on it was not detected. This also
+//! applies to operations whose debounce period is not over at the end of the stream.
+//!
+//! [`Replay`] detects and tracks the operations with the same code as the server. A test of the
+//! server compares the results of a replay with the results of the server's watches. A recording
+//! does not contain all facts that the server knows, so these differences remain:
 //!
 //! - The server first lists a target (a watched resource), and lists it again after an interruption
 //!   of the watch. A replay has no list and no interruption: each object counts as new when it
-//!   first appears, also for `stateAfter`.
+//!   first appears. The time `stateAfter` of a rule then also counts from this appearance.
 //! - A watch with a label selector reports an object as deleted if the object no longer matches.
-//!   The server then reads the object, to find out whether it still exists. In a replay, the object
-//!   counts as existing if a later event shows the same object, and this event is not a deletion.
-//! - The server evaluates rules that use `now` at an interval that begins with the watch. In a
-//!   replay, the interval begins with the stream.
+//!   The server then reads the object, to find out whether the object still exists. In a replay,
+//!   the object still exists if a later event adds or changes the object with this UID.
+//! - The server evaluates rules that use `now` at regular intervals. The first interval begins with
+//!   the watch. In a replay, the first interval begins with the stream.
 //! - A replay does not take over operations of an earlier leader, does not keep completed
 //!   operations, and does not write custom resources.
 
@@ -46,13 +49,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use time_scale::TimeScale;
 
-/// Interval at which the server evaluates rules that use `now`: the default of the server's setting
-/// `K8S_INFORMER_RESYNC`.
+/// Interval at which the rules that use `now` are evaluated again. This is the default of the
+/// server's setting `K8S_INFORMER_RESYNC`.
 const RESYNC: Duration = Duration::from_secs(30);
 
 /// The arguments of `rules replay`.
 #[derive(Debug, clap::Args)]
-// `--stream` takes all arguments that follow it, so the rule sets come before it.
+// `--stream` takes all arguments up to the next flag. So the usage shows the rule sets before
+// `--stream`.
 #[command(override_usage = "kubectl ifo rules replay [OPTIONS] <RULES>... --stream <FILE>...")]
 #[command(after_help = "\
 Differences from the server:
@@ -96,7 +100,7 @@ pub(crate) struct Args {
 }
 
 /// The longest accepted debounce period: a year. A year is longer than any recording, and short
-/// enough that times cannot overflow.
+/// enough that times cannot overflow. A longer period is an error.
 const MAX_DEBOUNCE: Duration = Duration::from_hours(365 * 24);
 
 fn debounce(text: &str) -> Result<Duration, String> {

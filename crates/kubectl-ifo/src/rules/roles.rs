@@ -1,5 +1,5 @@
-//! `kubectl ifo rules roles`: prints a ClusterRole with the rights that the server needs for rule
-//! sets.
+//! `kubectl ifo rules roles`: prints a ClusterRole that allows `ifo-apiserver` to watch the targets
+//! (the watched resources) of rule sets.
 
 use super::input_files::Input;
 use super::rule_sets;
@@ -36,7 +36,8 @@ fn manifest_format() -> impl clap::builder::TypedValueParser<Value = Format> {
     })
 }
 
-/// Prints the ClusterRole. Returns true if all rule sets could be read.
+/// Prints the ClusterRole for the valid rule sets. Returns true if all files could be read, and all
+/// rule sets are valid.
 pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     let mut input = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut input);
@@ -44,9 +45,9 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    // The default name does not contain the component. The shipped rule sets of a component come
-    // with a ClusterRole that is named after the component. If the output had this name,
-    // `kubectl apply` of the output would replace that ClusterRole.
+    // The default name contains the name of a rule set. The shipped ClusterRoles have the names
+    // `ifo-rules-COMPONENT`. If the output had such a name, `kubectl apply` of the output would
+    // replace the shipped ClusterRole.
     let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));

@@ -1,6 +1,6 @@
 //! Finds the OperationRuleSets among the objects of the input files, and compiles them as
-//! `ifo-apiserver` does. If a rule set is invalid, its errors are recorded, and the other rule sets
-//! are still compiled.
+//! `ifo-apiserver` does. The errors of an invalid rule set are added to [`Input::faults`]. The
+//! other rule sets are still compiled.
 
 use super::input_files::{FoundObject, Input, InputFault};
 use crate::suggestion::nearest;
@@ -36,7 +36,7 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-/// Compiles the rule sets among the objects of `input`. Errors are added to the errors of `input`.
+/// Compiles the rule sets among the objects of `input`. Adds their errors to `input.faults`.
 pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
@@ -101,8 +101,8 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     loaded
 }
 
-/// Fields of a rule set that contain a text, such as an expression. YAML can read a text without
-/// quotes as another type.
+/// Fields of a rule set whose values are strings, such as expressions. Without quotes, YAML reads
+/// some texts as another type. For example, the value of `expression: true` is a boolean.
 const TEXT_FIELDS: [&str; 17] = [
     "appearAfter",
     "continueWhile",
@@ -123,8 +123,8 @@ const TEXT_FIELDS: [&str; 17] = [
     "work",
 ];
 
-/// Returns the error for the first field of [`TEXT_FIELDS`] whose value is not a string, such as
-/// `expression: true`. `path` is the path of `value`.
+/// Returns the error for the first field of [`TEXT_FIELDS`] in `value` that is not a string. None
+/// if all these fields are strings. `path` is the path of `value`, such as `spec`.
 fn unquoted_value(value: &Value, path: &str) -> Option<String> {
     match value {
         Value::Object(members) => members.iter().find_map(|(name, member)| {
@@ -148,8 +148,9 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
             Some(format!("{path} is {kind}, not a string (hint: {hint})"))
         }),
         Value::Array(elements) => elements.iter().enumerate().find_map(|(index, element)| {
-            // As in other errors, the path names a rule by its operation. It names another element
-            // by its name or key, or else by its index.
+            // As in other errors, the path names a rule by its operation: `rules[Migrating]`. The
+            // elements of other lists are named by their field `name` or `key`. An element without
+            // these fields is named by its index.
             let name = ["operation", "name", "key"]
                 .iter()
                 .find_map(|key| element.get(key)?.as_str());
@@ -161,7 +162,9 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
 }
 
 /// Returns a warning for each operation in `supersedes` that no rule in the files detects on the
-/// same target. This is no error, because a rule set outside these files can detect the operation.
+/// same target. (When an operation starts, it ends the operations on the same object that its rule
+/// lists in `supersedes`.) An unknown operation is no error, because a rule set outside these files
+/// can detect the operation.
 pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
@@ -202,7 +205,7 @@ pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     targets
 }
 
-/// Creates the rule book of a target, which contains all its compiled rule sets.
+/// Creates the rule book of `target`: all compiled rule sets that watch the target.
 pub(super) fn book(
     target: Gvr,
     kind: &str,

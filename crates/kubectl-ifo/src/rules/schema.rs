@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 /// The schemas that were read.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
-    /// The schemas in CRDs, by version of the resource.
+    /// The schemas in CRDs. A CRD has one schema for each version of its resource.
     declared: BTreeMap<Gvr, Value>,
     /// Group, kind, singular and plural of the resource that each CRD defines.
     names: Vec<[String; 4]>,
@@ -26,8 +26,8 @@ pub(super) struct Schemas {
 }
 
 impl Schemas {
-    /// Reads CRDs (YAML or JSON, also in folders) and `OpenAPI` documents from files. Also returns
-    /// the errors.
+    /// Reads CRDs (YAML or JSON) and `OpenAPI` documents from files. From a folder, reads only the
+    /// CRDs. Returns the schemas and the errors.
     pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<String>) {
         let mut schemas = Self::default();
         let mut faults = Vec::new();
@@ -146,8 +146,9 @@ impl Schemas {
         Ok(())
     }
 
-    /// Returns the plural of the resource whose kind or singular is the resource of `target`. None
-    /// if there is no such resource.
+    /// Returns the plural of the resource if `target` names the resource by its kind or singular.
+    /// For example, `Pod` gives `pods`. None if no resource in the schemas has this kind or
+    /// singular.
     pub(super) fn plural_of(&self, target: &Gvr) -> Option<&str> {
         let name = &target.resource;
         let declared = self.names.iter().find(|[group, kind, singular, _]| {
@@ -182,7 +183,8 @@ impl Schemas {
     }
 }
 
-/// Returns the beginning of the URL paths of the group and version of `target`.
+/// Returns the beginning of the URL paths of the group and version of `target`, such as
+/// `/apis/apps/v1/`.
 fn path_prefix(target: &Gvr) -> String {
     match target.group.as_str() {
         "" => format!("/api/{}/", target.version),
@@ -196,9 +198,9 @@ fn kind_of(path_item: &Value) -> Option<&str> {
 }
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // The document describes each URL path. The description states the kind of the resource in the
-    // field `x-kubernetes-group-version-kind`. The schema of this kind has a list with the same
-    // name, which contains this kind.
+    // First find the kind of the resource. The description of the resource's URL path states the
+    // kind in the field `x-kubernetes-group-version-kind`. Then find the schema of this kind. In a
+    // schema, the field with the same name is a list of kinds.
     let prefix = path_prefix(target);
     let suffix = format!("/{}", target.resource);
     let kind = document["paths"]
@@ -219,7 +221,7 @@ fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<
     let schema = schemas.as_object()?.values().find(|schema| {
         let marks = schema["x-kubernetes-group-version-kind"].as_array();
         // A schema with several kinds is left out, because it describes request options or watch
-        // events.
+        // events, such as `DeleteOptions`.
         marks.is_some_and(|marks| marks.len() == 1 && marks.iter().any(is_target))
     })?;
     Some(SchemaRoot { document, schema })

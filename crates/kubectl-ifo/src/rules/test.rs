@@ -4,9 +4,11 @@
 //! The rules are evaluated as in `ifo-apiserver`, with these differences:
 //!
 //! - `now` is the time at which the command runs.
-//! - Each object has the whole evaluation budget, so no rule set is throttled.
+//! - No rule set is throttled. (The server evaluates a rule set less often if the rule set uses too
+//!   many evaluation steps on several successive objects.)
 //! - Operations are not tracked over time. So `supersedes`, `appearAfter` and `stateAfter` have no
-//!   effect: all detected operations are shown. The start is known only if the rule computes it.
+//!   effect: all detected operations are shown. The start of an operation is known only if its rule
+//!   computes the start (`startedAt`).
 
 use super::expected_operations;
 use super::explain::{self, RuleExplanation};
@@ -87,7 +89,7 @@ struct ObjectResult {
     /// the object does not have the annotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected: Option<BTreeSet<String>>,
-    /// Why each rule detects its operation or not. None without `--explain`.
+    /// The reason why each rule detects its operation, or why not. None without `--explain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     explanations: Option<Vec<RuleExplanation>>,
     /// True if a rule set watches the resource of the object.
@@ -261,12 +263,11 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
         }));
 }
 
-/// Returns the operation that a rule detects on `subject`. None if the rule failed, because
-/// failures are reported separately.
+/// Returns the operation that a rule detects on `subject`. None in two cases:
 ///
-/// None also if only the expression `continueWhile` is true. Such a rule only continues an
-/// operation that is already in flight, and a single object does not show whether the operation is
-/// in flight.
+/// - The rule failed. Failures are reported separately.
+/// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
+///   that is already in flight. A single object does not show whether the operation is in flight.
 fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
     let says = finding.says.filter(|says| !says.continues)?;
     let name = finding.operation.to_string();
@@ -316,8 +317,10 @@ fn report_other_versions(
     }
 }
 
-/// Compares the results with the expectations. Prints each difference, and each failed expression
-/// on an object with an expectation. Returns true if an expectation exists and nothing was printed.
+/// Compares the operations of each object with the annotation `ifo.kubevirt.io/expect` of the
+/// object. Objects without the annotation are skipped. Prints each difference, and each failed
+/// expression on a compared object. Returns true if at least one object was compared, and nothing
+/// was printed.
 fn compare(results: &[ObjectResult]) -> bool {
     let mut compared = 0;
     let mut is_as_expected = true;

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 /// The shipped roles of the server.
 const ROLES: &str = include_str!("../../../../deploy/rbac/server.yaml");
 
-/// Largest number of concurrent reviews.
+/// Largest number of concurrent reviews. Further reviews wait.
 const CONCURRENCY: usize = 16;
 
 /// A right: a verb on a resource, or on a URL path that is no resource.
@@ -50,7 +50,7 @@ impl CheckedRight {
         }
     }
 
-    /// Returns the fields of a review for this right.
+    /// Returns the fields in the `spec` of a review that describe this right.
     fn attributes(&self) -> Value {
         if let Some(path) = &self.path {
             return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
@@ -72,6 +72,7 @@ struct ReviewedRight {
     right: CheckedRight,
     /// None if the review failed.
     allowed: Option<bool>,
+    /// The reason or the error in the answer, or the error of the request.
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
 }
@@ -88,11 +89,12 @@ pub(super) struct AccessReport {
     user_rights: Vec<ReviewedRight>,
 }
 
-/// The report, the first failure of a review, and whether some rights were left out because of the
-/// limit [`REVIEWS`].
+/// The outcome of all reviews.
 pub(super) struct ReviewOutcome {
     pub(super) report: AccessReport,
+    /// The first failure of a review. None if all reviews succeeded.
     pub(super) failure: Option<FetchFailure>,
+    /// True if the server needs more than [`REVIEWS`] rights. The further rights were not reviewed.
     pub(super) is_truncated: bool,
 }
 
@@ -113,9 +115,9 @@ pub(super) fn shipped_rights(namespace: &str) -> BTreeSet<CheckedRight> {
             add_rule(&mut rights, &rule, namespace);
         }
     }
-    // The shipped manifest also binds the server to two roles that are part of Kubernetes. The
-    // rights in these roles are not in the manifest, so this code adds the rights that the server
-    // uses.
+    // The shipped manifest also binds the server to two roles that are part of Kubernetes:
+    // `system:auth-delegator` and `extension-apiserver-authentication-reader`. The rights in these
+    // roles are not in the manifest, so this code adds the rights that the server uses.
     for resource in ["tokenreviews", "subjectaccessreviews"] {
         let group = if resource == "tokenreviews" {
             "authentication"
@@ -225,7 +227,7 @@ fn user_rights(namespace: &str) -> BTreeSet<CheckedRight> {
 }
 
 /// Reviews the rights of the server and of the user. `account` is the name of the server's
-/// ServiceAccount. None stands for the default name.
+/// ServiceAccount. None stands for the default name ([`SERVER_NAME`]).
 pub(super) async fn review(
     client: &BundleClient,
     redactor: &Redactor,

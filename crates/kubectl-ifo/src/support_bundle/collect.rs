@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What the flags say about the content of the bundle.
+/// The values of the flags that determine the content of the bundle.
 #[derive(Debug)]
 pub(super) struct BundleScope {
     /// The namespace of `-n`. None for all namespaces.
@@ -41,21 +41,24 @@ pub(super) struct BundleCollection {
     created: Timestamp,
     server_version: Option<String>,
     operations: OperationsPart,
-    /// The real names of the namespaces whose operations were listed. None for all namespaces, or
-    /// if the operations could not be read.
+    /// The namespaces whose operations were listed, with their real names (not pseudonyms). None
+    /// for all namespaces, or if the operations could not be read.
     listed_namespaces: Option<Vec<String>>,
 }
 
-/// The objects of a list, and whether a limit was reached.
+/// The objects of a list.
 struct BundleList {
     items: Vec<Value>,
+    /// True if objects were left out because of a limit.
     is_truncated: bool,
 }
 
 impl BundlePart {
-    /// Returns true if the summary must name the part as missing or incomplete. Custom resources
-    /// and the logs of previous containers usually do not exist, so their absence is not reported.
-    /// For an absent log, the kube-apiserver answers 400, which is recorded as `Failed`.
+    /// Returns true if the summary must name the part as missing or incomplete.
+    ///
+    /// Custom resources and the logs of previous containers usually do not exist, so the summary
+    /// does not report their absence. If a log does not exist, the kube-apiserver answers 400, so
+    /// the result of the part is `Failed`.
     pub(super) fn is_named_in_summary(&self) -> bool {
         let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
         match self.result {
@@ -71,7 +74,7 @@ const PREVIOUS_LOG: &str = "previous log";
 const RECORDS_PART: &str = "records of completed operations";
 
 impl BundleCollection {
-    /// Collects all parts. Each part that cannot be read is recorded with the reason.
+    /// Collects all parts. If a part cannot be read, records the reason and continues.
     pub(super) async fn collect(client: ApiClient, scope: BundleScope, now: Timestamp) -> Self {
         let mut bundle = Self {
             client: BundleClient::new(client),
@@ -192,7 +195,7 @@ impl BundleCollection {
         self.add_json(what, path, &list, is_truncated);
     }
 
-    /// Reads the first page of a list, with at most `OBJECTS` objects.
+    /// Reads the first page of a list, with at most [`OBJECTS`] objects.
     async fn list(&self, uri: &str) -> Result<BundleList, FetchFailure> {
         self.list_at_most(uri, OBJECTS).await
     }
@@ -264,8 +267,8 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the APIService, which registers `ifo-apiserver`. Returns the namespace of
-    /// `ifo-apiserver`. None if the APIService could not be read.
+    /// Reads the APIService, which registers `ifo-apiserver` in the kube-apiserver. Returns the
+    /// namespace of `ifo-apiserver`. None if the APIService could not be read.
     async fn read_api_service(&mut self) -> Option<String> {
         let what = "APIService";
         let name = format!("{VERSION}.{LIVE_GROUP}");
@@ -324,8 +327,8 @@ impl BundleCollection {
                     self.redactor.object(&mut definition, ObjectPolicy::Api);
                     found.push(definition);
                 }
-                // The CRD of InFlightOperations exists in persistence mode only, in which
-                // `ifo-apiserver` writes operations as custom resources.
+                // The CRD of InFlightOperations usually exists only in persistence mode. In this
+                // mode, `ifo-apiserver` writes operations as custom resources.
                 Err(failure)
                     if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
                 Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),

@@ -18,32 +18,34 @@ pub(crate) struct BundleIndex {
     pub(crate) redacted: bool,
     /// Version of the plugin.
     pub(crate) plugin_version: String,
-    /// Version of `ifo-apiserver`.
+    /// Version of `ifo-apiserver`. None if the version could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server_version: Option<String>,
     /// Namespace of `ifo-apiserver`.
     pub(crate) server_namespace: String,
-    /// Which operations the bundle contains.
+    /// The operations in the bundle.
     pub(crate) operations: OperationsPart,
-    /// All parts.
+    /// All parts, also those that could not be read.
     pub(crate) parts: Vec<BundlePart>,
 }
 
-/// Which operations the bundle contains.
+/// The number, the namespaces and the completeness of the operations in the bundle.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OperationsPart {
-    /// Whether the operations were read.
+    /// The result of reading the operations.
     pub(crate) result: PartResult,
     /// Number of operations in the bundle.
     pub(crate) count: usize,
-    /// The namespaces whose operations were listed. None for all namespaces.
+    /// The namespaces whose operations were listed. None for all namespaces, or if the operations
+    /// could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) namespaces: Option<Vec<String>>,
     /// True if `ifo-apiserver` has stated that its list is complete, and the bundle contains the
     /// whole list.
     pub(crate) is_complete: bool,
-    /// The reason why operations may be missing, as `ifo-apiserver` has stated it.
+    /// The reason why operations may be missing, from `ifo-apiserver`. None if `ifo-apiserver` has
+    /// stated no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<String>,
 }
@@ -52,22 +54,22 @@ pub(crate) struct OperationsPart {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundlePart {
-    /// What was requested, such as `rule sets`.
+    /// The name of the part, such as `rule sets`.
     pub(crate) what: String,
     /// Path of the file in the bundle. None if the bundle does not contain the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
-    /// Whether the part was read.
+    /// The result of reading the part.
     pub(crate) result: PartResult,
-    /// HTTP status code, if the answer is an error.
+    /// HTTP status code of an answer with an error. None if there was no such answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) code: Option<u16>,
-    /// The error message.
+    /// The error message. Empty if the part was read.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub(crate) message: String,
 }
 
-/// Whether a part of the bundle was read.
+/// The result of reading a part of the bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum PartResult {
     /// The part was read completely.
@@ -82,9 +84,9 @@ pub(crate) enum PartResult {
     /// The kube-apiserver or `ifo-apiserver` does not answer (no route, 502, 503, 504), or refuses
     /// the request for now (429).
     Unavailable,
-    /// The time limit was reached.
+    /// The time limit of the request or of the whole collection was reached.
     TimedOut,
-    /// The answer is larger than the limit.
+    /// The answer is larger than the limit. The bundle does not contain the part.
     TooLarge,
     /// The part was not requested, because another part that is needed for the request is missing.
     Skipped,

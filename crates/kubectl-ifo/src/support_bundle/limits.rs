@@ -1,5 +1,6 @@
-//! The limits of a support bundle. `--help` and docs/kubectl-ifo.md state these limits. The index
-//! of the bundle records each limit that was reached.
+//! The limits of a support bundle. `--help` and docs/kubectl-ifo.md state these limits. If a part
+//! reaches a limit, the index of the bundle records this for the part. Two limits are exceptions:
+//! Pods beyond [`PODS`] and lines older than [`LOG_SECONDS`] are left out without a record.
 
 use std::time::Duration;
 
@@ -31,15 +32,16 @@ pub(super) const LOG_BYTES: usize = 1024 * 1024;
 /// newest lines.
 pub(super) const LOG_LINES: usize = 10_000;
 
-/// Largest size of the requested lines. If the lines are longer, the kubelet leaves out the newest
-/// ones. So this limit is larger than [`LOG_BYTES`]: a line may have 800 bytes on average.
+/// Largest size of the answer with the requested lines. If the answer would be larger, the kubelet
+/// leaves out the newest lines. So this limit is larger than [`LOG_BYTES`]: the [`LOG_LINES`] lines
+/// may have 800 bytes on average.
 pub(super) const LOG_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Largest age of the collected log lines, in seconds.
 pub(super) const LOG_SECONDS: u32 = 60 * 60;
 
 /// Largest number of Pods whose logs and metrics are read. More than three replicas are unusual,
-/// but Pods of earlier revisions can exist, too.
+/// but Pods of earlier revisions can exist, too. Further Pods are only in the list of Pods.
 pub(super) const PODS: usize = 10;
 
 /// Largest size of the metrics of one Pod. Larger metrics are left out. With 1,000 values of each
@@ -50,5 +52,5 @@ pub(super) const METRICS_BYTES: usize = 8 * 1024 * 1024;
 /// Further rights are not checked.
 pub(super) const REVIEWS: usize = 1_000;
 
-/// Largest size of the answer to one review.
+/// Largest size of the answer to one review. A review with a larger answer fails.
 pub(super) const REVIEW_BYTES: usize = 64 * 1024;

@@ -139,8 +139,8 @@ impl Model {
 }
 
 /// Returns the row to which a key moves the cursor, or the line to which a key scrolls the page.
-/// `from` is the current row or line. The result can be larger than the last row or line. None if
-/// the key neither moves nor scrolls.
+/// `from` is the current row or line. `page` is the number of rows or lines on the screen. The
+/// result can be larger than the last row or line. None if the key neither moves nor scrolls.
 fn position_after_key(code: KeyCode, from: usize, page: usize) -> Option<usize> {
     // A page key moves by one row less than a page, so that one row of the previous page stays
     // visible.

@@ -56,7 +56,7 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Largest number of changes that are processed before keys are checked again.
+/// Largest number of changes that the main loop processes before it checks the keys again.
 const MAX_CHANGES: usize = 1000;
 
 /// The advice in the error messages if `top` cannot use the terminal.
@@ -124,7 +124,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     ended
 }
 
-/// Describes the filters and the API in one line.
+/// Describes the filters in one line, such as `all namespaces, kubevirt`. If the operations are
+/// read from custom resources, the line also names the API group.
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = vec![match (&filters.namespace, &source.namespaces) {
         (Some(namespace), _) => format!("namespace {namespace}"),

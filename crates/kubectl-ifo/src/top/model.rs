@@ -169,9 +169,9 @@ pub(super) struct Model {
     pub(super) filter: String,
     /// True while the user types the filter.
     pub(super) typing: bool,
-    /// Index of the row under the cursor in `table_rows`.
+    /// Index in `table_rows` of the row under the cursor.
     pub(super) cursor: usize,
-    /// Index of the first row on the screen in `table_rows`.
+    /// Index in `table_rows` of the first row on the screen.
     pub(super) offset: usize,
     /// The operation that the cursor follows if rows move. None if the cursor is on the first row,
     /// where the cursor stays even if rows move.
@@ -363,8 +363,8 @@ impl Model {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the detail page of the operation under the cursor. For a line that shows a piece of
-    /// work, this is the page of the operation whose subject and name the line shows.
+    /// Opens the detail page of the operation under the cursor. If the line shows a piece of work,
+    /// opens the page of the operation whose subject and name the line shows.
     pub(super) fn open(&mut self) {
         let line = self.table_rows.get(self.cursor);
         let row = line.and_then(|it| self.rows.get(&it.operation.key()));

@@ -30,7 +30,8 @@ pub(super) struct RelatedSubject {
 }
 
 /// Returns the subject of the operation `of`, with its owners before it and its descendants after
-/// it. The most distant owner comes first. Parents are chosen as in `kubectl ifo tree`.
+/// it. The most distant owner comes first. [`Ownership`] finds the possible parents of an object,
+/// as for `kubectl ifo tree`. Above the subject, only the preferred parent of an object is shown.
 pub(super) fn related_objects<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,

@@ -1,6 +1,10 @@
-//! Keeps the operations of `top` as rows, and returns the rows that match the typed filter, in
-//! order. The texts of a row are computed when operations change or the user presses a key, and not
-//! for each frame.
+//! Keeps the operations of `top` as rows, and returns the rows of the table: filtered by the words
+//! that the user has typed, and sorted. A row keeps its texts, so drawing a frame does not compute
+//! them again.
+//!
+//! A piece of work is a group of operations that belong together, such as the operations of one
+//! migration (see `piece_of_work`). The table shows one line for each piece of work. If the user
+//! expands the pieces, a row for each operation of the piece (a member) follows the line.
 
 use crate::columns::{OperationColumn, with_member_prefix};
 use crate::operation::{ListedOperation, OperationKey};
@@ -11,22 +15,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Largest number of completed operations that are kept after the server has deleted them. Beyond
-/// this number, the operation that was deleted first is removed. The number is enough for an
-/// upgrade of a cluster. Each operation takes some KB.
+/// Largest number of completed operations that `top` keeps after the server has deleted them. At
+/// this limit, each further deletion removes the kept operation that was deleted first. The number
+/// is enough for an upgrade of a cluster. Each operation takes some KB of memory.
 const MAX_KEPT: usize = 1000;
 
 /// Widths of the subject, the namespace, the operation and the state, in terminal columns.
 pub(super) type CellWidths = [usize; 4];
 
-/// The identity of a row: the operation, and whether the row shows a member below the line of its
-/// piece of work.
+/// The identity of a row: the key of the operation, and true if the row shows a member below the
+/// line of its piece of work.
 pub(super) type RowId = (OperationKey, bool);
 
-/// Which rows are returned.
+/// The choices of the user that decide which rows the table has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RowFilter<'a> {
-    /// The words that the user has typed.
+    /// The words that the user has typed, separated by blanks. A piece of work is shown if one of
+    /// its rows contains all words.
     pub(super) words: &'a str,
     /// True if completed operations are included.
     pub(super) completed: bool,
@@ -41,7 +46,7 @@ pub(super) struct TopRow {
     pub(super) operation: ListedOperation,
     /// Kind, name and item of the subject (the object that the operation is about).
     pub(super) subject: String,
-    /// The text of `subject` for narrow terminals. Initials replace a long kind.
+    /// The text of `subject` for narrow terminals, such as `VM/web` for `VirtualMachine/web`.
     pub(super) short: String,
     /// The state with its markers, such as `Progressing (overdue)`.
     pub(super) state: String,
@@ -51,7 +56,7 @@ pub(super) struct TopRow {
     pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
     pub(super) forgotten: bool,
-    /// The text in which the typed filter is searched, in lower case.
+    /// The texts of the operation in which the filter is searched: in lower case, one in each line.
     text: String,
 }
 
@@ -96,7 +101,7 @@ impl TopRow {
         (self.operation.key(), self.operation.is_member_row)
     }
 
-    /// Returns true if the text contains all `words`, which are in lower case.
+    /// Returns true if the row contains all `words`, which are in lower case.
     fn contains_all(&self, words: &[String]) -> bool {
         words.iter().all(|word| self.text.contains(word.as_str()))
     }
@@ -154,7 +159,7 @@ impl Rows {
         self.all.values()
     }
 
-    /// Groups the operations by piece of work.
+    /// Groups the operations by piece of work. An operation on its own is also a piece.
     pub(super) fn pieces(&self) -> Vec<TopPiece> {
         let rows: Vec<&Arc<TopRow>> = self.iter().collect();
         let operations: Vec<&ListedOperation> = rows.iter().map(|it| &it.operation).collect();
@@ -189,13 +194,13 @@ pub(super) struct TopPiece {
 }
 
 impl TopPiece {
-    /// Returns true if the line or a member contains all words.
+    /// Returns true if a single row of the piece (the line or a member) contains all words.
     fn contains_all(&self, words: &[String]) -> bool {
         self.line.contains_all(words) || self.members.iter().any(|it| it.contains_all(words))
     }
 }
 
-/// Returns the rows of `pieces` that the filter selects, in order.
+/// Returns the rows of the pieces that the filter selects, sorted by the column `order`.
 pub(super) fn table_rows(
     pieces: Vec<TopPiece>,
     filter: RowFilter<'_>,

@@ -73,8 +73,8 @@ impl Screen {
     /// necessary if another program has written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         check_in_use()?;
-        // `Terminal::clear` is not used. That function asks the terminal for the position of the
-        // cursor, and the answer would be read as keys.
+        // `Terminal::resize` clears the screen, too. `Terminal::clear` would also ask the terminal
+        // for the position of the cursor, and `top` would read the answer as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -138,8 +138,8 @@ mod tests {
 
     use crate::top::pseudo_terminal::Terminal as Pty;
 
-    /// The environment variable that selects how the child process ends. If it is not set, the next
-    /// test does nothing.
+    /// The environment variable that selects how the child process ends. If the variable is not
+    /// set, the next test does nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
     /// The other tests run this test in a child process on a pseudo-terminal. The child process

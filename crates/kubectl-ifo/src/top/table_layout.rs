@@ -20,8 +20,8 @@ const COLUMNS: [(OperationColumn, usize); 6] = [
 /// The columns in the order in which they are dropped. The subject always stays.
 const DROP_ORDER: [OperationColumn; 5] = [Namespace, Age, Progress, State, Operation];
 
-/// Smallest width of a message in terminal columns. If there is less space, the message is left
-/// out.
+/// Smallest width of the message, which is the last column, in terminal columns. If there is less
+/// space, the table has no message.
 const MIN_MESSAGE_WIDTH: usize = 12;
 
 /// Smallest width, in terminal columns, at which the table has two blanks between columns. On a
@@ -38,8 +38,8 @@ pub(super) struct TopLayout {
 }
 
 impl TopLayout {
-    /// Chooses the columns for a terminal that is `width` terminal columns wide. `widths` are the
-    /// largest widths of the texts.
+    /// Chooses the columns for a terminal that is `width` terminal columns wide. `widths` has the
+    /// width of the widest text in each column.
     pub(super) fn new(widths: CellWidths, width: usize) -> Self {
         let clamped_width = |at: usize, least, most| widths[at].clamp(least, most);
         // The columns get the free space in these steps. In each step, one column may grow up to

@@ -103,8 +103,9 @@ struct TopView<'a> {
 
 impl TopView<'_> {
     /// Returns the lines at the top of the screen. The first line has the number of operations in
-    /// each state, and the state of the watch. The second line has the order and the filters, or a
-    /// problem.
+    /// each state, and the state of the watch. The second line has the order and the filters. If
+    /// the watch is interrupted or operations may be missing, the second line has the reason
+    /// instead.
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
         let (link, style) = match &model.link {
@@ -290,8 +291,8 @@ impl TopView<'_> {
         lines
     }
 
-    /// Returns the filter that the user is typing, after a slash. Only the end of a long filter is
-    /// returned.
+    /// Returns a slash and the filter that the user is typing, such as `/virtual`. If the filter is
+    /// too long for the screen, returns only its end.
     fn prompt(&self) -> String {
         let filter = one_line(&self.model.filter);
         let mut start = 0;

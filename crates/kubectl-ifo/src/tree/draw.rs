@@ -18,18 +18,19 @@ const INDENT: usize = 2;
 /// The indentation of an object without a parent.
 const TOP: &str = "    ";
 
-/// Left of an object, each of its outer levels has a column with or without a vertical bar. This is
-/// the largest number of these columns. For an object on a deeper level, [`DEEPER_MARK`] replaces
-/// the columns of the outermost levels. Each level takes as many terminal columns as [`TOP`].
+/// Largest number of levels by which an object is indented. Each level takes as many terminal
+/// columns as [`TOP`], with a bar or blank. If an object is on a deeper level, its indentation
+/// begins with [`DEEPER_MARK`], and the outermost levels are left out.
 const MAX_LEVELS: usize = 32;
-/// Number of levels whose bars are drawn even on a narrow terminal.
+/// The limit for the narrowest terminals, in place of [`MAX_LEVELS`].
 const MIN_LEVELS: usize = 2;
 const DEEPER_MARK: &str = "  … ";
 
 /// The steps in which columns are cut on a narrow terminal. Each step has the index of a column,
 /// and the smallest width to which the step can cut this column. Column 0 contains the names of
-/// objects. The column with the state and the progress (`Failing 32%`) keeps at least 7 terminal
-/// columns, which are enough for the states `Failing` and `Blocked`.
+/// objects. Column `1 + n` contains cell `n` of [`cells`]. The column with the state and the
+/// progress (`Failing 32%`) keeps at least 7 terminal columns, which are enough for the states
+/// `Failing` and `Blocked`.
 const CUT_ORDER: [(usize, usize); 7] = [
     (0, 20),
     (1 + OPERATION, 8),
@@ -143,8 +144,8 @@ fn add_rows<'a>(
     }
 }
 
-/// Formats `Kind/name`, followed by the item if there is one. The namespace of the object is added
-/// if it differs from the namespace in the heading.
+/// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. The namespace of the
+/// object follows in parentheses if the heading has another namespace: `Pod/web (shop)`.
 fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {

@@ -1,6 +1,6 @@
-//! Builds the trees of operations. The first level has the components, and the second level the
-//! namespaces. In a namespace, each object is below its parent: an owner, or the root of its
-//! correlation group.
+//! Builds the trees of operations. The first level has the components (such as `kubevirt`), and the
+//! second level the namespaces. In a namespace, each object is below its parent: an owner, or the
+//! root of its correlation group (see `ownership`).
 //!
 //! Every object occurs at most once, even if owner references form a cycle. The code has no
 //! recursion, so the depth of a tree is not limited.
@@ -50,8 +50,9 @@ pub(super) struct ResourceNode<'a> {
 
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `is_included` returns true. An object without
-    /// operations is shown if several shown objects are directly below it. A cluster-scoped owner
-    /// of namespaced objects is the exception.
+    /// operations is shown if several shown objects are directly below it. The exception is a
+    /// cluster-scoped top, such as a Node: without operations, it is not shown above namespaced
+    /// objects.
     pub(super) fn all(
         ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -66,8 +67,8 @@ impl<'a> Forest<'a> {
     }
 
     /// Builds the trees of the objects `tops` and their descendants, with the operations for which
-    /// `is_included` returns true. An object without operations is shown if one of its descendants
-    /// has such an operation.
+    /// `is_included` returns true. An object without these operations is shown if one of its
+    /// descendants has one.
     pub(super) fn under(
         ownership: &Ownership<'a>,
         tops: &[usize],
@@ -124,8 +125,8 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// Removes cycles. In each cycle, the node with the smallest index loses its parent and becomes a
-/// top.
+/// Removes cycles from `parents`, which has the parent of each node. In each cycle, the node with
+/// the smallest index loses its parent and becomes a top.
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     // One value for each node: the number of the walk that first visited the node, or 0 if no walk
     // has visited it.
@@ -167,7 +168,8 @@ struct ForestBuilder<'a, 'k> {
     /// The key by which siblings are sorted. A node with operations has its index as the key. A
     /// node without operations has the key of its first child.
     sort_key: Vec<usize>,
-    /// The component of each node.
+    /// The component of each shown node: that of its first operation. A node without operations has
+    /// the component of its first child.
     component: Vec<&'a str>,
 }
 

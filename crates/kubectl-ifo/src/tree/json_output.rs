@@ -7,9 +7,10 @@ use crate::operation_source::IncompleteJson;
 use crate::ownership::ResourceIdentity;
 use serde::Serialize;
 
-/// Largest nesting of objects in the data. Many parsers accept at most 128 levels of JSON, and each
-/// object takes two levels (the object and its list `children`). Objects on deeper levels are
-/// listed at this level, and the field `depth` has their real level.
+/// Deepest level at which objects are nested in the data. Tops have the level 0. Many parsers
+/// accept at most 128 levels of JSON, and each object takes two levels (the object and its list
+/// `children`). Objects on deeper levels are listed at this level, and the field `depth` has their
+/// real level.
 const MAX_NESTED: usize = 50;
 
 /// The fields of an operation, in order.

@@ -18,7 +18,7 @@ pub(super) struct LabelSelection {
 }
 
 impl LabelSelection {
-    /// Creates an empty set. `source` has the label selector.
+    /// Creates an empty set. `source` lists only operations that match the label selector.
     pub(super) fn by(source: OperationSource) -> Self {
         Self {
             source,
@@ -52,7 +52,8 @@ impl LabelSelection {
         Ok(())
     }
 
-    /// Returns true if `operation` matches the selector.
+    /// Returns true if `operation` matched the selector in the last successful request. False if
+    /// the operation is newer than this request.
     pub(super) fn has(&self, operation: &ListedOperation) -> bool {
         let results = self.results.get(&operation.key());
         results.is_some_and(|(_, selected)| *selected)

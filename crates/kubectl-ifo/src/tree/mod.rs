@@ -79,8 +79,8 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
     if !filters.node.is_empty() {
-        // An older `ifo-apiserver` refuses a request that filters by node. The list above does not
-        // filter by node, so this request checks whether the server supports the filter.
+        // The list above does not filter by node, so any server accepts it. The probe filters by
+        // node. An older `ifo-apiserver`, which does not know the nodes, refuses the probe.
         source.filtered(filters.clone()).probe().await?;
     }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
@@ -141,7 +141,8 @@ struct TreeView {
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
     nothing: &'static str,
-    /// The error message if the kind in `--for` does not exist.
+    /// The message that the kind in `--for` does not exist. None if the kind exists, if its
+    /// existence cannot be checked, or without `--for`.
     unknown: Option<String>,
     /// True if no known object has the kind and name in `--for`.
     absent: bool,
@@ -151,8 +152,8 @@ struct TreeView {
 
 impl WatchOutputText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // With `--for`, all operations are needed. An operation that is completed or that the
-        // filters exclude can also connect an object with its owner.
+        // With `--for`, all operations are needed. Even a completed or excluded operation can
+        // connect an object with its owner.
         self.resource.is_some() || operation.active || self.filters.all_phases
     }
 
@@ -231,7 +232,8 @@ impl TreeView {
         Ok(draw(forest, shown.now, style))
     }
 
-    /// Returns the JSON or YAML of an empty result. Empty for the other formats.
+    /// Returns the JSON or YAML document of an empty result. For the other formats, returns an
+    /// empty text.
     fn empty_output(&self, shown: &WatchOutputInputs) -> Result<String, Problem> {
         match self.shape.data_format() {
             Some(_) => self.format(&Forest::default(), shown),

@@ -1,6 +1,7 @@
 //! Decides, for the command `wait`, whether an empty list proves that no matching operation is in
-//! flight. The list proves nothing if no rule set can detect such operations, or if a rule set for
-//! such operations does not work.
+//! flight. `ifo-apiserver` detects operations with rule sets (`OperationRuleSet`). The list proves
+//! nothing if no rule set can detect the matching operations, or if one of their rule sets does not
+//! work.
 
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::{FilterValue, Filters, one_of};
@@ -19,7 +20,8 @@ use std::collections::BTreeMap;
 /// set watches) is invalid. The condition `Ready` only states that the target is invalid.
 const INVALID_TARGET: &str = "InvalidTarget";
 
-/// Largest number of rule sets that a message names.
+/// Largest number of rule sets that a message names. The message only counts the others, such as
+/// `a, b, c and 3 more`.
 const MAX_NAMED: usize = 3;
 
 /// All rule sets of the cluster, with the fields that the checks of filters and of `wait` use.
@@ -57,15 +59,16 @@ struct ListedRule {
     operation: String,
 }
 
-/// Whether operations that match the filters would be detected.
+/// The answer to the question: does `ifo-apiserver` detect all operations that match the filters?
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DetectionCheck {
-    /// All matching operations would be detected.
+    /// Yes.
     Clear,
-    /// Some matching operations would not be detected until a user changes the filters or the rule
-    /// sets. The text is the reason.
+    /// No, and waiting does not change this. For example, no rule set detects such operations. The
+    /// text is the reason.
     Impossible(String),
-    /// Some matching operations may not be detected at present. The text is the reason.
+    /// Perhaps not, but this can change while the user waits. For example, a rule set does not
+    /// work. The text is the reason.
     Impaired(String),
 }
 
@@ -77,9 +80,9 @@ impl RuleSets {
         server.get(&uri, &format!("{plural}.{GROUP}"), None).await
     }
 
-    /// Decides whether operations that match `filters` would be detected. `completeness` is what
-    /// `ifo-apiserver` states about its list of operations. The rule sets in `ignored` need not
-    /// work, because the user has excluded them.
+    /// Decides whether `ifo-apiserver` detects all operations that match `filters`. `completeness`
+    /// comes from its newest list of operations. `ignored` has the names of the rule sets that need
+    /// not work (`--ignore-rule-set`).
     pub(crate) fn check_detection(
         &self,
         filters: &Filters,
@@ -148,8 +151,9 @@ impl RuleSets {
 }
 
 /// Makes the same decision as [`RuleSets::check_detection`], for a user who may not read rule sets.
-/// The list from `ifo-apiserver` still states whether it is complete. With a filter other than the
-/// namespace, this function cannot know whether a rule set detects the selected operations.
+/// `refused` is the error for the refused request. The list from `ifo-apiserver` still states
+/// whether it is complete. With a filter other than the namespace, the result for a complete list
+/// is [`DetectionCheck::Impossible`], because a rule set for the filtered operations may not exist.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
@@ -168,8 +172,8 @@ pub(crate) fn check_detection_without_rule_sets(
     }
 }
 
-/// Decides from the status of the rule sets, for an older `ifo-apiserver` that does not state
-/// whether its lists are complete.
+/// Decides from the conditions `Ready` of the rule sets, for an older `ifo-apiserver` that does not
+/// state whether its lists are complete. `counted` has the rule sets that must work.
 fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
@@ -181,8 +185,9 @@ fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     }
 }
 
-/// Decides from `sets`, the rule sets that do not work according to `ifo-apiserver`. A rule set
-/// that is named in `sets` matters only if it is in `counted`.
+/// Decides from `sets`, the rule sets that do not work according to `ifo-apiserver`. `counted` has
+/// the rule sets that must work. A rule set that is named in `sets` matters only if it is in
+/// `counted`.
 fn not_working(
     sets: &NotWorking,
     counted: &[&ListedRuleSet],
@@ -196,8 +201,8 @@ fn not_working(
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
-    // `ifo-apiserver` names at most ten rule sets. The others cannot be compared with `counted`, so
-    // all of them count.
+    // `ifo-apiserver` names at most ten rule sets, and only counts the others. Any of the others
+    // can be in `counted`, so the result is `Impaired`.
     let unnamed = sets.count.saturating_sub(sets.named.len());
     if unnamed > 0 {
         reasons.push(format!("{unnamed} more"));
@@ -252,10 +257,15 @@ impl RuleSets {
         there.map(|it| it.spec.target.resource.as_str())
     }
 
-    /// Returns a message about the first filter value for which no rule set can detect operations.
-    /// Each value needs a rule set: with `-k vm,pod`, a rule set for virtual machines is not
-    /// enough. If all values have a rule set, returns the message of
-    /// [`Self::unknown_label_message`].
+    /// Returns a message about the first of these:
+    ///
+    /// 1. a filter value for which no rule set can detect operations. Each value needs a rule set:
+    ///    with `-k vm,pod`, a rule set for virtual machines is not enough.
+    /// 2. a filter value that has a rule set, but none that also fits the other flags. With
+    ///    `-c olm -k vm`, all rule sets for virtual machines can be of other components than `olm`.
+    /// 3. a label, see [`Self::unknown_label_message`]
+    ///
+    /// None if there is nothing to report.
     pub(crate) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
         let alone = values.iter().find(|it| !self.can_detect(&it.alone()));
@@ -284,7 +294,7 @@ impl RuleSets {
     }
 
     /// Returns a message about the first label in the selector that no matching operation can have.
-    /// The user has probably misspelt such a label. None if there is no such label.
+    /// The user has probably misspelt this label. None if operations can have all labels.
     pub(crate) fn unknown_label_message(&self, filters: &Filters) -> Option<String> {
         let keys = selector_keys(filters.selector.as_deref()?);
         let mut unknown = keys.filter(|key| {
@@ -301,8 +311,8 @@ impl RuleSets {
     }
 }
 
-/// Returns the keys of the labels in a selector. The server has accepted the selector, so its
-/// syntax is valid.
+/// Returns the keys of the labels in a selector: `team in (a,b),!tier` gives `team` and `tier`. The
+/// server has accepted the selector, so its syntax is valid.
 fn selector_keys(selector: &str) -> impl Iterator<Item = &str> {
     let mut open_parentheses = 0_usize;
     let requirements = selector.split(move |c: char| {
@@ -379,8 +389,8 @@ impl ListedRuleSet {
         self.is_current() && invalid.any(|it| reasons.contains(&it.reason.as_str()))
     }
 
-    /// Returns the message of the condition `Ready` as the end of a sentence. Empty if the status
-    /// of the condition is `True`, or if there is no message.
+    /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if
+    /// the status of the condition is `True`, or if there is no message.
     fn why(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
@@ -541,7 +551,7 @@ mod tests {
         );
         let both = warned(&items, &all, &warning(2, &["a", "b"]), &["b"]);
         assert!(matches!(both, DetectionCheck::Impaired(why) if why.contains("working: a (")));
-        // A rule set that the server does not name cannot be ignored.
+        // The server names only one of three rule sets. The other two cannot be ignored.
         let more = warned(&items, &all, &warning(3, &["b"]), &["b"]);
         assert!(matches!(more, DetectionCheck::Impaired(why) if why.contains("2 more")));
         let none = warned(&items, &of("b"), &warning(1, &["b"]), &["b"]);

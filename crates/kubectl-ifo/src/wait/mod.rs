@@ -23,14 +23,16 @@ use tokio::time::{Instant, timeout_at};
 use wait_loop::OperationWait;
 use wait_state::{WaitGoal, WaitSettings, WaitState};
 
-/// Exit code if the goal was not reached before the timeout.
+/// Exit code if the goal was not reached before the timeout, or at the single check with
+/// `--timeout=0`.
 const TIMED_OUT: u8 = 1;
 /// Exit code if it is unknown whether the goal is reached.
 const UNKNOWN: u8 = 3;
 
 /// The flags of `wait`.
 #[derive(Debug, clap::Args)]
-// `--all-phases` has no effect, because a wait always reads operations in all phases.
+// `--all-phases` is hidden. This flag has no effect, because a wait always reads operations in all
+// phases.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 // An empty namespace is refused, because an unset shell variable must not mean all namespaces.
 #[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
@@ -111,7 +113,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 enum WaitEnd {
     /// The goal is reached.
     Reached,
-    /// The goal is certainly not reached.
+    /// The goal is certainly not reached. The timeout has passed, or the command checks only once.
     TimedOut,
     /// It is unknown whether the goal is reached. The text is the reason.
     Unknown(String),

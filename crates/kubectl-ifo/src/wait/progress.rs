@@ -10,7 +10,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Describes the active operations in one line.
+/// Describes the active operations in one line. For several operations, the line has their number
+/// and the oldest one. For one operation, it is `VirtualMachine/web in shop: Migrating 45% 3m`.
 pub(super) fn active_text(wait_state: &WaitState) -> String {
     let mut active: Vec<&ListedOperation> = wait_state.active().collect();
     active.sort_by_key(|it| it.started);
@@ -64,7 +65,8 @@ fn state_text(
     }
 }
 
-/// Describes the ignored operations, as the end of a sentence.
+/// Describes the ignored operations as the end of a sentence, such as `, but 1 blocked (ignored)`.
+/// Empty if no operation is ignored.
 pub(super) fn ignored_text(wait_state: &WaitState) -> String {
     match wait_state.ignored() {
         (0, 0) => String::new(),
@@ -75,8 +77,8 @@ pub(super) fn ignored_text(wait_state: &WaitState) -> String {
 }
 
 /// Prints the progress. On a terminal, each message overwrites the message before it. If standard
-/// error is not a terminal, each message gets its own line, and there is at most one line in ten
-/// seconds.
+/// error is not a terminal, each message gets its own line. At most one message is printed in ten
+/// seconds, and the others are dropped.
 pub(super) struct ProgressOutput {
     terminal: bool,
     quiet: bool,
@@ -110,7 +112,7 @@ impl ProgressOutput {
         unknown_reason: Option<&(String, Instant)>,
         verdict: WaitVerdict,
     ) {
-        // The message that operations are being listed is printed only on a terminal.
+        // The message `listing the operations` is printed only on a terminal.
         if unknown_reason.is_none() && !wait_state.is_complete() && !self.terminal {
             return;
         }

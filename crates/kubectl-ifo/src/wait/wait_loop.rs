@@ -27,7 +27,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The reason why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// Largest number of operations in the table that is printed if the goal was not reached.
+/// Largest number of operations in the table that is printed if the goal was not reached. Further
+/// operations are left out.
 const MAX_NAMED: usize = 10;
 
 /// The state of a running wait.
@@ -36,8 +37,8 @@ pub(super) struct OperationWait {
     pub(super) filters: Filters,
     /// The names of the rule sets that need not work (`--ignore-rule-set`).
     pub(super) ignored: Vec<String>,
-    /// Why the result is unknown, and since when. Set if rule sets do not work, or if a request has
-    /// failed. None otherwise.
+    /// Why the result is unknown, and since when. Set while rule sets do not work, and while
+    /// requests fail. None otherwise.
     pub(super) unknown_reason: Option<(String, Instant)>,
     /// Why the watch is interrupted, and since when. None while the watch works.
     pub(super) interruption: Option<(String, Instant)>,
@@ -184,9 +185,14 @@ impl OperationWait {
         }
     }
 
-    /// Decides from the first list whether the wait ends. An active operation in this list decides
-    /// a single check, and it decides the goal `started`. This is certain even if some rule sets do
-    /// not work. Returns None if the first list does not decide.
+    /// Decides from the first list whether the wait ends. `once` is true for a single check
+    /// (`--timeout=0`). If the first list has an active operation, the wait ends in two cases:
+    ///
+    /// - The command checks only once.
+    /// - The goal is `started`.
+    ///
+    /// The result is then certain even if some rule sets do not work. Returns None if the wait does
+    /// not end.
     fn decide_from_first_list(
         &mut self,
         listed: Vec<ListedOperation>,
@@ -209,8 +215,9 @@ impl OperationWait {
         Some(self.end(now))
     }
 
-    /// Returns true if an operation that is not ignored is active. Then the goals `idle` and
-    /// `completed` are certainly not reached.
+    /// Returns true if an operation that is not ignored is active. In this case, the goals `idle`
+    /// and `completed` are certainly not reached. While the watch still lists the operations, the
+    /// first list decides.
     fn is_busy(&self) -> bool {
         let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
         self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
@@ -223,8 +230,8 @@ impl OperationWait {
             .show(&self.wait_state, doubt.filter(|_| !busy), verdict);
     }
 
-    /// Checks once whether the goal is reached. This method is called if the first list does not
-    /// decide.
+    /// Lists the operations once more, and decides whether the goal is reached. This method is
+    /// called for a single check, if the first list had no active operation.
     async fn check_once(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let now = Instant::now();
         for operation in source.list().await? {
@@ -279,7 +286,7 @@ impl OperationWait {
         Ok(())
     }
 
-    /// Returns why the result is unknown now, and since when.
+    /// Returns why the result is unknown now, and since when. None if the result is known.
     pub(super) fn current_doubt(&self) -> Option<&(String, Instant)> {
         self.unknown_reason.as_ref().or(self.interruption.as_ref())
     }

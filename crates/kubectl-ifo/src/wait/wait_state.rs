@@ -127,7 +127,8 @@ impl WaitState {
         self.quiet_since = None;
     }
 
-    /// Begins the quiet period, if no relevant operation is active.
+    /// Begins the quiet period if all operations are known and no relevant operation is active. A
+    /// quiet period that has already begun continues.
     fn begin_quiet_period(&mut self, now: Instant) {
         if self.is_complete && self.active.is_empty() {
             self.quiet_since.get_or_insert(now);
@@ -145,7 +146,8 @@ impl WaitState {
             WaitGoal::Idle => quiet(self.quiet_since),
             WaitGoal::Started if self.active.is_empty() => WaitVerdict::NotReached,
             WaitGoal::Started => WaitVerdict::Reached,
-            // An operation that becomes ignored, because it is failing or blocked, has not ended.
+            // An operation that becomes ignored (failing or blocked) is no longer in `active`, but
+            // has not ended. So this arm also checks `ended`.
             WaitGoal::Completed if self.was_active && self.ended > 0 => quiet(self.quiet_since),
             WaitGoal::Completed => WaitVerdict::NotReached,
         }
@@ -163,7 +165,8 @@ impl WaitState {
         self.was_active
     }
 
-    /// Returns the number of ignored operations that are blocked, and of those that are failing.
+    /// Returns two numbers: the ignored operations that are blocked, and the ignored operations
+    /// that are failing.
     pub(crate) fn ignored(&self) -> (usize, usize) {
         let blocked = self.ignored.values().filter(|it| **it).count();
         (blocked, self.ignored.len() - blocked)

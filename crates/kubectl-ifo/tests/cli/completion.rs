@@ -35,7 +35,8 @@ fn bash_completions(words: &[&str]) -> Option<Vec<String>> {
     Some(offered.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Returns the completions in kubectl for the last of `words`.
+/// Returns the completions in kubectl for the last of `words`. Leaves out the last line of the
+/// output, `:4`, which stops the shell from completing file names.
 fn kubectl_completions(words: &[&str]) -> Vec<String> {
     let output = stdout_of(Command::new(PLUGIN).args(["__complete", "--"]).args(words));
     let lines = output.lines().filter(|line| *line != ":4");

@@ -84,7 +84,7 @@ pub fn json_response(value: &Value) -> Response {
         .into_response()
 }
 
-/// Returns an answer with a `Status`.
+/// Returns an error answer with an object of the kind `Status`, as a kube-apiserver sends it.
 pub fn status_response(code: u16, reason: &str, message: &str) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -302,9 +302,9 @@ fn version_discovery(path: &str) -> Response {
     }))
 }
 
-/// Returns 403 for every resource of an API group, and 404 for other paths. A kube-apiserver also
-/// authorizes a request before it looks up the resource, so a user without rights gets 403 even if
-/// the resource does not exist.
+/// Answers like a kube-apiserver to a user without rights: 403 for every resource of an API group,
+/// and 404 for other paths. A kube-apiserver authorizes a request before it looks up the resource.
+/// So the user gets 403 even if the resource does not exist.
 fn refuse(request: &Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/apis/") && path.matches('/').count() > 3 {
@@ -579,7 +579,8 @@ fn wait_exits_3_without_rule_sets() {
     );
 }
 
-/// Returns a rule set whose status says that the server watches its resource.
+/// Returns a rule set whose status says that `ifo-apiserver` watches its target, the virtual
+/// machines.
 pub fn watched_rule_set() -> Value {
     json!({
         "metadata": {"name": "vm", "generation": 1},
@@ -610,7 +611,8 @@ pub fn group_discovery(group: &str, kind: &str, plural: &str, short: &str) -> Va
 }
 
 /// Starts a server with the kinds `Pod` and `VirtualMachine`, the namespaces `shop` and `secret`, a
-/// rule set for `VirtualMachine` objects, and these operations.
+/// rule set for `VirtualMachine` objects, and these operations. The user may not get the namespace
+/// `secret`.
 pub fn serve_cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
@@ -787,8 +789,8 @@ fn serve_with_rule_sets(
     })
 }
 
-/// Returns a rule set of another component. The status of the rule set says that the server does
-/// not watch the resource.
+/// Returns a rule set of another component, `olm`. The status of the rule set says that
+/// `ifo-apiserver` does not watch its target.
 fn failing_rule_set() -> Value {
     let mut broken = watched_rule_set();
     broken["metadata"]["name"] = json!("broken");
@@ -917,8 +919,8 @@ fn wait_with_quiet_reports_only_by_exit_code() {
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (3, 1));
 }
 
-/// Runs a `wait` that times out. On a busy machine, the plugin may not be able to read the
-/// operations within the first timeout. The command is then repeated with a longer timeout.
+/// Runs a `wait` that times out. If the plugin could not read the operations before the timeout,
+/// which can happen on a busy machine, repeats the command with a longer timeout.
 fn wait_until_timeout(address: SocketAddr, args: &[&str]) -> CommandOutput {
     let mut timeouts = ["2s", "20s", "60s"].into_iter();
     loop {
@@ -1126,8 +1128,8 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         .local_addr()
         .expect("a bound listener has an address")
         .to_string();
-    // Lists operations and returns the first line of the first request to the proxy, if there is
-    // one.
+    // Lists operations and returns the first line of the first request to the proxy. None if the
+    // plugin does not use the proxy.
     let request_to_proxy = |server: &str, no_proxy: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
         command
@@ -1153,8 +1155,8 @@ fn the_proxy_of_the_environment_respects_no_proxy() {
         assert_ne!(plugin.join().expect("the thread must not panic").code, 0);
         first.map(|it| it.lines().next().unwrap_or_default().to_owned())
     };
-    // The plugin uses no proxy for a loopback address. 0.0.0.0 is not one, and no server listens on
-    // its port 1.
+    // The plugin uses no proxy for a loopback address. So the test uses 0.0.0.0, which is not a
+    // loopback address. No server listens on its port 1.
     for (server, no_proxy, uses_proxy) in [
         ("https://0.0.0.0:1", "", true),
         ("http://0.0.0.0:1", "", true),

@@ -1,5 +1,6 @@
 //! Tests of `--from`: commands that read operations from a must-gather, from the output of `kubectl
-//! get`, or from standard input.
+//! get`, or from standard input. A must-gather is a folder with objects of a cluster, which the
+//! command `oc adm must-gather` of OpenShift writes.
 
 use super::CommandOutput;
 use super::fake_apiserver::{execute, operation};
@@ -51,7 +52,7 @@ fn event(name: &str) -> Value {
     })
 }
 
-/// Writes a must-gather, as `oc adm inspect` does.
+/// Writes a must-gather with two operations, in the folders and files that `oc adm inspect` writes.
 fn must_gather(folder: &Path) {
     let root = "quay-io-image";
     let time = "2026-01-01 00:01:00.402374637 +0000 UTC m=+0.1\n";

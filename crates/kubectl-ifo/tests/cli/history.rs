@@ -1,4 +1,6 @@
-//! Tests of `kubectl ifo history` with a fake API server and with files.
+//! Tests of `kubectl ifo history` with a fake API server and with files. `history` lists completed
+//! operations. It reads the records (`OperationRecord`) that `ifo-apiserver` keeps, and the custom
+//! resources that `ifo-apiserver` writes in persistence mode.
 
 use super::fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, operation, plugin, serve,
@@ -30,7 +32,8 @@ fn record(number: usize, minute: usize, outcome: &str) -> Value {
     record
 }
 
-/// Returns the custom resource of a completed operation.
+/// Returns the custom resource of a completed operation. Its `liveUID` is the UID of the [`record`]
+/// with the same number, so both are of the same operation.
 fn custom_resource(number: usize, minute: usize) -> Value {
     let mut it = record(number, minute, "Failed");
     it["apiVersion"] = json!("ifo.kubevirt.io/v1alpha1");

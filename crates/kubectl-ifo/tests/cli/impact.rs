@@ -1,4 +1,5 @@
-//! Tests of `kubectl ifo impact` with a fake API server.
+//! Tests of `kubectl ifo impact` with a fake API server. `impact` shows the operations on a node,
+//! and the objects that a drain of the node affects.
 
 use super::fake_apiserver::{execute, json_response, plugin, serve, status_response};
 use super::pieces_of_work::{answer, migration};
@@ -85,7 +86,8 @@ FLAG      PODS         REASON
 
 #[test]
 fn in_a_cluster_without_kubevirt_the_answer_is_complete() {
-    // RBAC refuses the list of a resource that the cluster does not serve. Then discovery decides.
+    // To a user without rights, the kube-apiserver answers 403 even if it does not serve the
+    // resource. After a 403, the plugin reads discovery to find out whether the resource exists.
     for list in [404, 403] {
         for discovery in [404, 200] {
             let (_runtime, address) = serve(move |request| match request.uri().path() {

@@ -50,8 +50,8 @@ fn parameter(request: &Request, name: &str) -> String {
     found.map(|(_, value)| value.to_owned()).unwrap_or_default()
 }
 
-/// Answers as a cluster with these operations and the nodes `worker-3` and `worker-4`. The field
-/// selector `status.nodes` is evaluated.
+/// Answers as a cluster with these operations and the nodes `worker-3` and `worker-4`. If a list
+/// has the field selector `status.nodes`, the answer contains only operations on this node.
 pub fn answer(operations: &[Value], request: &Request) -> Response {
     let path = request.uri().path();
     match path {

@@ -1,7 +1,8 @@
 //! A pseudo-terminal in which tests run a command. The tests can read the text and the modes of the
 //! screen that a real terminal would show.
 
-// Two crates include this module, and each uses only some of its functions.
+// The plugin (for its unit tests) and the test `cli` include this module. Each of them uses only
+// some of its functions.
 #![allow(dead_code)]
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
@@ -10,8 +11,8 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Time limit of every wait. Only a failing test reaches this limit, because even on a busy machine
-/// no wait takes that long.
+/// Time limit of every wait. After this time, the test fails. Even on a busy machine, no successful
+/// wait takes that long.
 pub const DEADLINE: Duration = Duration::from_mins(3);
 
 /// Interval at which a condition is checked.

@@ -4,8 +4,8 @@
 use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};
 
-/// Replays the recording `stream.jsonl` with the rules of the fixtures and with `flags`. Returns
-/// the JSON output.
+/// Replays the recording `stream.jsonl` with the rule sets in the folder `rules` and with `flags`.
+/// Both are in `tests/fixtures/cli`. Returns the JSON output.
 fn replay(flags: &[&str]) -> Value {
     let args = ["replay", "rules", "--stream", "stream.jsonl", "-O", "json"];
     let output = run_rules(&[&args, flags].concat());
@@ -13,7 +13,7 @@ fn replay(flags: &[&str]) -> Value {
     output.json()
 }
 
-/// Returns the time and the state of each change of an operation.
+/// Returns the time and the state of each change of an operation, such as `10.0 Settling`.
 fn timeline(operation: &Value) -> Vec<String> {
     let changes = operation["timeline"]
         .as_array()
@@ -61,8 +61,9 @@ fn operations_have_their_times_messages_and_ends() {
         values_at(operations, "/started"),
         [json!(2.5), json!(7.0), json!(11.0), json!(60.0)]
     );
-    // `Waiting` is not detected from 8 s to 9 s. This time is shorter than the debounce period, so
-    // the operation continues. It ends at 10 s, when the rule stops matching again.
+    // The rule of `Waiting` does not match from 8 s to 9 s. This gap is shorter than the debounce
+    // period (30 s), so the operation continues. From 10 s on, the rule does not match any more.
+    // With `--hindsight`, the operation ends at this time.
     assert_eq!(
         values_at(operations, "/completed"),
         [json!(6.25), json!(10.0), json!(null), json!(null)]
@@ -107,7 +108,8 @@ fn completions_have_the_time_at_which_the_server_shows_them() {
 
 #[test]
 fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() {
-    // The recording ends at 61 s, and the debounce period would end at 70 s.
+    // The rule of `Waiting` does not match from 10 s on, so the debounce period would end at 70 s.
+    // The recording ends at 61 s.
     let json = replay(&["--debounce", "60s"]);
     let waiting = &json["operations"][1];
     assert_eq!(waiting["completed"], json!(null));
@@ -160,9 +162,13 @@ spec:
         let json = output.json();
         let operations = &json["operations"];
         assert_eq!(values_at(operations, "/operation"), ["Moving", "Moving"]);
-        // Object `a` changes its state again at 11 s. At the end of the recording at 20 s, the
-        // `stateAfter` of this last state and the `appearAfter` of the other operation have not
-        // elapsed. In hindsight, only the debounce period of object `b` elapses.
+        // The recording ends at 20 s. At this time:
+        //
+        // - The object `a` has the state `Failing` for 9 s. `stateAfter` is 10 s.
+        // - The rule of `Late` matches for 20 s. `appearAfter` is 25 s.
+        //
+        // With `--hindsight`, only the debounce period of the object `b` elapses after the end of
+        // the recording.
         assert_eq!(
             timeline(&operations[0]),
             ["0.0 Progressing", "10.0 Blocked"]
@@ -312,8 +318,8 @@ spec:
         event(3, "ADDED", "never", "no"),
         event(4, "MODIFIED", "changed", "no"),
         event(5, "DELETED", "deleted", "yes"),
-        // A watch with the selector has these events if an object stops matching the selector and
-        // later matches it again.
+        // If an object stops matching the selector and later matches it again, a watch with this
+        // selector delivers these two events.
         event(6, "DELETED", "left", "yes"),
         event(60, "ADDED", "left", "yes"),
     ]
@@ -344,7 +350,8 @@ fn without_a_start_expression_managed_fields_give_the_start() {
         });
         json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
     };
-    // The object was written at second 8 of the recording, and the watch received it at second 11.
+    // The object was written at second 8 of the recording (`managedFields`). The watch received the
+    // change at second 11.
     let stream = event(0, 0, "") + &event(11, 8, "Moving");
     let output = run_rules_with_input(&["replay", "rules", "--stream", "-", "-O", "json"], &stream);
     assert_eq!(output.code, 0, "{}", output.stderr);

@@ -31,8 +31,8 @@ fn the_role_grants_exactly_what_the_targets_need() {
     assert_eq!((output.code, output.stdout), (0, expected));
 }
 
-/// A rule pack (the shipped rule sets of one component) has a ClusterRole that is named after the
-/// component. If a printed ClusterRole had this name, applying the output would replace the
+/// A rule pack (a folder of shipped rule sets) has a ClusterRole that is named after the folder. If
+/// a printed ClusterRole had the same name, a user who applies the output would replace the
 /// ClusterRole of the pack.
 #[test]
 fn the_role_does_not_replace_the_role_of_a_rule_pack() {

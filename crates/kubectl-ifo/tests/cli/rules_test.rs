@@ -171,11 +171,14 @@ fn objects_are_read_from_a_must_gather_folder() {
         values_at(results, "/subject/kind"),
         ["CustomResourceDefinition", "Widget", "Widget"]
     );
-    // The CRD has no operations. In the order of the paths, the folder `widgets` (`Waiting`) comes
-    // before the file `widgets.yaml` (`Moving`).
+    // The results are in the order of the paths:
+    //
+    // - the CRD, which has no operation (`missing`)
+    // - the object in the folder `widgets`
+    // - the object in the file `widgets.yaml`
     let found: Vec<_> = values_at(results, "/operations/0/operation");
     assert_eq!(found, ["missing", "Waiting", "Moving"]);
-    // An invalid file is reported, and the other files are read.
+    // The command reports the invalid file `cut.yaml`, and reads the other files.
     assert_eq!(output.code, 1);
     assert!(
         output
@@ -243,7 +246,7 @@ spec:
     expression: variables.age > duration('1h')
 ";
 
-/// Returns the YAML of an object of the resource `widgets` in this namespace.
+/// Returns the YAML of an object of the resource `widgets` in `namespace`.
 fn widget(namespace: &str) -> String {
     format!(
         "\n---\napiVersion: example.io/v1\nkind: Widget\nmetadata: {{name: a, namespace: {namespace}, \
@@ -252,8 +255,8 @@ fn widget(namespace: &str) -> String {
     )
 }
 
-/// Runs `rules test --explain` with the rule set [`EXPLAINED`] on a widget. The current time is
-/// 15m44s after the creation of the widget.
+/// Runs `rules test --explain` with the rule set [`EXPLAINED`] and the flags `more`. The input is
+/// the object of [`widget`]. `--now` sets the current time to 15m44s after its creation.
 fn explain(namespace: &str, more: &[&str]) -> super::CommandOutput {
     let folder = tempfile::tempdir().expect("a folder can be created");
     let path = folder.path().join("rules.yaml");

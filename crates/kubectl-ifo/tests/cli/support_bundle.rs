@@ -1,5 +1,6 @@
-//! Tests of `kubectl ifo support-bundle`: what a bundle contains, and that a redacted bundle
-//! contains no name and no message of the cluster.
+//! Tests of `kubectl ifo support-bundle`, which writes an archive (the bundle) with data for
+//! support engineers. By default, the plugin redacts the bundle: it replaces names by pseudonyms,
+//! and messages by `<redacted, N characters>`.
 
 use super::fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, not_found, plugin, serve,
@@ -12,13 +13,15 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The text that marks the names and messages of the simulated cluster.
+/// The text that marks the names and messages of the simulated cluster. A redacted bundle must not
+/// contain it.
 const MARKER: &str = "zqx";
 
 /// Path of the records of completed operations.
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 
-/// Fields whose values stay in a redacted bundle, because they are words of an API.
+/// Fields whose values stay in a redacted bundle, because an API defines these values. For example,
+/// `Pod` is a value of `kind`.
 const WORDS: [&str; 13] = [
     "apiVersion",
     "kind",
@@ -35,8 +38,11 @@ const WORDS: [&str; 13] = [
     "allowed",
 ];
 
-/// Replaces each text in `value` by a unique marked text. Times and words of APIs are kept. Also
-/// adds a marked label or annotation to each map of labels or annotations.
+/// Replaces each string in `value` by a unique string that contains [`MARKER`]. Keeps times and the
+/// values of the fields in [`WORDS`]. Also adds a marked entry to each map of labels or
+/// annotations.
+///
+/// `field` is the name of the field that contains `value`. `count` makes the strings unique.
 fn mark(value: &mut Value, field: &str, count: &mut usize) {
     match value {
         Value::String(text) => {
@@ -237,7 +243,7 @@ fn marked_cluster(request: &Request) -> Response {
     }
 }
 
-/// Returns the paths and contents of the files in an archive, one after the other.
+/// Returns one text with the paths and contents of all files in an archive.
 fn unpacked(archive: &Path) -> String {
     let bytes = std::fs::read(archive).expect("the archive is readable");
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(bytes.as_slice()));
@@ -316,8 +322,8 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
     ] {
         assert!(redacted.contains(kept), "{kept}: {redacted}");
     }
-    // With `--include-text`, the bundle contains the markers. So redaction has removed the markers
-    // from the other bundle.
+    // With `--include-text`, the plugin does not redact the bundle, and the bundle contains the
+    // marker. This shows that the redaction removed the marker from the first bundle.
     let open = folder.path().join("open.tar.gz");
     let output = execute(
         plugin(address)
@@ -432,8 +438,8 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     );
 }
 
-/// Answers a request for a log of 20,000 lines with 200 bytes each, as the kubelet does: first the
-/// newest `tailLines` are selected, and then only the first `limitBytes` of them are sent.
+/// Answers a request for a log of 20,000 lines with 200 bytes each. Like the kubelet, this function
+/// takes the newest `tailLines` lines, and returns only the first `limitBytes` bytes of them.
 fn long_log(request: &Request) -> String {
     let query = request.uri().query().unwrap_or_default();
     let parameter = |name: &str| -> usize {
@@ -478,7 +484,8 @@ fn a_reached_limit_and_given_metrics_are_recorded() {
     command.arg("support-bundle").arg("-o").arg(&bundle);
     let output = execute(command.arg("--metrics").arg(&metrics));
     assert_eq!(output.code, 0, "{}", output.stderr);
-    // If the user gives metrics, no metrics are requested from the cluster.
+    // If the user gives a file with metrics, the plugin requests no metrics from the cluster. So
+    // standard error does not report that metrics are missing.
     assert!(!output.stderr.contains("metrics"), "{}", output.stderr);
     let incomplete = output.stderr.lines().find(|it| it.contains("incomplete: "));
     let incomplete = incomplete.expect("the summary names incomplete parts");

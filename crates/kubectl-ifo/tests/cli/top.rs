@@ -32,8 +32,8 @@ struct Demo {
 }
 
 impl Demo {
-    /// Starts the server with these migrating `VirtualMachine` objects, and waits until the server
-    /// has written its kubeconfig.
+    /// Starts the server with a migrating `VirtualMachine` for each name in `machines`. Waits until
+    /// the server has written its kubeconfig.
     fn start(machines: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -72,14 +72,14 @@ impl Demo {
         self.folder.path().join("kubeconfig")
     }
 
-    /// Writes the file of a `VirtualMachine` with this status.
+    /// Writes the file of the `VirtualMachine` `name`. `state` is its `printableStatus`.
     fn write_machine(&self, name: &str, state: &str) {
         let text = format!(
             "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata:\n  name: {name}\n  \
              namespace: shop\nstatus:\n  printableStatus: {state}\n"
         );
-        // The file is written outside of the folder and then renamed, so that the server never
-        // reads an incomplete file.
+        // This function writes the file outside of the folder `objects` and then moves it into the
+        // folder. So the server never reads an incomplete file.
         let temporary = self.folder.path().join(format!("{name}.new"));
         std::fs::write(&temporary, text).unwrap();
         let path = self.folder.path().join(format!("objects/{name}.yaml"));
@@ -225,8 +225,8 @@ fn colors_are_on_unless_disabled() {
     assert!(!top.is(has_colors));
 }
 
-/// A demo server that reads a folder does not serve the objects in the folder. So it serves no
-/// namespaces and no virtual machines.
+/// A demo server that reads a folder does not serve the objects in the folder. So requests for
+/// namespaces and virtual machines fail.
 #[test]
 fn wait_accepts_namespaces_and_kinds_that_the_demo_does_not_serve() {
     let demo = Demo::start(&["web-0"]);

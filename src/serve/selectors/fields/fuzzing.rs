@@ -4,14 +4,14 @@ use super::{FieldRequirement, parse};
 use crate::serve::fuzzing::check_error;
 
 /// Parses a field selector, formats the requirements with `=` and with `==`, and parses each
-/// formatted text. Each formatted text must have the same requirements as `text`. Errors must be a
-/// 400.
+/// formatted text. Each formatted text must have the same requirements as `text`. If `text` is not
+/// valid, the error must have the status code 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
         Err(failure) => return check_error(&failure, &[400]),
     };
-    // The order of the requirements has no meaning, and can change.
+    // The order of the requirements has no meaning. The two texts can have different orders.
     let sorted = |requirements: &[FieldRequirement]| {
         let mut terms = terms(requirements, "=");
         terms.sort();

@@ -1,6 +1,6 @@
-//! Runs an informer of client-go, the Go library of Kubernetes. The informer is the separate
-//! program `tests/control-plane/informer`. For each line on its standard input, it prints its state
-//! as one line of JSON.
+//! Runs an informer of client-go, the Go library of Kubernetes. The informer runs in its own
+//! process, with the program in `tests/control-plane/informer`. When this process reads a line from
+//! its standard input, it prints the state of the informer as one line of JSON.
 
 use super::{Informer, InformerState, Objects};
 use crate::harness::{ControlPlane, DEADLINE, OPERATION};
@@ -11,7 +11,8 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A running informer. The program exits when its standard input is closed.
+/// A running informer. Dropping this value closes the standard input of the program, so the program
+/// exits.
 pub struct ClientGo {
     name: String,
     stdin: ChildStdin,
@@ -36,8 +37,9 @@ struct InformerReport {
 /// The number of requests of each type.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Requests {
+    /// Number of lists.
     pub list: u32,
-    /// Watches that begin with the whole state (`sendInitialEvents`).
+    /// Number of watches that begin with the initial state (`sendInitialEvents=true`).
     pub stream: u32,
 }
 
@@ -51,8 +53,9 @@ where
 }
 
 impl ClientGo {
-    /// Starts an informer. If `streaming` is true, the informer receives its initial state from a
-    /// watch. Otherwise it lists the objects.
+    /// Starts an informer of all operations. The initial state is all operations that exist at the
+    /// start. If `streaming` is true, the informer receives the initial state from a watch.
+    /// Otherwise it receives the initial state from a list.
     pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
         let state = &control_plane.state;
         let (group, version) = OPERATION.group_version();
@@ -77,7 +80,7 @@ impl ClientGo {
         }
     }
 
-    /// Returns the number of requests of each type.
+    /// Returns the numbers of requests that the informer has sent so far.
     pub async fn requests(&mut self) -> Requests {
         self.answer().await.requests
     }

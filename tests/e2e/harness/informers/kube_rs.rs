@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A running reflector. It watches again after an error.
+/// A running reflector. After an error, the reflector watches again.
 pub struct KubeRs {
     name: String,
     store: Store<DynamicObject>,
@@ -29,8 +29,9 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts a reflector. If `streaming` is true, the reflector receives its initial state from a
-    /// watch. Otherwise it lists the objects.
+    /// Starts a reflector of all operations. The initial state is all operations that exist at the
+    /// start. If `streaming` is true, the reflector receives the initial state from a watch.
+    /// Otherwise it receives the initial state from a list.
     pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);
@@ -91,8 +92,11 @@ fn by_key(object: &DynamicObject) -> (String, Value) {
     (key(&object), object)
 }
 
-/// Computes from the watcher's events which objects exist, and checks the guarantees for these
-/// events.
+/// Computes from the watcher's events which objects exist. Also records a violation in these cases:
+///
+/// - The resourceVersion of an object decreases.
+/// - A deleted object did not exist.
+/// - An event of an initial state arrives before the start of this state.
 #[derive(Default)]
 struct Witness {
     synced: bool,

@@ -1,5 +1,6 @@
 //! Informers of client-go and kube-rs, the libraries with which most Go and Rust programs watch
-//! objects. The tests compare the store of each informer with a list of the operations.
+//! objects. The tests compare the store of each informer with a list of the operations, which are
+//! the objects that the server under test serves.
 
 mod client_go;
 mod kube_rs;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Objects by `namespace/name`.
 pub type Objects = BTreeMap<String, Value>;
 
-/// The state of an informer, and what its events have reported.
+/// The state of an informer, and facts from the events that the informer has delivered.
 #[derive(Debug)]
 pub struct InformerState {
     /// True if the informer has received the complete initial state.
@@ -50,8 +51,9 @@ pub async fn list_operations(admin: &Caller) -> Result<Objects, String> {
     Ok(items.iter().map(|it| (key(it), it.clone())).collect())
 }
 
-/// Compares the objects of a client with the listed objects. The error describes the differences.
-/// `what` is the name of the client's objects for the error.
+/// Compares the objects of a client, `held`, with the objects of a list, `listed`. If they differ,
+/// returns an error that describes the differences. The error contains `what`, a name for the
+/// client's objects.
 pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), String> {
     let keys: BTreeSet<&String> = held.keys().chain(listed.keys()).collect();
     let differences: Vec<String> = keys
@@ -66,15 +68,15 @@ pub fn compare(what: &str, held: &Objects, listed: &Objects) -> Result<(), Strin
     ok_if(differences.is_empty(), (what, differences))
 }
 
-/// Waits until the state of an informer equals a list. Fails if the informer has reported
-/// violations.
+/// Waits until the store of an informer equals a list of the operations, and the objects from its
+/// events equal this list, too. Then fails if [`InformerState::violations`] is not empty.
 pub async fn wait_until_correct(admin: &Caller, informer: &mut impl Informer) -> InformerState {
     let state = wait_until_state_correct(admin, informer).await;
     assert_eq!(state.violations, [""; 0], "{}", informer.name());
     state
 }
 
-/// Waits until the state of an informer equals a list. Ignores violations.
+/// Waits as [`wait_until_correct`] does, but ignores violations.
 pub async fn wait_until_state_correct(
     admin: &Caller,
     informer: &mut impl Informer,

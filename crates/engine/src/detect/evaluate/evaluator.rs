@@ -18,15 +18,15 @@ use std::time::Duration;
 const MAX_MESSAGE: usize = 1024;
 
 /// Maximum length of `instance`, `work` and `itemKey`, and of the name of a node, in bytes. These
-/// values are identifiers such as UIDs, which have 36 bytes. A longer value is a failure of the
-/// rule, but a longer name of a node is left out.
+/// values are identifiers such as UIDs, which have 36 bytes. A longer `instance`, `work` or
+/// `itemKey` is a failure of the rule. A node with a longer name is left out.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of nodes of one operation. Further nodes are not shown.
 const MAX_NODES: usize = 16;
 
-/// Maximum number of `forEach` elements on which one rule is evaluated. Further elements are a
-/// failure of the rule.
+/// Maximum number of `forEach` elements on which one rule is evaluated. If there are more elements,
+/// the rule is not evaluated on the further elements, and a failure of the rule is reported.
 const MAX_ITEMS: usize = 1_000;
 
 /// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
@@ -41,7 +41,7 @@ pub(super) struct ObjectEvaluator<'a, 's> {
 }
 
 /// The labels and nodes that all operations of one rule set on one object share. None until the
-/// first rule matches, because they are evaluated only then.
+/// first rule matches, because an object without operations needs no labels and nodes.
 type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.
@@ -296,8 +296,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         });
     }
 
-    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None for a computed duration of
-    /// zero.
+    /// Evaluates `expectedDuration` or `stalledAfter`. Returns None if the rule does not set the
+    /// field, or if a computed duration is zero or has no value.
     fn evaluate_duration(
         &mut self,
         current: CurrentRule<'_>,
@@ -332,8 +332,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         end.map_or(text, |(end, _)| &text[..end]).into()
     }
 
-    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the text is
-    /// empty or too long.
+    /// Evaluates `instance` or `work`, which both yield an identifier. Returns None if the
+    /// identifier is missing, empty or too long.
     fn evaluate_identity(
         &mut self,
         current: CurrentRule<'_>,

@@ -1,6 +1,7 @@
 //! Evaluates all rules of a [`RuleBook`] on one object. The resulting [`Evaluation`] contains the
-//! detected operations with their values, and the failures. The only side effects are metrics, log
-//! lines, the use of the budgets, and the [`Activity`](crate::rules::Activity) of the rule sets.
+//! detected operations with their values, and the failures. The evaluation also changes metrics,
+//! writes log lines, uses up budgets of evaluation steps, and updates the
+//! [`Activity`](crate::rules::Activity) of each rule set.
 
 mod evaluator;
 mod rule_set_budget;
@@ -26,8 +27,9 @@ use std::time::Duration;
 pub struct Evaluation {
     /// Identity of the object.
     pub subject: Subject,
-    /// Results of the rules that detect or continue an operation, or that failed. If an evaluated
-    /// rule has no entry, the rule does not match the object.
+    /// Results of the rules that detect or continue an operation, that failed, or that were not
+    /// evaluated because their rule set is throttled. If an evaluated rule has no entry, the rule
+    /// does not match the object.
     pub findings: Vec<Finding>,
     /// Has an entry for each rule with `forEach` that could be evaluated on some elements, but not
     /// on others.
@@ -37,10 +39,14 @@ pub struct Evaluation {
     pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
-    /// Failed expressions. At most 100 of them are reported.
+    /// Failed expressions. Further failures after the first 100 are left out.
     pub failures: Vec<FieldFailure>,
     /// Rule set and name of each operation for which it is unknown whether the operation is in
-    /// flight. The reason is a failed evaluation or a throttled rule set.
+    /// flight. There are two reasons:
+    ///
+    /// - The evaluation failed, or the object cannot be decoded.
+    /// - The rule set was not evaluated because it is throttled. A rule set is throttled if it uses
+    ///   too many evaluation steps.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
     /// True if an expression read `now`. In this case, the result can change although the object
     /// does not change.
@@ -75,18 +81,22 @@ pub struct Finding {
     pub rule_set: Arc<RuleSet>,
     /// Name of the rule's operation.
     pub operation: Arc<str>,
-    /// Key of the element. None for a rule without `forEach`. Also None for a rule with `forEach`
-    /// if the list or the key of an element could not be evaluated. In this case, the result
-    /// applies to all elements that are not in [`Evaluation::evaluated_elements`].
+    /// Key of the element. None in two cases:
+    ///
+    /// - The rule has no `forEach`.
+    /// - The rule has `forEach`, but could not be evaluated on all elements. The result applies to
+    ///   all elements that are not in [`Evaluation::evaluated_elements`].
     pub item: Option<Arc<str>>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
     /// the rule failed or was not evaluated.
     pub says: Option<RuleValues>,
 }
 
-/// The elements on which a rule with `forEach` was evaluated. There is such an entry only if the rule
-/// could not be evaluated on all elements, because an `itemKey` failed or is invalid, or because the
-/// list has too many elements.
+/// The elements on which a rule with `forEach` was evaluated, if the rule could not be evaluated on
+/// all elements. There are two reasons:
+///
+/// - The `itemKey` of an element failed or is invalid.
+/// - The list has too many elements.
 #[derive(Debug)]
 pub struct EvaluatedElements {
     /// Rule set that contains the rule.
@@ -113,23 +123,24 @@ pub struct RuleValues {
     pub reason: Option<Arc<str>>,
     /// Message for people. It may be empty.
     pub message: Arc<str>,
-    /// Progress in percent.
+    /// Progress in percent, from 0 to 100. None if the rule yields no progress.
     pub progress: Option<u8>,
-    /// Start time that the rule's `startedAt` yields.
+    /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Arc<str>>,
-    /// Key of the piece of work that the operation belongs to.
+    /// Key of the piece of work that the operation belongs to. Operations with the same key, on any
+    /// objects, are one piece of work.
     pub work: Option<Arc<str>>,
     /// Nodes that the operation touches, without empty names.
     pub nodes: Nodes,
-    /// Duration after which the operation is overdue, if the rule gives one.
+    /// Duration after which the operation is overdue. None if the rule gives no such duration.
     pub expected: Option<Duration>,
-    /// Duration without a rise of the progress after which the operation is stalled, if the rule
-    /// gives one.
+    /// Duration without a rise of the progress after which the operation is stalled. None if the
+    /// rule gives no such duration.
     pub stalled_after: Option<Duration>,
-    /// Amount of work, above 0. The usual duration of runs is calculated for one unit of this
-    /// amount.
+    /// Amount of work, above 0. The duration of a run is divided by this amount before it is
+    /// compared with other runs. None if the rule gives no amount.
     pub size: Option<f64>,
 }
 
@@ -166,12 +177,12 @@ pub struct FieldFailure {
     pub error: EvaluationError,
 }
 
-/// Evaluates the rules of all rule sets in `book` that cover the object. Earlier evaluations have
-/// no effect, so no rule set is throttled.
+/// Evaluates the rules of all rule sets in `book` that cover the object's namespace
+/// ([`RuleSet::covers`]). Earlier evaluations have no effect, so no rule set is throttled.
 ///
 /// If `expression` or `continueWhile` reads a missing field, the result is false. If another
-/// expression of a rule reads a missing field, it yields no value. Any other failure is counted,
-/// stored for the status of the rule set, and returned in the evaluation.
+/// expression of a rule reads a missing field, this expression yields no value. Any other failure
+/// is counted in `meter`, stored for the status of the rule set, and returned in the evaluation.
 pub fn evaluate(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -181,10 +192,10 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
-/// Evaluates the object like [`evaluate`]. But earlier evaluations with the same `budgets` can have
-/// the effect that a rule set is throttled. A throttled rule set is evaluated only once every ten
-/// seconds. In the other evaluations, all its operations are unknown. The caller must keep separate
-/// `budgets` for each rule book.
+/// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
+/// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only once every
+/// ten seconds. In the other evaluations, it is unknown whether the operations of the rule set are
+/// in flight. The caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,

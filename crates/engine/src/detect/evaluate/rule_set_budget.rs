@@ -8,17 +8,19 @@
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
 
-/// Maximum number of steps that are reserved for each later rule set. If more than 50 rule sets cover an
-/// object, fewer steps are reserved, because all shares must fit into [`STEPS_PER_OBJECT`]. A rule
-/// takes about ten steps, and one step for each list element that the rule reads.
+/// Maximum number of steps that are reserved for each later rule set. If more than 50 rule sets
+/// cover an object, fewer steps are reserved, because all shares must fit into
+/// [`STEPS_PER_OBJECT`]. A rule takes about ten steps, and one step for each list element that the
+/// rule reads.
 const MAX_SHARE: u64 = 2_000;
 
 /// Number of consecutive objects on which a rule set must exhaust its budget to be throttled. One
 /// object is not enough, because a single object can be unusually large.
 const MAX_EXHAUSTED: u8 = 10;
 
-/// Time in seconds between two evaluations of a throttled rule set. An evaluation takes at most
-/// 30 ms, so one evaluation in ten seconds costs little.
+/// Time in seconds between two evaluations of a throttled rule set. An evaluation of
+/// [`STEPS_PER_OBJECT`] steps takes at most about 30 ms, so one evaluation in ten seconds costs
+/// little.
 const RETRY_SECONDS: i64 = 10;
 
 /// The evaluation budgets of the rule sets of one rule book, in the order of the rule book.
@@ -86,7 +88,8 @@ impl ObjectBudget<'_> {
         if let Some(usage) = self.budgets.0.get_mut(index)
             && usage.exhausted >= MAX_EXHAUSTED
         {
-            // If the time is further away than `RETRY_SECONDS`, the clock was set back.
+            // If `wait` is longer than `RETRY_SECONDS`, the clock was set back. The rule set is
+            // then evaluated at once.
             let wait = usage.retry.saturating_sub(self.now);
             if (1..=RETRY_SECONDS).contains(&wait) {
                 return None;

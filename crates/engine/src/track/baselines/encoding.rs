@@ -1,5 +1,5 @@
-//! The text in which baselines are stored. The text is JSON. Each sketch is a base64 string, which
-//! contains the binary format of Datadog's sketch libraries.
+//! Encodes baselines as text, which `ifo-apiserver` stores in a ConfigMap. The text is JSON. Each
+//! sketch is a base64 string, which contains the binary format of Datadog's sketch libraries.
 
 use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
 use base64::Engine as _;
@@ -10,11 +10,13 @@ use sketches_ddsketch::DDSketch;
 use std::cmp::Reverse;
 
 /// Maximum length of the text, in bytes. The text is stored in a ConfigMap, which can have 1 MiB.
-/// If the baselines need more bytes, baselines of single namespaces are left out first. Among
-/// these, the baselines whose last run is the oldest are left out first.
+///
+/// If the baselines need more bytes, [`Baselines::encode`] leaves out baselines of single
+/// namespaces first. Among these, it leaves out the baselines whose last run is the oldest first.
+/// [`Baselines::decode`] refuses a longer text.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
-/// Version of the format. A text with another version is not read.
+/// Version of the format. [`Baselines::decode`] refuses a text with another version.
 const FORMAT: u32 = 1;
 
 /// The reason why a text cannot be decoded.
@@ -46,13 +48,14 @@ struct StoredBaselines<T> {
     baselines: Vec<T>,
 }
 
-/// The format of a document. It is decoded first, because the other members depend on the format.
+/// The version of the format. It is decoded first, because the meaning of the other members depends
+/// on the version.
 #[derive(Deserialize)]
 struct FormatVersion {
     format: u32,
 }
 
-/// One baseline.
+/// One baseline as it is stored.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Stored {
@@ -63,7 +66,7 @@ struct Stored {
     rule_hash: String,
     since: Timestamp,
     last_run: Timestamp,
-    /// Number of runs, for people who read the text.
+    /// Number of runs, for people who read the text. Decoding ignores this number.
     runs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     recent: Option<String>,
@@ -134,13 +137,14 @@ fn decode(text: Option<&str>) -> Option<Sketch> {
 }
 
 impl Baselines {
-    /// Encodes the baselines, in at most [`MAX_ENCODED_BYTES`]. Returns None if no run was learned
-    /// since the last call.
+    /// Encodes the baselines like [`Self::encode`]. Returns None if no run was learned since the
+    /// last call.
     pub fn encode_changed(&mut self) -> Option<String> {
         std::mem::take(&mut self.is_changed).then(|| self.encode())
     }
 
-    /// Encodes the baselines, in at most [`MAX_ENCODED_BYTES`].
+    /// Encodes the baselines as a text of at most [`MAX_ENCODED_BYTES`]. Leaves out the baselines
+    /// that do not fit.
     pub fn encode(&self) -> String {
         let mut all: Vec<_> = self.all.iter().collect();
         all.sort_by_key(|(key, baseline)| (key.namespace.is_some(), Reverse(baseline.last_run)));

@@ -34,12 +34,13 @@ impl SharedBaselines {
         self.lock().merge(stored);
     }
 
-    /// Returns the baselines as text if a run was learned since the last call.
+    /// Returns the baselines as text. Returns None if no run was learned since the last call
+    /// ([`Baselines::encode_changed`]).
     pub fn encode_changed(&self) -> Option<String> {
         self.lock().encode_changed()
     }
 
-    /// Returns the baselines as text.
+    /// Returns the baselines as text ([`Baselines::encode`]).
     pub fn encode(&self) -> String {
         self.lock().encode()
     }
@@ -49,8 +50,8 @@ impl SharedBaselines {
         *self.lock() = Baselines::default();
     }
 
-    /// Returns rule set, operation and usual duration of each baseline that covers all namespaces
-    /// together. Baselines of single namespaces are left out.
+    /// Returns name of the rule set, name of the operation, and usual duration of each baseline
+    /// that covers all namespaces together. Baselines of single namespaces are left out.
     pub fn of_all_namespaces(&self) -> Vec<(Arc<str>, Arc<str>, UsualDuration)> {
         let baselines = self.lock();
         let all = baselines.all.iter();

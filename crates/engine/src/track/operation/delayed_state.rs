@@ -7,18 +7,20 @@ use crate::rules::CompiledRule;
 use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
-/// The times of an evaluation on the monotonic clock.
+/// The times of one evaluation of an object, on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed {
     /// Time of the evaluation.
     pub now: Instant,
-    /// Time of the object's last change, or the time of the evaluation if the last change is
-    /// unknown.
+    /// Time since which the object has certainly been unchanged. For an object in the first list of
+    /// a watch, this is the newest time in its `managedFields`, if known. In all other cases, this
+    /// is the time of the evaluation.
     pub unchanged: Instant,
 }
 
 impl Observed {
-    /// Creates the times for an evaluation of an object whose last change is unknown.
+    /// Creates the times of an evaluation of an object that has just changed, or whose last change
+    /// is unknown.
     pub fn now(now: Instant) -> Self {
         Self {
             now,
@@ -26,9 +28,9 @@ impl Observed {
         }
     }
 
-    /// Returns the time since which the rule has certainly yielded its result. Usually, this is the
-    /// time of the object's last change. If the rule reads `now`, its result can change without a
-    /// change of the object. Then this is the time of the evaluation.
+    /// Returns the time since which the rule has certainly yielded its result. Usually, this is
+    /// `unchanged`. If the rule reads `now` (`reads_now`), its result can change although the
+    /// object does not change. In this case, returns the time of the evaluation.
     pub fn since(self, reads_now: bool) -> Instant {
         if reads_now { self.now } else { self.unchanged }
     }
@@ -60,7 +62,7 @@ impl Yielded {
 }
 
 impl Detection {
-    /// Returns the state that the rule yields.
+    /// Returns the state that the rule yields, or `Progressing` if the rule yields no state.
     pub(super) fn state(&self) -> State {
         self.says.state.unwrap_or(State::Progressing)
     }
@@ -80,11 +82,11 @@ impl Operation {
     }
 
     /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
-    /// `stateAfter`. The state `Progressing` needs no `stateAfter`.
+    /// `stateAfter`. Clients see the state `Progressing` without this delay.
     ///
-    /// While the watch is interrupted (`gap`), no state with a `stateAfter` becomes visible. The
-    /// rule may have yielded another state during the interruption, so `stateAfter` may have started
-    /// again.
+    /// While the watch is interrupted (`gap`), a state that waits for `stateAfter` does not become
+    /// visible. The object may have had another state in the meantime, and `stateAfter` would then
+    /// start again.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -94,8 +96,8 @@ impl Operation {
         }
     }
 
-    /// Records the state that the rule yields. If no rule detects the operation, a state that was
-    /// waiting for `stateAfter` is dropped.
+    /// Records the state that the rule yields, and updates the state that clients see. If no rule
+    /// detects the operation, drops a state that waits for `stateAfter`.
     pub(super) fn record_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;

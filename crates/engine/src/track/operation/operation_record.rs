@@ -1,4 +1,5 @@
-//! Builds the `OperationRecord` of a completed operation.
+//! Builds the `OperationRecord` of a completed operation: a short object with the result of the
+//! operation.
 
 use super::{Operation, SubjectView};
 use crate::track::end_reason::End;
@@ -69,8 +70,8 @@ impl Operation {
         serde_json::to_vec(&record).expect("a record can always be encoded")
     }
 
-    /// Returns the seconds from the start to `until`, as a client computes them from the shown
-    /// times. These times have no fractions of a second.
+    /// Returns the seconds from the start to `until`. Both times are first rounded down to whole
+    /// seconds, because clients see whole seconds.
     pub(super) fn shown_duration(&self, until: Timestamp) -> u64 {
         u64::try_from(until.as_second() - self.start.as_second()).unwrap_or_default()
     }

@@ -1,9 +1,12 @@
 //! Restores operations after a restart or a change of the leader. There are two sources:
 //!
-//! - An object of the index. Another server encoded the object, so its values are trusted.
-//! - A custom resource. A user may have edited it, so each value is checked.
+//! - An object of the index, the copy of all operations that each replica has in memory. A server
+//!   encoded the object, so its values are trusted.
+//! - A custom resource, which a leader in persistence mode writes. A user may have edited it, so
+//!   its values are checked.
 //!
-//! Until the rule book arrives, only the names of the rule sets of a restored operation are known.
+//! A restored operation contains only the names of its rule sets. The rules become known when the
+//! rule book arrives. A rule book contains all compiled rule sets for one resource.
 
 use super::in_flight_operation::operation_reason;
 use super::{
@@ -24,27 +27,29 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Maximum time by which a time in a custom resource may be ahead of the clock. Such a time is
-/// replaced by the current time. A custom resource with a later time is refused.
+/// Maximum time by which the start and the end of an operation in a custom resource may be ahead of
+/// the clock. If one of them is further ahead, the operation is not restored.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Maximum length of names, of `itemKey` and of `instance` in a custom resource, in bytes.
+/// Maximum length of names, of `spec.item` and of `status.instance` in a custom resource, in bytes.
+/// An operation with a longer value is not restored.
 const MAX_NAME: usize = 253;
 
-/// Maximum length of the message in a custom resource, in characters. Messages of rules have the
-/// same limit.
+/// Maximum length of the message in a custom resource, in characters. An operation with a longer
+/// message is not restored. The server truncates messages of rules to the same length.
 const MAX_MESSAGE: usize = 1024;
 
 /// Maximum number of labels of a custom resource, and maximum number of rule sets in its
-/// `detectedBy`. A rule set has at most 64 labels.
+/// `detectedBy`. An operation with more is not restored. The server writes fewer labels: at most 64
+/// labels of the rule set, and at most 15 labels of its own.
 const MAX_MEMBERS: usize = 128;
 
-/// Maximum number of owner references of one subject. The server reads the same number from objects
-/// that it watches.
+/// Maximum number of owner references of one subject. Further owner references are left out. For
+/// objects that the server watches, the maximum is the same.
 const MAX_OWNERS: usize = 16;
 
-/// The target of restored subjects and detections whose rule book has not arrived yet. Its resource
-/// name is empty, so it differs from every real target.
+/// The target of restored subjects and detections whose rule book has not arrived yet. A target is
+/// a resource that rules watch. This target has an empty resource name, and no real target has one.
 pub static UNKNOWN_TARGET: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// The reason why a custom resource is not restored.
@@ -53,8 +58,8 @@ pub enum NotRestored {
     /// The field with this path has a value that the server never writes.
     #[error("{0} has a value that the server never writes")]
     Field(&'static str),
-    /// The name or the UID differs from the value that the server computes from the subject, the
-    /// operation and its start.
+    /// The name or the UID is missing, or differs from the value that the server computes from the
+    /// subject, the operation and its start.
     #[error("name and UID do not match the subject, the operation and its start")]
     Identity,
 }
@@ -66,12 +71,12 @@ pub struct Restored {
     pub identity: Arc<str>,
     /// Fields of the subject that clients see in the operation.
     pub view: SubjectView,
-    /// State of the operation for the tracker.
+    /// The operation, for the tracker.
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
-    /// Encoded operation for the index. Some only if the operation comes from a completed custom
-    /// resource.
+    /// Encoded operation for the index, if the operation comes from a completed custom resource.
+    /// None in all other cases.
     pub completed: Option<EncodedOperation>,
 }
 
@@ -83,9 +88,9 @@ impl Restored {
         Self::build(serde_json::from_slice(json).ok()?, now, now.wall)
     }
 
-    /// Decodes a custom resource. Each field is checked, because users can edit custom resources.
-    /// Name and UID must be the ones that the server computes from the subject, the operation and
-    /// its start.
+    /// Restores the operation of a custom resource. Checks its values, because users can edit
+    /// custom resources. The name and the UID must be those that the server computes from the
+    /// subject, the operation and its start.
     pub fn from_custom_resource(
         mut object: InFlightOperation,
         cluster_namespace: &Arc<str>,
@@ -117,7 +122,7 @@ impl Restored {
     }
 
     /// Converts `object`, which is up to date until `known_until`. Returns None if a required field
-    /// is missing.
+    /// is missing or cannot be decoded.
     fn build(object: InFlightOperation, now: ClockReading, known_until: Timestamp) -> Option<Self> {
         let start = object.metadata.creation_timestamp.as_ref()?.0;
         let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
@@ -130,8 +135,9 @@ impl Restored {
             (Phase::Active, _) => None,
             (Phase::Completed, Some(completed)) => {
                 (detected, detected_since) = (Detected::False, completed.0);
-                // `completed` is the time of the last detection. The operation itself completed
-                // after the debounce period, which is the time in the condition.
+                // `completed` is the time of the last detection. The operation usually completed
+                // later, at the end of its debounce period. The condition `Completed` has this
+                // later time.
                 let end = condition(status, "Completed");
                 let end = end.map_or(completed.0, |own| own.last_transition_time.0);
                 Some(end.max(completed.0))
@@ -258,8 +264,14 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     wrong.map_or(Ok(()), |(field, _)| Err(NotRestored::Field(field)))
 }
 
-/// Replaces times that are ahead of the clock by the current time, and replaces other values that
-/// cannot be restored as they are.
+/// Corrects the values of a custom resource that the server cannot restore as they are:
+///
+/// - In `lastDetected`, `completed` and the conditions, a time ahead of the clock becomes the
+///   current time.
+/// - A `lastDetected` before the start becomes the start.
+/// - Owner references beyond [`MAX_OWNERS`] are removed.
+/// - If the operation is in flight, the start time source `Detected` becomes `Restored`. An invalid
+///   reason becomes the reason that the server derives from the name of the operation.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let start = object.metadata.creation_timestamp.as_ref();
     let earliest = start.map_or(now, |start| start.0.min(now));
@@ -291,8 +303,11 @@ impl Detection {
 }
 
 impl Operation {
-    /// Replaces rule sets that are known only by name with the rule sets of `book`, if they have a
-    /// rule for the operation.
+    /// Replaces rule sets that are known only by name with the rule sets of the same names in
+    /// `book`. Only rule sets with a rule for the operation count.
+    ///
+    /// If no such rule set has the name of the primary detection's rule set, the primary detection
+    /// gets the first rule set in `book` with a rule for the operation.
     pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
         let rules_of = || book.rules_of(&operation, namespace);
@@ -313,7 +328,7 @@ impl Operation {
 
     /// Removes the detections of rule sets that are known only by name. The detections of rule sets
     /// for which `undecided` returns true stay, because their rule book may still arrive. Returns
-    /// true if no further rule book for this operation can arrive.
+    /// false if the operation still waits for such a rule book.
     pub fn drop_unbound(&mut self, undecided: impl Fn(&str) -> bool) -> bool {
         self.detections
             .retain(|name, detection| !detection.is_unbound() || undecided(name));
@@ -321,7 +336,7 @@ impl Operation {
         known.all(|it| !it.is_unbound() || !undecided(&it.rule_set.name))
     }
 
-    /// Records that no rule has detected the operation since the time of the change.
+    /// Records that no rule has detected the operation since `change.at`.
     pub fn record_undetected(&mut self, change: ChangeContext<'_>) {
         (self.detected, self.detected_since) = (Detected::False, change.at);
         self.last_detected = change.at;
@@ -331,14 +346,15 @@ impl Operation {
     }
 }
 
-/// A record that a new leader takes over from its index. The JSON of the record does not change.
+/// A record that a new leader takes over from its index. A record is an object with the result of
+/// one completed operation. The leader does not change the JSON of the record.
 #[derive(Debug)]
 pub struct RestoredRecord {
     /// Key of the record.
     pub key: Key,
     /// Start of the operation.
     pub started: Timestamp,
-    /// End of the operation.
+    /// End of the operation: the time of its last detection.
     pub completed: Timestamp,
 }
 

@@ -1,10 +1,13 @@
 //! The times of one operation: since when it has had its state, when its progress rose last, how
 //! long it usually takes, and whether it is overdue or stalled.
 //!
-//! Time counts only while the operation is in the state `Progressing` and the watch of the subject
-//! is not interrupted. To decide whether the operation is overdue, the counted time is compared
-//! with the rule's `expectedDuration`. If the rule has no `expectedDuration`, the counted time is
-//! compared with the durations of earlier runs.
+//! Time counts only while the operation is in the state `Progressing`, and the watch of the subject
+//! (the object of the operation) is not interrupted. An operation is overdue if its counted time
+//! reaches a limit. The limit is the rule's `expectedDuration`. If the rule has no
+//! `expectedDuration`, the limit follows from the durations of earlier runs. A run is one
+//! occurrence of the operation, from its start to its end.
+//!
+//! An operation is stalled if its progress has not risen for the rule's `stalledAfter`.
 
 mod compact_values;
 mod restore_timing;
@@ -20,10 +23,13 @@ use std::time::{Duration, Instant};
 use timing_condition::ConditionBasis;
 pub use timing_condition::{ConditionMessage, TimingCondition};
 
-/// Clients see the usual duration of an operation if there were at least this many earlier runs.
+/// Minimum number of earlier runs from which clients see the usual duration of an operation. With
+/// fewer runs, clients see the rule's `expectedDuration` instead, if the rule has one.
 const ENOUGH_TO_SHOW: u64 = 5;
 
-/// An operation is overdue only if it takes at least this time longer than usual.
+/// Minimum difference between the 95th percentile of earlier runs and the limit that follows from
+/// it. For example, if the 95th percentile is 10 s, the limit is 70 s. If the rule has an
+/// `expectedDuration`, this constant is not used.
 const MIN_EXCESS: Duration = Duration::from_mins(1);
 
 /// The times of one operation. Every operation in flight has them, so their types are small.
@@ -37,20 +43,22 @@ pub struct OperationTiming {
     progress: Option<u8>,
     /// Time at which the progress rose last.
     last_progress: Option<WholeSecond>,
-    /// Counted time before `counting_since`.
+    /// Counted time until `counting_since`. While time does not count, the whole counted time.
     counted: Duration,
-    /// Time since which the time counts. None while it does not count.
+    /// Time since which time counts in addition to `counted`. None while time does not count.
     counting_since: Option<Instant>,
     /// Counted time at the last rise of the progress.
     counted_at_rise: Duration,
-    /// Counted time and progress of the last rises.
+    /// Counted time and progress at each of the last rises of the progress.
     rises: ProgressRises,
-    /// True if the counted time since the start is known. If it is false, the operation never
-    /// becomes overdue, and the baseline does not receive the duration of this run.
+    /// True if the counted time since the start is known. If false, the operation never becomes
+    /// overdue, and its duration is not added to the durations of earlier runs.
     is_comparable: bool,
-    /// The next time at which the operation can become overdue or stalled. None if it cannot.
+    /// The next time at which the operation can become overdue or stalled. None if there is no such
+    /// time, for example while time does not count.
     deadline: Option<Instant>,
-    /// The condition `Overdue`. None if no usual duration is known.
+    /// The condition `Overdue`. None if there is no limit for the counted time, or if
+    /// `is_comparable` is false.
     pub(super) overdue: Option<TimingCondition>,
     /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
     /// unknown.
@@ -70,18 +78,19 @@ pub struct TimingInput {
     pub progress: Option<u8>,
     /// True while the watch of the subject is interrupted.
     pub gap: bool,
-    /// The time of the change, which users see.
+    /// The time of the change, as clients see it. It can be earlier than `now`, because a watch can
+    /// report a change late.
     pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
-    /// The duration after which the operation is overdue, if the rule gives one.
+    /// The rule's `expectedDuration`. An operation that takes longer is overdue.
     pub expected: Option<Duration>,
-    /// The time for which the progress must not have risen before the operation is stalled, if the
-    /// rule gives one.
+    /// The rule's `stalledAfter`. If the progress has not risen for this time, the operation is
+    /// stalled.
     pub stalled_after: Option<Duration>,
-    /// The amount of work, if the rule gives it.
+    /// The amount of work, such as the size of a disk. None if the rule yields no amount.
     pub size: Option<f64>,
-    /// The duration of earlier runs, for one unit of work.
+    /// The usual duration of earlier runs, for one unit of work. None if no run is known.
     pub usual: Option<UsualDuration>,
 }
 
@@ -154,13 +163,15 @@ impl OperationTiming {
         self.counted + running.unwrap_or_default()
     }
 
-    /// Returns the duration of a run that ends now, if it can be compared with other runs.
+    /// Returns the counted time of a run that ends at `now`. Returns None if the run cannot be
+    /// compared with other runs.
     pub fn comparable_duration(&self, now: Instant) -> Option<Duration> {
         self.is_comparable.then(|| self.counted_at(now))
     }
 
-    /// Updates the times. Returns true if the status of a condition has changed. Then, and after
-    /// each other visible change, the caller must call [`OperationTiming::refresh`].
+    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change. In this
+    /// case, and after every other change that clients see, the caller must call
+    /// [`OperationTiming::refresh`].
     pub fn update(&mut self, input: TimingInput) -> bool {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
@@ -175,12 +186,12 @@ impl OperationTiming {
             |condition: &Option<TimingCondition>| condition.as_ref().is_some_and(|it| it.is_raised);
         let before = (is_raised(&self.overdue), is_raised(&self.stalled));
         let (overdue, stalled) = self.judge(input);
-        // A new condition with the status False is no change that clients must see at once.
+        // Clients need not see a new condition with the status False at once.
         before != (overdue.unwrap_or_default(), stalled.unwrap_or_default())
     }
 
-    /// Updates the values that depend on the progress. A falling progress is no rise, but later
-    /// rises count from the lower value.
+    /// Updates the values that depend on the progress. If the progress falls, forgets the earlier
+    /// rises. Later rises then count from the lower value.
     fn update_progress(&mut self, input: TimingInput) {
         let Some(progress) = input.progress else {
             return;
@@ -198,8 +209,9 @@ impl OperationTiming {
         self.rises.add(self.counted, progress);
     }
 
-    /// Returns whether each condition must be raised now, or None for a condition that has no
-    /// basis. Sets the time at which the operation must be judged again.
+    /// Returns one value for `Overdue` and one for `Stalled`: true if the status of the condition
+    /// must be `True` now. None means that the operation does not have the condition, because there
+    /// is no limit. Also sets `deadline`, the time at which this method must be called again.
     fn judge(&mut self, input: TimingInput) -> (Option<bool>, Option<bool>) {
         let counts = self.counting_since.is_some();
         let mut wait = Duration::MAX;
@@ -227,14 +239,15 @@ impl OperationTiming {
         input.stalled_after.filter(|_| is_known)
     }
 
-    /// Returns true if the operation does not show the duration of earlier runs, although there are
-    /// enough of them.
+    /// Returns true if clients do not see the usual duration of earlier runs, although enough
+    /// earlier runs are known.
     pub fn needs_usual_duration(&self, input: TimingInput) -> bool {
         let is_usual = |it: Expected| it.source == ExpectedSource::History;
         !self.expected().is_some_and(is_usual) && input.usual_expectation().is_some()
     }
 
-    /// Computes the shown values: both conditions, the usual duration and the estimate of the end.
+    /// Computes the values that clients see: both conditions, the usual duration and the estimate
+    /// of the end.
     pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);
         let not_counting = match self.state {
@@ -274,8 +287,9 @@ impl OperationTiming {
         self.estimated_completion = self.estimate(input).map(WholeSecond::from);
     }
 
-    /// Estimates the end from the recent rate of the progress, or from the duration of earlier
-    /// runs. Returns None while the time does not count, and if the operation already takes longer.
+    /// Estimates the end from the recent rate of the progress. If this is not possible, estimates
+    /// the end from the median duration of earlier runs. Returns None if neither is possible, if
+    /// the estimated end is already past, or while time does not count.
     fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
@@ -287,26 +301,30 @@ impl OperationTiming {
         input.now.wall.checked_add(left).ok()
     }
 
-    /// Returns the time until the progress is 100 % at the rate of the last rises.
+    /// Returns the time until the progress is 100 %, at the rate of the last rises. Returns None if
+    /// fewer than two rises are known, or if the progress should already be 100 % at this rate.
     fn left_by_rate(&self) -> Option<Duration> {
         let ((first_at, first), (last_at, last)) = self.rises.first_and_last()?;
         let passed = last_at.checked_sub(first_at)?.as_secs_f64();
         let per_percent = passed / f64::from(last.checked_sub(first)?);
         let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
-        // At the rate of the last rises, the end would be past if the progress has not risen since.
+        // `whole` counts from the last rise. The time that has counted since then is subtracted.
         whole.checked_sub(self.counted.saturating_sub(last_at))
     }
 }
 
 impl TimingInput {
-    /// Returns the 95th percentile of earlier runs, if there are enough to judge an operation.
+    /// Returns the 95th percentile of earlier runs for this amount of work, and the number of runs.
+    /// Returns None if there are fewer than [`ENOUGH_TO_JUDGE`] runs.
     fn usual_p95(&self) -> Option<(Duration, u64)> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
         let p95 = seconds(usual.p95 * self.size.unwrap_or(1.0))?;
         Some((p95, usual.runs))
     }
 
-    /// Returns the counted time from which the operation is overdue.
+    /// Returns the counted time from which the operation is overdue: the rule's `expectedDuration`,
+    /// or else twice the 95th percentile of earlier runs, but at least [`MIN_EXCESS`] more than the
+    /// percentile. Returns None if neither is known.
     fn limit(&self) -> Option<Duration> {
         self.expected.or_else(|| {
             let (p95, _) = self.usual_p95()?;
@@ -314,7 +332,8 @@ impl TimingInput {
         })
     }
 
-    /// Returns the basis of the condition `Overdue`. Returns None if there is no limit.
+    /// Returns the values for the reason and the message of the condition `Overdue`. Returns None
+    /// if there is no limit.
     fn overdue_basis(&self) -> Option<ConditionBasis> {
         if let Some(limit) = self.expected {
             return Some(ConditionBasis::RuleLimit(limit));
@@ -326,9 +345,9 @@ impl TimingInput {
         })
     }
 
-    /// Returns the usual duration for `status.expected`: that of earlier runs. If there are too few
-    /// runs, it is the duration that the rule allows. An operation usually takes less time than its
-    /// rule allows, so the source `Rule` distinguishes the two.
+    /// Returns the value for `status.expected`: the usual duration of earlier runs. If there are
+    /// too few runs, returns the rule's `expectedDuration`, with the source `Rule`. This duration
+    /// is a limit, and an operation usually takes less time.
     fn shown_expectation(&self) -> Option<Expected> {
         self.usual_expectation().or_else(|| {
             Some(Expected {
@@ -340,7 +359,8 @@ impl TimingInput {
         })
     }
 
-    /// Returns the duration of earlier runs, if there are enough to show it.
+    /// Returns the usual duration of earlier runs. Returns None if there are fewer than
+    /// [`ENOUGH_TO_SHOW`] runs.
     fn usual_expectation(&self) -> Option<Expected> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
         let size = self.size.unwrap_or(1.0);

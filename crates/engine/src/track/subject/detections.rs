@@ -15,11 +15,14 @@ type RuleKey = (Arc<str>, Arc<str>);
 /// The results of one evaluation, grouped by operation and rule set.
 #[derive(Default)]
 pub(super) struct DetectionsByRuleSet {
-    /// Detection of each rule, by operation and rule set. None if the rule failed.
+    /// Detection of each rule, by operation and name of the rule set. None if the rule failed or
+    /// was not evaluated.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// Operation and rule set of each rule that was not evaluated on all elements of its `forEach`,
-    /// with the keys of the elements on which it was evaluated. Rules without `forEach` that failed
-    /// are included, too.
+    /// The rules without a result for the object, or for some elements of `forEach`:
+    ///
+    /// - Rules with `forEach` that were evaluated on some elements, but not on all. The value
+    ///   contains the keys of the evaluated elements.
+    /// - All other rules that failed or were not evaluated. The value is empty.
     failed_lists: BTreeMap<RuleKey, HashSet<Arc<str>>>,
 }
 
@@ -64,13 +67,14 @@ impl DetectionsByRuleSet {
         results
     }
 
-    /// Updates the `detections` of the operation `what`, and removes the results of this operation
-    /// from `found`:
+    /// Applies the results for the operation `what` to its earlier `detections`, and removes these
+    /// results from `found`. Each rule set has its own detection:
     ///
-    /// - If a rule set detects the operation, its new detection replaces its previous detection.
-    /// - If the rule failed, or was not evaluated on the element, the previous detection stays.
-    /// - If a rule set has no result for the operation, its previous detection is removed.
-    /// - Detections of other targets stay, because their rules were not evaluated.
+    /// - If the rule set detects the operation, its new detection replaces the earlier detection.
+    /// - If the rule failed, or was not evaluated on the element, the earlier detection stays.
+    /// - If the rule set has no result for the operation, the earlier detection is removed.
+    /// - If the rule set has another target than `book`, the earlier detection stays, because the
+    ///   rule set was not evaluated.
     pub(super) fn apply(
         &mut self,
         book: &RuleBook,

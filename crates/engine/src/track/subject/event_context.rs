@@ -13,7 +13,8 @@ pub struct SubjectStep<'a> {
     pub shared: &'a mut SharedState,
     pub books: &'a Books,
     pub now: ClockReading,
-    /// True if a watch of the object is interrupted, or if the target of the object is unknown.
+    /// True if a watch of the object is interrupted, or if the target of the object is unknown. The
+    /// target of a restored object is unknown until its rule book arrives.
     pub gap: bool,
     /// The times from which `appearAfter` and `stateAfter` count.
     pub(super) observed: Observed,

@@ -61,7 +61,8 @@ impl TrackedSubject {
     ///
     /// An operation that the previous leader no longer detected is in its debounce period. If
     /// `book` is the first rule book for the subject, this period continues: it counts from the
-    /// last detection of the operation.
+    /// last detection of the operation. `debounce` is the default debounce period, for rules
+    /// without a `debounce` of their own.
     pub(in crate::track) fn bind_rules(
         &mut self,
         target: &Arc<Gvr>,
@@ -119,7 +120,7 @@ impl TrackedSubject {
     ///
     /// Rules that read `now` are an exception: their results can change without a change of the
     /// subject. This method ignores the operations of such rules, and operations whose rule is
-    /// unknown.
+    /// unknown. Their debounce periods begin at the evaluation if they have not begun before.
     pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
         let now = step.now;
         // Kubernetes rounds times down to seconds, so the change was up to one second later.

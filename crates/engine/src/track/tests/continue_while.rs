@@ -58,7 +58,8 @@ fn continue_while_alone_starts_no_operation() {
 fn continue_while_cancels_the_debounce_period() {
     let mut fixture = fixture_with_rule_set(SCALING);
     fixture.apply_scale(true, 1);
-    // The counters are missing, so `continueWhile` is false and there is no outcome.
+    // The object has neither `ready` nor `wanted`. So `continueWhile` is false, and `outcome`
+    // yields no value.
     fixture.apply_object(json!({"changed": false}));
     assert_eq!(fixture.only_operation().status.state, State::Settling);
     fixture.apply_scale(false, 2);

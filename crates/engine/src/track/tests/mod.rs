@@ -767,8 +767,8 @@ fn operations(what: u8) -> Vec<&'static str> {
 }
 
 proptest! {
-    /// After any order of events, the shown operations are exactly the operations that the last
-    /// evaluation of each existing object detected. No timer is left.
+    /// After any order of events and a debounce period, the shown operations are exactly the
+    /// operations that the last evaluation of each existing object detected. No timer is left.
     #[test]
     fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
         let mut fixture = fixture();

@@ -1,5 +1,6 @@
-//! Tests of restarts in persistence mode. A new tracker restores operations from custom resources,
-//! which users may have edited.
+//! Tests of restarts in persistence mode, in which the server also writes operations to custom
+//! resources. After a restart, a new tracker restores operations from these custom resources. Users
+//! may have edited them.
 
 use super::*;
 use crate::rules::RuleSetsWithoutBook;
@@ -17,8 +18,8 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
     }
 }
 
-/// Returns an initial state without operations. Its existing namespaces are `ns` and the namespaces
-/// of the subjects of `operations`. All were created in 1970.
+/// Returns an initial state without operations. According to this state, the namespace `ns` and the
+/// namespaces of the subjects of `operations` exist, and were created in 1970.
 pub(super) fn initial_state<'a>(
     fixture: &TrackerFixture,
     operations: impl Iterator<Item = &'a InFlightOperation>,
@@ -33,8 +34,8 @@ pub(super) fn initial_state<'a>(
 }
 
 impl TrackerFixture {
-    /// Returns a fixture with a new tracker that starts `away` later. It restores each operation of
-    /// this fixture from a custom resource.
+    /// Returns a fixture with a new tracker that starts `away` later. The new tracker restores each
+    /// operation of this fixture from a custom resource.
     fn restarted(&self, away: Duration) -> TrackerFixture {
         self.restarted_with(settings(None), away, self.shown())
     }
@@ -55,8 +56,9 @@ impl TrackerFixture {
         fixture
     }
 
-    /// Reports that all rule books have been sent, except the rule books of the `undecided` and
-    /// `unserved` rule sets.
+    /// Tells the tracker that the test has sent all rule books. (A rule book contains the rules for
+    /// one resource.) Only the `undecided` and `unserved` rule sets have no rule book. For an
+    /// `undecided` rule set, a rule book can still follow.
     pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         self.send(Message::AllRuleSetsRead(Arc::new(RuleSetsWithoutBook {
@@ -70,7 +72,7 @@ impl TrackerFixture {
     }
 
     /// Sends the rules and a first list with one VM. On this VM, the rules detect the operations
-    /// `what`. Then reports that all rule books have been sent.
+    /// `what`. Then tells the tracker that all rule books have been sent.
     pub(super) fn complete_first_list(&mut self, what: &[&str]) {
         self.set_rules(&RULES);
         self.send_event(FeedEvent::Reset);
@@ -262,7 +264,7 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
     let mut fixture = changed(before.now.wall);
     let object = fixture.only_operation();
     assert_eq!(object.status.state, State::Settling);
-    // The time in `managedFields` is rounded down to seconds, so one second is added.
+    // Kubernetes rounds times in `managedFields` down to seconds, so the tracker adds one second.
     let since = before.now.wall + Duration::from_secs(1);
     assert_eq!(condition(&object, "Detected").0, "False");
     assert_eq!(object.status.last_detected.0, since);
@@ -276,9 +278,11 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
         fixture.advance(Duration::from_secs(1));
         assert!(fixture.shown().is_empty());
     }
-    // If the time in `managedFields` is before the last detection, the debounce period counts from
-    // the last detection, which was `early` = 15 seconds before the restart. If the time is in the
-    // future, the debounce period counts from the restart.
+    // The debounce period starts `early` seconds before the restart:
+    //
+    // - If the time in `managedFields` is before the last detection, the period starts at the last
+    //   detection, 15 seconds before the restart.
+    // - If the time in `managedFields` is in the future, the period starts at the restart.
     let hours = Duration::from_hours(9);
     for (at, early) in [(back - hours, 15), (back + hours, 0)] {
         let mut fixture = changed(at);
@@ -476,7 +480,8 @@ fn restored_completed_operations_are_shown_for_the_rest_of_their_retention() {
     assert_eq!(fixture.shown().len(), 1);
     fixture.advance(Duration::from_secs(1));
     assert!(fixture.shown().is_empty());
-    // The operation is not shown without retention, or if its retention is over.
+    // If the new tracker does not retain completed operations, or if the retention is over, clients
+    // do not see the operation.
     assert!(restart(None).shown().is_empty());
     let short = Retention {
         age: Duration::from_mins(59),
@@ -591,8 +596,8 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
     };
     let in_progress = &in_progress;
     // Each element is a list of custom resources in the order in which the tracker receives them.
-    // `in_progress` and `completed` are custom resources of the first run. `later` is a custom
-    // resource of the second run.
+    // `in_progress` is the custom resource of the first run before its end, and `completed` is the
+    // one after its end. `later` is the custom resource of the second run after its end.
     let all: [&[&InFlightOperation]; 10] = [
         &[in_progress, later],
         &[later, in_progress],
@@ -874,9 +879,10 @@ fn implausible_times_are_corrected() {
 }
 
 proptest! {
-    /// Any evaluations can happen before and after a restart or a takeover. In the end, exactly the
-    /// detected operations are in flight. A restored operation keeps its UID if the first
-    /// evaluation of its subject by the new tracker detects the operation.
+    /// Any evaluations can happen before and after a restart or a takeover. In the end, the
+    /// operations in flight are exactly those that the last evaluation of each subject detected. If
+    /// the new tracker's first evaluation of a subject detects a restored operation, the operation
+    /// keeps its UID.
     #[test]
     fn no_completion_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),

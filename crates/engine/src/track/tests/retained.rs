@@ -1,5 +1,5 @@
-//! Tests of the retention of completed operations. They are shown for a limited time. If their
-//! namespace was deleted, they are not shown.
+//! Tests of the retention of completed operations. Clients see a completed operation for a limited
+//! time. If the namespace of the operation was deleted, clients do not see the operation.
 
 use super::*;
 
@@ -119,9 +119,10 @@ fn names_of_retained_operations_stay_reserved_when_an_older_operation_expires() 
     assert_eq!(fixture.phases(), "CC");
     fixture.advance(HOUR * 12);
     assert_eq!(fixture.phases(), "C");
-    // The name of a run depends on its start. The second run was detected with the same start as the
-    // first run, so the tracker set the start of the second run to `since + SECOND`. The third run is
-    // detected with this start. The tracker still remembers it, so the third run gets another name.
+    // The name of a run depends on its start. The rule yielded the same start for the first and the
+    // second run, so the tracker set the start of the second run to `since + SECOND`. For the third
+    // run, the rule yields `since + SECOND`. The tracker still remembers the start of the second
+    // run, so it gives the third run another start and another name.
     fixture.evaluate_migration_since("vm", since + SECOND);
     assert_eq!(fixture.phases(), "CA");
     fixture.advance(HOUR * 12);
@@ -228,7 +229,7 @@ fn a_deleted_namespace_is_remembered_while_it_has_active_operations() {
         "",
         "an operation that ended during the interruption must not be retained"
     );
-    // One hour later, the deleted namespaces have been forgotten.
+    // One hour later, the tracker has forgotten the deleted namespaces.
     fixture.advance(HOUR);
     for namespace in ["ns", "empty"] {
         let subject = Subject {

@@ -21,7 +21,8 @@ impl TrackerFixture {
         self.set_rule_sets(&[("rules", spec)]);
     }
 
-    /// Replaces the rule sets. `specs` contains name and YAML of each new rule set.
+    /// Replaces the rule sets. `specs` contains the name of each new rule set, and its YAML without
+    /// component and target.
     pub(super) fn set_rule_sets(&mut self, specs: &[(&str, &str)]) {
         let set = |(name, spec): &(&str, &str)| {
             let text = format!(
@@ -47,7 +48,8 @@ impl TrackerFixture {
         self.apply_object_with_failures(object, 0);
     }
 
-    /// Evaluates the rules like [`TrackerFixture::apply_object`]. `failures` expressions must fail.
+    /// Evaluates the rules like [`TrackerFixture::apply_object`]. `failures` is the number of
+    /// expressions that must fail.
     fn apply_object_with_failures(&mut self, object: Value, failures: usize) {
         let mut object = object;
         object["metadata"]["name"] = "vm".into();
@@ -476,7 +478,7 @@ fn an_element_that_cannot_be_evaluated_does_not_end_its_operation() {
         assert_eq!(items(&fixture).len(), 2);
         fixture.apply_object_with_failures(parts(&list), 1);
         fixture.advance(DEBOUNCE);
-        // The rule was evaluated on `b`, and did not match.
+        // The server could evaluate the element `b`, and did not detect its operation any more.
         assert_eq!(items(&fixture), ["a"]);
         assert_eq!(fixture.only_operation().status.state, State::Progressing);
     }

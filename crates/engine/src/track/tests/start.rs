@@ -66,9 +66,9 @@ fn operations_found_by_the_first_list_start_at_the_newest_managed_time() {
 
 #[test]
 fn an_operation_starts_at_the_time_of_the_change_that_is_reported() {
-    // The tracker detects the operation 0.7 s after a full second. The kube-apiserver rounds the
-    // time of the change down to a full second. So a change 10 full seconds earlier is 10.7 s old,
-    // which is above the maximum age of 10 s.
+    // The tracker detects the operation 0.7 s after the full second `began`. The kube-apiserver
+    // rounds the time of a change down to a full second. So a change 10 s before `began` is 10.7 s
+    // old. If a change is older than 10 s, the tracker uses the current time as the start.
     let started = |change: i64| {
         let mut fixture = fixture();
         let began = fixture.now.wall;
@@ -98,7 +98,7 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
         let began = fixture.now.wall;
         fixture.advance(late);
         fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
-        // All replicas must also compute the same name for the next run.
+        // Replicas must also give the same name to the next run.
         fixture.advance(DEBOUNCE);
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &[]);
         fixture.advance(DEBOUNCE);
@@ -136,7 +136,7 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
         fixture.advance(late);
         fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
         fixture.advance(DEBOUNCE);
-        // `Stopping` supersedes `Migrating`. In the next evaluation, `Stopping` is not detected.
+        // `Stopping` supersedes `Migrating`. The next evaluation detects no operation.
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE), &["Stopping"]);
         fixture.advance(DEBOUNCE);
         fixture.evaluate(subject_changed_at("vm", began + DEBOUNCE * 2), &[]);
@@ -223,9 +223,13 @@ fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
     let at = |second| began + jiff::SignedDuration::from_secs(second);
     fixture.evaluate(subject_changed_at("vm", began), &["Migrating"]);
     fixture.advance(Duration::from_secs(12));
-    // The event of the end arrives 11 s after the change. This is too late, so the end is the
-    // current time, 12 s. The event of the next start, 11 s, arrives only 5 s after the change. So
-    // the run would start before the end of the previous run, and its start is moved to 12 s.
+    // All times count from `began`. The first run ends at 1 s, but the tracker receives this change
+    // at 12 s. The change is older than 10 s, so the tracker uses the current time, 12 s, as the
+    // end.
+    //
+    // The second run starts at 11 s, and the tracker receives this change at 16 s. The change is
+    // not too old, but 11 s is before the end of the first run. So the tracker uses 12 s as the
+    // start.
     fixture.evaluate(subject_changed_at("vm", at(1)), &[]);
     fixture.advance(Duration::from_secs(4));
     fixture.evaluate(subject_changed_at("vm", at(11)), &["Migrating"]);

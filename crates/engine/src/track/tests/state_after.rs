@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The fields that all rules in these tests have.
+/// The fields of the rules that [`rule`] creates.
 const MOVING: &str = "expression: object.moving, state: object.how, message: object.text, \
                       instance: object.run";
 
@@ -388,8 +388,9 @@ fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
     let mut fixture = world_before_first_list("stateAfter: 10s");
     fixture.list_object_unchanged_for(Duration::from_hours(1), blocked());
     assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
-    // Times in `managedFields` are rounded down to seconds, so the change can be up to one second
-    // later. So the object counts as unchanged for only 3 s, and `Blocked` appears after 7 s.
+    // Kubernetes rounds times in `managedFields` down to seconds, so the change can be up to one
+    // second later. The tracker assumes that the object is unchanged for 3 s instead of 4 s. Then
+    // 7 s of `stateAfter` are left.
     let mut fixture = world_before_first_list("stateAfter: 10s");
     fixture.list_object_unchanged_for(4 * SECOND, blocked());
     fixture.advance(6 * SECOND);
@@ -485,7 +486,8 @@ fn a_state_that_was_shown_before_a_restart_is_shown_after_it() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The object changes. The rule yields this state, or does not detect the operation (None).
+    /// The object changes. The rule then yields this state. None if the rule does not detect the
+    /// operation.
     Yields(Option<State>),
     Waits(u8),
     Lost,
@@ -560,7 +562,8 @@ proptest! {
                 }
             }
             match shown(&fixture) {
-                // During an interruption, an operation that is detected again keeps `Settling`.
+                // If an operation is detected again during an interruption of the watch, clients
+                // can still see `Settling` until the end of the interruption.
                 Some(State::Settling) => prop_assert!(gap || yields.is_none()),
                 Some(state) => {
                     if state != State::Progressing && before != Some(state) {

@@ -1,5 +1,6 @@
-//! Tests of takeovers, in which a new leader restores operations from its own index. The new leader
-//! was a follower, so its index contains the operations of the previous leader.
+//! Tests of takeovers, in which a new leader restores operations from its own index (the operations
+//! in memory). The new leader was a follower, so its index contains the operations of the previous
+//! leader.
 
 use super::restart_from_custom_resources::{
     RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
@@ -158,8 +159,8 @@ fn values_from_the_index_are_taken_over_without_checks() {
     let mut before = migrating();
     let name = before.only_operation().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // This release of ifo would compute another UID. A release that computes UIDs differently could
-    // have written the edited UID.
+    // The edited UID is not the UID that this release of ifo computes. A leader with another
+    // release could have written such a UID.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut fixture = before.taken_over(SECOND);
     assert_eq!(fixture.objects, before.objects);
@@ -461,8 +462,9 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
     };
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
-        // Times in `managedFields` are rounded down to seconds. So an object that is unchanged for
-        // 5 s counts as unchanged for 4 s, and the operation appears after the other 6 s.
+        // Kubernetes rounds times in `managedFields` down to seconds. So if an object is unchanged
+        // for 5 s, the tracker assumes only 4 s, and 6 s of `appearAfter` are left. If the rule
+        // reads `now`, `appearAfter` counts from the evaluation, so all 10 s are left.
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
             let mut fixture = fixture_without_rules(settings(None));
             fixture.send(Message::Resume(Box::new(InitialState::new(

@@ -125,7 +125,7 @@ fn the_expected_duration_can_be_computed_from_the_object() {
     );
     fixture.apply_object(json!({"phase": "Moving", "limit": 90}));
     assert_eq!(fixture.seconds_until("Overdue", 200), Some(90));
-    // Another limit applies at once.
+    // A changed limit applies at once.
     fixture.apply_object(json!({"phase": "Moving", "limit": 120}));
     assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     assert_eq!(fixture.seconds_until("Overdue", 200), Some(30));
@@ -146,7 +146,7 @@ fn the_time_without_progress_can_be_computed_from_the_object() {
     assert_eq!(fixture.seconds_until("Stalled", 200), Some(90));
     let (_, message) = timing_condition(&fixture.only_operation(), "Stalled").unwrap();
     assert_eq!(message, "The progress has stayed at 2% for 90s or longer.");
-    // Another limit applies at once.
+    // A changed limit applies at once.
     fixture.apply_object(with_limit(2, 120));
     assert_eq!(fixture.status_of("Stalled").as_deref(), Some("False"));
     assert_eq!(fixture.seconds_until("Stalled", 200), Some(30));
@@ -384,8 +384,8 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
     for _ in 0..19 {
         fixture.run_for(60 * SECOND);
     }
-    // The operation on `hanging` hangs before there are enough runs to compare it with. The run on
-    // `last` is the twentieth, and makes the baseline usable.
+    // A baseline contains the durations of earlier runs. `Overdue` needs a baseline of 20 runs.
+    // The operation on `hanging` starts after only 19 runs. The run on `last` is the twentieth.
     let finding = |fixture: &TrackerFixture| Finding {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),

@@ -28,7 +28,8 @@ pub(super) struct Run {
     first: ReplayedState,
     /// The later states that the server would show, including the completed state.
     later: Vec<ReplayedState>,
-    /// Time since which the operation has not been detected. None while the operation is detected.
+    /// Time since which the operation has not been detected, in seconds of the stream. None while
+    /// the operation is detected.
     settling: Option<f64>,
 }
 
@@ -115,7 +116,8 @@ impl Run {
         }
     }
 
-    /// Adds a state that the server would show from `t` on.
+    /// Adds a state that the server would show from `t` on. With `hindsight`, the completed state
+    /// gets the time from which on the operation was not detected.
     fn show(&mut self, operation: ListedOperation, t: f64, hindsight: bool) {
         let settling = self.settling.filter(|_| hindsight);
         let t = if operation.active {
@@ -233,7 +235,7 @@ impl History {
         open.any(|run| run.completed.is_none() && run.settling.is_some())
     }
 
-    /// Records a change by the tracker, at `t` seconds of the stream.
+    /// Records a change that the tracker made at `t` seconds of the stream.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
             Write::Show { key, operation } => (key, operation.json),
@@ -302,9 +304,10 @@ impl History {
             return event.t;
         }
         let second_start = scale.seconds_of(created);
-        // A controller can read the clock, and write the object a little later, in the next second.
-        // So that second has no event, and the operation appears in the next second. In this case,
-        // the function returns the end of that second.
+        // The second of the start has no suitable event. For example, a controller reads the clock
+        // at 10.9 s, and writes this start to the object at 11.1 s. The start in the JSON is 10 s,
+        // and the operation appears at 11.1 s. In this case, the result is 11 s: the end of the
+        // second of the start.
         let second_end = second_start + 1.0;
         if t < second_end + 1.0 {
             t.min(second_end)

@@ -1,6 +1,9 @@
-//! Uses the shipped rules to replay a recording of four successive live migrations of one virtual
-//! machine. The plugin must show one line for each migration, while the migration runs and in the
-//! history.
+//! Replays a recording of four successive live migrations of one virtual machine, with the shipped
+//! rules.
+//!
+//! The rules detect a migration as operations on three objects. The plugin must show these
+//! operations as one line, both while the migration runs and in the history (the records of
+//! completed operations).
 
 use super::super::input_files::Input;
 use super::*;
@@ -40,14 +43,14 @@ impl ReplayObserver for ServedOperations {
     }
 }
 
-/// Returns true for the operations that a migration consists of.
+/// Returns true if the operation is part of a live migration.
 fn is_of_migration(operation: &ListedOperation) -> bool {
     operation.subject.kind == "VirtualMachineInstanceMigration"
         || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
 }
 
-/// Returns the subjects of each piece of work. Operations that do not belong to a migration are
-/// left out.
+/// Groups the operations of migrations by piece of work ([`piece_of_work`]). Returns the subjects
+/// of each piece: the objects that its operations are about. Other operations are left out.
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Converts seconds of the stream to clock times, and back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeScale {
-    /// Time of the first event, in seconds of the stream.
+    /// Time of the first event, in seconds of the stream ([`RecordedEvent::t`]).
     first: f64,
     /// Time of the first event on the steady clock.
     start: Instant,
@@ -23,8 +23,12 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates the scale of `events`. A recording contains no dates, but its objects contain
-    /// timestamps. An event cannot be earlier than a timestamp in its object. The first event gets
-    /// the earliest date with which all events meet this condition.
+    /// timestamps. An event cannot be earlier than a timestamp in its object. The scale places the
+    /// first event at the earliest time that this condition allows for all events.
+    ///
+    /// For example, the object of the first event has the timestamp 10:00:00, and the object of an
+    /// event 1.5 seconds later has 10:00:02. So the first event is at 10:00:00.5. If no object
+    /// contains a timestamp, the first event is at 1970-01-01T00:00:00Z.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events
@@ -75,8 +79,8 @@ fn duration(seconds: f64) -> SignedDuration {
     SignedDuration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Returns the newest timestamp in the metadata of an object: its creation, or a write in
-/// `managedFields`.
+/// Returns the newest timestamp in the metadata of an object: the time of its creation, or of a
+/// write in `managedFields`. None if the metadata contains no timestamp.
 fn newest(object: &Value) -> Option<Timestamp> {
     let metadata = object.get("metadata")?;
     let time = |value: &Value| value.as_str()?.parse().ok();

@@ -1,5 +1,6 @@
-//! Checks a path of fields, such as `status.phase`, against the root schema of a resource. If no
-//! object can have a field of the path, finds the most similar field that exists.
+//! Checks a path of fields, such as `status.phase`, against the schema of a resource. If no object
+//! can have a field of the path, finds the most similar field that exists. Also finds the type of
+//! the value at a path.
 
 use crate::suggestion::nearest;
 use ifo_cel::{FieldType, ObjectSchema, PathStep};
@@ -9,9 +10,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that is followed for
-/// one field. Schemas can be recursive, so a limit is necessary. Beyond the limit, any field is
-/// accepted.
+/// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that the check
+/// follows for one field. Schemas can be recursive, so a limit is necessary. Beyond the limit, the
+/// check accepts any field and any type.
 const MAX_DEPTH: usize = 32;
 
 /// The schema of `metadata`. The schemas in CRDs do not describe this field.
@@ -26,7 +27,7 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
 /// The schema of a string, which has no fields.
 static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 
-/// A field in a path that no object can have.
+/// A field that no object can have, and the position of the field in the checked path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::rules) struct UnknownField {
     /// Number of steps before the field in the path.
@@ -35,14 +36,15 @@ pub(in crate::rules) struct UnknownField {
     pub(in crate::rules) field: String,
     /// The path of the parent, such as `object.status`.
     pub(in crate::rules) parent: String,
-    /// The most similar field that exists.
+    /// The most similar field of the parent. None if no field is similar enough.
     pub(in crate::rules) nearest: Option<String>,
 }
 
 /// The schema of the objects of a resource.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rules) struct SchemaRoot<'s> {
-    /// The document to which references in the schema point.
+    /// The document to which references in the schema point. `Null` for the schema in a CRD, which
+    /// cannot contain references.
     pub(super) document: &'s Value,
     /// The schema itself.
     pub(super) schema: &'s Value,
@@ -55,7 +57,7 @@ struct SchemaContent<'s> {
     /// The schemas of the values of a map, whose keys can have any name.
     values: Vec<&'s Value>,
     elements: Vec<&'s Value>,
-    /// True if the value can have any content.
+    /// True if the value can also have content that the schemas do not describe.
     open: bool,
 }
 
@@ -63,9 +65,9 @@ struct SchemaContent<'s> {
 #[derive(Default)]
 struct SchemaTypes<'s> {
     names: BTreeSet<&'s str>,
-    /// The possible strings. None if a schema does not list them.
+    /// The possible strings. None if a schema does not list its possible strings.
     values: Option<Vec<String>>,
-    /// Number of schemas that were added, with or without a list of values.
+    /// Number of added schemas. A schema without a list of possible strings counts, too.
     count: usize,
     /// True if a schema does not limit the type.
     is_open: bool,

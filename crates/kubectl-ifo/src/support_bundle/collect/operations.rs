@@ -13,7 +13,7 @@ use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record};
 use serde_json::Value;
 
 impl BundleCollection {
-    /// Reads the operations as the other commands do: in `namespace`, or, if it is None, in all
+    /// Reads the operations in `namespace`. If `namespace` is None, reads the operations in all
     /// namespaces that the user may read.
     pub(super) async fn operations(&mut self, namespace: Option<&String>) {
         let filters = Filters::all_in(namespace);
@@ -76,7 +76,8 @@ impl BundleCollection {
         self.add_list(what, &path, kind, list, ObjectPolicy::Operation);
     }
 
-    /// Returns the text of a warning about an incomplete list, with hidden names of rule sets.
+    /// Returns the text of a warning about an incomplete list. Pseudonyms replace the names of rule
+    /// sets if names are hidden.
     fn warning(&self, incomplete: &Incomplete) -> String {
         let mut incomplete = incomplete.clone();
         if let Incomplete::NotWorking(sets) = &mut incomplete {
@@ -87,8 +88,8 @@ impl BundleCollection {
         incomplete.to_string()
     }
 
-    /// Reads the records of completed operations in `namespace`, or, if it is None, in the
-    /// namespaces whose operations were listed.
+    /// Reads the records of completed operations in `namespace`. If `namespace` is None, reads the
+    /// records in the namespaces whose operations were listed.
     pub(super) async fn records(&mut self, namespace: Option<&String>) {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}");
         let within = match (namespace, &self.listed_namespaces) {
@@ -123,8 +124,10 @@ impl BundleCollection {
     }
 
     /// Reads the operations that are stored as custom resources. In persistence mode, custom
-    /// resources exist in addition to the operations that `ifo-apiserver` serves. Does nothing if
-    /// `operations` has already read the custom resources.
+    /// resources exist in addition to the operations that `ifo-apiserver` serves.
+    ///
+    /// If the cluster does not have the live API, the method `operations` has already read the
+    /// custom resources. In this case, this method does nothing.
     pub(super) async fn custom_resources(&mut self) {
         if self.parts.iter().any(|it| it.what == CUSTOM_RESOURCES) {
             return;

@@ -18,8 +18,10 @@ const SERVER_LABEL: &str = "app.kubernetes.io%2Fname%3Difo-apiserver";
 const DEFAULT_PORT: u64 = 8443;
 
 impl BundleCollection {
-    /// Reads the objects of the server. Returns the name of the ServiceAccount in the server's
-    /// Deployment.
+    /// Reads the objects, the logs and the metrics of the server. If the user has supplied
+    /// `metrics`, adds these metrics and reads no others. Returns the name of the ServiceAccount in
+    /// the server's Deployment. None if the Deployment could not be read, or names no
+    /// ServiceAccount.
     pub(super) async fn server_objects(&mut self, metrics: Option<&str>) -> Option<String> {
         let namespace = escape(&self.server_namespace);
         let labelled = |path: &str| format!("{path}?labelSelector={SERVER_LABEL}");
@@ -113,8 +115,8 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the newest lines of the log of one container. Without `tailLines`, the kubelet would
-    /// cut a long log at its end, because `limitBytes` counts from the first line of the answer.
+    /// Reads the newest lines of the log of one container. `limitBytes` keeps the beginning of the
+    /// answer. So without `tailLines`, the kubelet would leave out the newest lines of a long log.
     async fn log(&mut self, pod: &str, what: &str, more: &str) {
         let namespace = escape(&self.server_namespace);
         let uri = format!(
@@ -167,7 +169,7 @@ impl BundleCollection {
     }
 }
 
-/// Returns the names of the Pods whose logs and metrics are read.
+/// Returns the names of the first [`PODS`] Pods. The logs and metrics of these Pods are read.
 fn names_of(pods: &[Value]) -> impl Iterator<Item = &str> {
     let names = pods.iter().map(|it| it["metadata"]["name"].as_str());
     names.map(Option::unwrap_or_default).take(PODS)
@@ -178,7 +180,7 @@ fn newest_lines(log: &str, limit: usize) -> &str {
     let Some(cut) = log.len().checked_sub(limit).filter(|cut| *cut > 0) else {
         return log;
     };
-    // The line before the cut ends at the cut, or is left out as a whole.
+    // If the cut is inside a line, the whole line is left out.
     match log.as_bytes()[cut - 1..].iter().position(|it| *it == b'\n') {
         Some(end) => &log[cut + end..],
         None => "",

@@ -17,8 +17,8 @@ const LABEL_MAPS: [&str; 3] = ["labels", "matchLabels", "nodeSelector"];
 /// and public texts are kept.
 const MESSAGES: [&str; 4] = ["message", "note", "expression", "description"];
 
-/// Labels whose values are words of an API. A value that has the form of such a word is kept. The
-/// labels are listed without the prefix `ifo.kubevirt.io/`.
+/// Labels whose values are words of an API. A value that has the form of such a word ([`is_token`])
+/// is kept. The labels are listed without the prefix `ifo.kubevirt.io/`.
 const KEPT_LABELS: [&str; 7] = [
     "component",
     "operation",
@@ -246,7 +246,8 @@ impl Redactor {
     }
 
     /// Returns the redacted form of a setting of `ifo-apiserver`: a flag, the name of an
-    /// environment variable, or the value of such a variable.
+    /// environment variable, or the value of such a variable. Known names, and values such as
+    /// numbers, are kept. Other names and values become pseudonyms.
     fn setting(&self, text: &str) -> String {
         let is_value = |text: &str| {
             let is_number = text.parse::<f64>().is_ok();
@@ -280,8 +281,10 @@ impl Redactor {
         self.name(text)
     }
 
-    /// Returns the redacted name of a container image. A placeholder replaces the registry. Digests
-    /// and the tags of releases, `latest` and `dev` are kept. Other tags become pseudonyms.
+    /// Returns the redacted name of a container image. A placeholder replaces the registry:
+    /// `registry.acme.example/team/ifo-apiserver:v0.2.0` gives `<registry>/ifo-apiserver:v0.2.0`.
+    /// Digests, the tags `latest` and `dev`, and the tags of releases are kept. Other tags, and the
+    /// names of other images, become pseudonyms.
     fn image(&self, text: &str) -> String {
         let (image, digest) = match text.split_once("@sha256:") {
             Some((image, digest)) => (image, Some(digest)),

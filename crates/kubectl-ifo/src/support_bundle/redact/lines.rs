@@ -4,10 +4,11 @@ use super::{Redactor, is_token};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// Prefixes of the names of the metrics of `ifo-apiserver`.
+/// Prefixes of the names of the metrics of `ifo-apiserver`. Other metrics are left out.
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
 
-/// Labels of metrics. Their values are kept, because the values are words of an API or numbers.
+/// Labels of metrics whose values are words of an API or numbers. Such values are kept. A value in
+/// another form becomes a pseudonym.
 const KEPT_METRIC_LABELS: [&str; 14] = [
     "code",
     "component",
@@ -91,7 +92,8 @@ const CRATES: [&str; 8] = [
 ];
 
 impl Redactor {
-    /// Hides the messages in the lines of a log.
+    /// Hides the names and messages in the lines of a log. The time, the level and the module of a
+    /// line are kept.
     pub(in crate::support_bundle) fn log(&self, text: &str) -> String {
         if !self.is_active() {
             return text.to_owned();
@@ -225,6 +227,7 @@ impl Redactor {
 }
 
 /// Returns the index of the brace that ends the labels. Braces in the value of a label are skipped.
+/// None if no brace ends the labels.
 fn end_of_labels(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -130,9 +130,9 @@ pub(super) fn is_reporter(name: &str) -> bool {
 
 /// Returns true if `ifo-apiserver` has a flag or an environment variable with this name.
 pub(super) fn is_setting(name: &str) -> bool {
-    // The page has flags, variables and other code between backticks. Words outside of backticks
-    // are not compared. They are not settings, and an object of the user can have such a word as
-    // its name.
+    // On the page, flags and variables are between backticks. Words outside of backticks are
+    // ordinary words, and an object of the user can have such a name. So only texts between
+    // backticks are compared.
     let mut code = CONFIGURATION.split('`').skip(1).step_by(2);
     let is_variable = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name

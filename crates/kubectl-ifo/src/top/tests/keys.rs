@@ -1,4 +1,4 @@
-//! Tests of keys, and of changes of operations.
+//! Tests how the screen of `top` reacts to keys and to changes of operations.
 
 use super::*;
 
@@ -196,7 +196,8 @@ q quit  ? help  Enter detail  / filter  s order  c completed                    
         "{lines:?}"
     );
     assert!(lines[6].contains("└ DataVolume/disk-7"), "{lines:?}");
-    // The line and its first member have the same operation, but the cursor distinguishes them.
+    // The line of the piece and the row of its first member have the same operation. The cursor
+    // still moves from the line to this row.
     seen.press(KeyCode::Down);
     seen.press(KeyCode::Down);
     seen.draw();

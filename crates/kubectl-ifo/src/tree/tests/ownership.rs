@@ -1,5 +1,6 @@
 //! Tests which parent an object has in a tree. A parent is an owner of the object, or the root of
-//! the correlation group of the object (the labels that `group` sets).
+//! the correlation group of the object. A correlation group connects objects that do not own each
+//! other. The function `group` sets the labels that put an operation into a group.
 
 use super::*;
 
@@ -45,7 +46,7 @@ kubevirt
     Plan/p      Executing  0s
 ",
     );
-    // With two cluster-scoped roots, the member has no parent, even if only one namespaced root
+    // With two cluster-scoped roots, the Node has no parent, even if only one root in a namespace
     // exists.
     let second = on("", "Version", "w", "Upgrading").group("g", "root");
     same(
@@ -140,7 +141,8 @@ fn the_preferred_parent_is_the_controller_then_an_owner_in_flight_then_the_group
             .owned_by("VM", "x")
             .owned_by("VM", "w")
             .controlled(),
-        // The owner `unknown` has no operation, and was not looked up.
+        // The owner `unknown` has no operation and no known owners, so the root of the group is the
+        // preferred parent.
         on("a", "VMI", "z", "Migrating")
             .group("g", "child")
             .owned_by("VM", "unknown"),

@@ -1,19 +1,19 @@
-//! Types for the times of operations that need less memory than the usual types. The server has
-//! such times for every operation in flight.
+//! Types for the times of operations. They need less memory than the usual types, because the
+//! server has these times for every operation in flight.
 
 use ifo_api::live::{Expected, ExpectedSource};
 use jiff::Timestamp;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Number of rises of the progress from which its rate is computed.
+/// Maximum number of rises of the progress from which its rate is computed.
 const RATE_SAMPLES: usize = 4;
 
 /// This number plus the seconds of any [`Timestamp`] is above 0.
 const OFFSET: i64 = 1_000_000_000_000;
 
-/// A time, rounded down to a whole second as in JSON. A `Timestamp` needs 16 bytes, and an optional
-/// one 24 bytes. This type needs 8 bytes in both cases.
+/// A time, rounded down to a whole second as in JSON. This type and an `Option` of it need 8 bytes.
+/// A `Timestamp` needs 16 bytes, and an `Option<Timestamp>` 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeSecond(NonZeroU64);
 
@@ -81,7 +81,7 @@ pub struct ProgressRises {
 }
 
 impl ProgressRises {
-    /// Adds a rise. Forgets the oldest one if there are too many.
+    /// Adds a rise. If [`RATE_SAMPLES`] rises are already known, forgets the oldest.
     pub fn add(&mut self, counted: Duration, percent: u8) {
         let mut free = usize::from(self.count);
         if free == RATE_SAMPLES {
@@ -95,8 +95,8 @@ impl ProgressRises {
         self.percents[free] = percent;
     }
 
-    /// Returns counted time and progress of the first and of the last rise. Returns None if there
-    /// are fewer than two.
+    /// Returns counted time and progress of the first and of the last rise. Returns None if fewer
+    /// than two rises are known.
     pub fn first_and_last(&self) -> Option<((Duration, u8), (Duration, u8))> {
         let last = usize::from(self.count)
             .checked_sub(1)

@@ -18,9 +18,10 @@ impl OperationTiming {
     /// `known_until` is the time until which the status is up to date. For an operation of the
     /// index, this is the current time. For a custom resource, this is the last detection.
     ///
-    /// The status does not contain the counted time. It can be computed only if the operation has
-    /// been `Progressing` since its start. In all other cases, the operation never becomes overdue,
-    /// and the baseline does not receive the duration of this run.
+    /// The status does not contain the counted time. This time can be computed only if the
+    /// operation has been `Progressing` since its start, and the start does not come from
+    /// `managedFields`. In all other cases, the operation never becomes overdue, and its duration
+    /// is not added to the durations of earlier runs.
     pub fn restored(status: &Status, start: Timestamp, known_until: Timestamp) -> Self {
         let time = |time: &Option<Time>| time.as_ref().map(|time| time.0);
         let state_since = time(&status.state_since).unwrap_or(start);

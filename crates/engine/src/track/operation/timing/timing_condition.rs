@@ -32,10 +32,10 @@ pub enum ConditionBasis {
     Progress { percent: u8, stalled_after: u32 },
     /// `Stalled`: the progress is 100 %.
     Complete,
-    /// The condition is not decided, because the operation has this state. Only time in the state
-    /// `Progressing` counts for both conditions.
+    /// The condition is not raised, because the operation has this state. For both conditions, only
+    /// time in the state `Progressing` counts.
     State(State),
-    /// The condition is not decided, because the watch of the subject is interrupted.
+    /// The condition is not raised, because the watch of the subject is interrupted.
     WatchInterrupted,
     /// The condition was restored after a restart or a change of the leader. The operation has not
     /// been updated since then.
@@ -70,8 +70,8 @@ impl TimingCondition {
         }
     }
 
-    /// Returns true if the condition is raised. Returns None if the operation has no such
-    /// condition. A completed operation is neither overdue nor stalled.
+    /// Returns true if the status of the condition is `True`. Returns None if `condition` is None,
+    /// or if the operation is completed (`in_flight` is false).
     pub fn status(condition: Option<&Self>, in_flight: bool) -> Option<bool> {
         let own = condition.filter(|_| in_flight)?;
         Some(own.is_raised)
