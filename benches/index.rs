@@ -115,7 +115,7 @@ fn commit(c: &mut Criterion) {
             let existing = writer.get(&key(7)).expect("operation 7 exists");
             b.iter_batched(
                 || {
-                    let (key, json) = (existing.key().clone(), existing.json().to_vec());
+                    let (key, json) = (existing.key().clone(), existing.json());
                     vec![Write::Put { key, json }]
                 },
                 |batch| writer.commit(batch, VersionAssignment::Mint),

@@ -236,7 +236,7 @@ mod tests {
             let json = if is_broken {
                 br#"{"metadata":{}}"#.to_vec()
             } else {
-                entry.json().to_vec()
+                entry.json()
             };
             let write = Write::Put { key, json };
             let head = follower

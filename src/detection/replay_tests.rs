@@ -214,7 +214,7 @@ impl ReplayObserver for ChangeRecorder {
         match change {
             Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
             Write::Show { key, operation } => {
-                let object = without_version(&operation.json);
+                let object = without_version(&operation.json());
                 let before = self.objects.insert(key.clone(), object.clone());
                 // A watch sends no event for an unchanged object.
                 if before.as_ref() != Some(&object) {

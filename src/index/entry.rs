@@ -1,10 +1,12 @@
-//! An entry of the index: one object at one version. An entry contains the object's JSON, which is
-//! encoded only once. It also contains facts: decoded fields, such as times and the phase, which
-//! selectors, tables and metrics use.
+//! An entry of the index: one object at one version. An entry contains the object's JSON in its
+//! short form, which is encoded only once. It also contains facts: decoded fields, such as times
+//! and the phase, which selectors, tables and metrics use.
 
 use super::compression::Packed;
 use super::{Key, Rv};
-use ifo_engine::track::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts};
+use ifo_engine::track::{
+    DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, ShortKey, append_long,
+};
 use serde::de::Error as _;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +14,7 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// A range of bytes in the JSON. An entry has less than 4 GiB.
+/// A range of bytes in the short form of the JSON. An entry has less than 4 GiB.
 type JsonSpan = Range<u32>;
 
 /// One object at one version.
@@ -28,19 +30,19 @@ pub struct IndexEntry {
     rv_digits: JsonSpan,
 }
 
-/// The JSON of an entry.
+/// The short form of an entry's JSON.
 #[derive(Debug)]
 enum StoredJson {
     Plain(Box<[u8]>),
-    /// The compressed JSON of a completed operation. A completed operation no longer changes, so
-    /// its JSON is compressed only once.
+    /// The compressed form for a completed operation. A completed operation no longer changes, so
+    /// it is compressed only once.
     Packed(Packed),
 }
 
 /// An encoded object with its version, but without its key. [`Encoded::entry`] adds the key.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    json: Vec<u8>,
+    short_json: Vec<u8>,
     metadata: JsonSpan,
     rv_digits: JsonSpan,
     rv: Rv,
@@ -51,7 +53,7 @@ impl Encoded {
     /// Sets the version `rv` in an operation that this process has encoded.
     pub fn operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
         let EncodedOperation {
-            json,
+            short_json,
             metadata,
             facts,
         } = operation;
@@ -60,7 +62,7 @@ impl Encoded {
             version: None,
             has_metadata: true,
         };
-        position.fill(rv, json, facts.clone())
+        position.fill(rv, short_json, facts.clone())
     }
 
     /// Decodes the object in `json`, and inserts the resourceVersion `rv` or replaces the existing
@@ -72,21 +74,22 @@ impl Encoded {
             version: decoded.version,
             has_metadata: decoded.has_metadata,
         };
-        position.fill(rv, json, decoded.facts)
+        position.fill(rv, &decoded.short_json, decoded.facts)
     }
 
     /// Returns true if the object is equal to `other`, apart from the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
-        let json = other.json();
-        split_around(&self.json, &self.rv_digits) == split_around(&json, &other.rv_digits)
+        let other_json = other.short_json();
+        split_around(&self.short_json, &self.rv_digits)
+            == split_around(&other_json, &other.rv_digits)
     }
 
     /// Creates the entry for `key`. The JSON of a completed operation is compressed.
     pub fn entry(self, key: Key) -> IndexEntry {
         let json = if self.facts.completed.is_some() {
-            StoredJson::Packed(Packed::new(&self.json))
+            StoredJson::Packed(Packed::new(&self.short_json))
         } else {
-            StoredJson::Plain(self.json.into())
+            StoredJson::Plain(self.short_json.into())
         };
         IndexEntry {
             key,
@@ -115,32 +118,36 @@ impl IndexEntry {
         &self.facts
     }
 
-    /// Decompresses the JSON of the entry, if it is compressed. The caller can read the JSON in the
-    /// result several times without another decompression.
+    /// Decompresses the entry, if it is compressed. The caller can read the result several times
+    /// without another decompression.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,
             texts: ObjectTexts {
-                json: self.json(),
+                short_json: self.short_json(),
                 facts: &self.facts,
             },
         }
     }
 
-    /// Returns the JSON of the whole object, without white space between its members. The
-    /// decompression of a completed operation takes about a microsecond.
-    pub fn json(&self) -> Cow<'_, [u8]> {
-        match &self.json {
-            StoredJson::Plain(json) => Cow::Borrowed(json),
-            StoredJson::Packed(packed) => Cow::Owned(packed.decompress()),
-        }
+    /// Returns the JSON of the whole object, without white space between its members. This takes
+    /// about a microsecond.
+    pub fn json(&self) -> Vec<u8> {
+        let mut json = Vec::new();
+        self.append_json(&mut json);
+        json
     }
 
     /// Appends the JSON of the whole object to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
+        append_long(&self.short_json(), out);
+    }
+
+    /// Returns the short form of the JSON.
+    fn short_json(&self) -> Cow<'_, [u8]> {
         match &self.json {
-            StoredJson::Plain(json) => out.extend_from_slice(json),
-            StoredJson::Packed(packed) => packed.append_to(out),
+            StoredJson::Plain(json) => Cow::Borrowed(json),
+            StoredJson::Packed(packed) => Cow::Owned(packed.decompress()),
         }
     }
 
@@ -154,19 +161,19 @@ impl IndexEntry {
     }
 }
 
-/// An entry, and its JSON without compression.
+/// An entry, and the short form of its JSON without compression.
 #[derive(Debug)]
 pub struct OpenEntry<'a> {
     /// The entry.
     pub entry: &'a IndexEntry,
-    /// The JSON of the entry, and the texts in it.
+    /// The short form of the entry's JSON, and the texts in it.
     pub texts: ObjectTexts<'a>,
 }
 
 impl OpenEntry<'_> {
     /// Appends the JSON of the object to `out`, with the resourceVersion `rv`.
     pub fn append_at(&self, rv: Rv, out: &mut Vec<u8>) {
-        self.append_range(0..self.texts.json.len(), rv, out);
+        self.append_range(0..self.texts.short_json.len(), rv, out);
     }
 
     /// Appends the JSON of `metadata` to `out`, with the resourceVersion `rv`.
@@ -174,18 +181,18 @@ impl OpenEntry<'_> {
         self.append_range(to_usize_range(&self.entry.metadata), rv, out);
     }
 
-    /// Appends `range` of the JSON to `out`, with the resourceVersion `rv`. The range must contain
-    /// the resourceVersion of the entry.
+    /// Appends the JSON for `range` of the short form to `out`, with the resourceVersion `rv`. The
+    /// range must contain the resourceVersion of the entry.
     fn append_range(&self, range: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
-        let json = &self.texts.json;
+        let short = &self.texts.short_json;
         if rv == self.entry.rv {
-            out.extend_from_slice(&json[range]);
+            append_long(&short[range], out);
             return;
         }
         let digits = to_usize_range(&self.entry.rv_digits);
-        out.extend_from_slice(&json[range.start..digits.start]);
+        append_long(&short[range.start..digits.start], out);
         out.extend_from_slice(rv.to_string().as_bytes());
-        out.extend_from_slice(&json[digits.end..range.end]);
+        append_long(&short[digits.end..range.end], out);
     }
 }
 
@@ -199,10 +206,10 @@ fn to_usize_range(span: &JsonSpan) -> Range<usize> {
     span.start as usize..span.end as usize
 }
 
-/// The position of the resourceVersion in an object's JSON.
+/// The position of the resourceVersion in the short form of an object's JSON.
 struct VersionPlace {
     metadata: Range<usize>,
-    /// The existing version in the JSON, with its quotes. `None` if the version must be inserted.
+    /// The existing version, with its quotes. `None` if the version must be inserted.
     version: Option<Range<usize>>,
     /// True if `metadata` has members.
     has_metadata: bool,
@@ -216,18 +223,23 @@ impl VersionPlace {
         json: &[u8],
         mut facts: ObjectFacts,
     ) -> Result<Encoded, serde_json::Error> {
+        let [mark, index] = ShortKey::of("resourceVersion").0;
+        let insertion = [mark, index, b'"'];
         let first = self.metadata.start + 1;
-        let (cut, before, after) = match self.version {
-            Some(version) => (version, "\"", "\""),
-            None if self.has_metadata => (first..first, "\"resourceVersion\":\"", "\","),
-            None => (first..first, "\"resourceVersion\":\"", "\""),
+        let (cut, before, after): (_, &[u8], &[u8]) = match self.version {
+            Some(version) => (version, b"\"", b"\""),
+            // The short form of a key includes the comma before the key.
+            None if self.has_metadata && json.get(first) != Some(&mark) => {
+                (first..first, &insertion, b"\",")
+            }
+            None => (first..first, &insertion, b"\""),
         };
         let digits = rv.to_string();
         let parts = [
             &json[..cut.start],
-            before.as_bytes(),
+            before,
             digits.as_bytes(),
-            after.as_bytes(),
+            after,
             &json[cut.end..],
         ];
         let filled = parts.concat();
@@ -238,7 +250,7 @@ impl VersionPlace {
         Ok(Encoded {
             rv_digits: span(start..start + digits.len())?,
             metadata: span(self.metadata.start..end)?,
-            json: filled,
+            short_json: filled,
             rv,
             facts,
         })

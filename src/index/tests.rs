@@ -418,7 +418,7 @@ fn a_write_that_changes_nothing_has_no_version() {
     let there = reader.get(&Key::new("a", "x")).1.unwrap();
     let again = Write::Put {
         key: there.key().clone(),
-        json: there.json().to_vec(),
+        json: there.json(),
     };
     let bytes = reader.ring_bytes();
     let nothing = vec![put("a", "x", 1), delete("a", "y"), delete("b", "x"), again];

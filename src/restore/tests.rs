@@ -131,7 +131,7 @@ fn custom_resource(name: &str, phase: Phase) -> Value {
         _ => None,
     });
     let operation = shown.expect("the operation was written");
-    let live: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
+    let live: InFlightOperation = serde_json::from_slice(&operation.json()).unwrap();
     assert_eq!(live.status.phase, phase);
     serde_json::to_value(persist::to_cr(&live)).unwrap()
 }
@@ -168,7 +168,7 @@ fn writes_after_takeover(state: InitialState) -> Vec<String> {
         .map(|write| match write {
             Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
             Write::Show { operation, .. } => {
-                let object: InFlightOperation = serde_json::from_slice(&operation.json).unwrap();
+                let object: InFlightOperation = serde_json::from_slice(&operation.json()).unwrap();
                 let is_completed = object.status.phase == Phase::Completed;
                 let sign = if is_completed { "!" } else { "" };
                 format!("{}{sign}", object.spec.subject.name)

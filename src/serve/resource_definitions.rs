@@ -249,7 +249,7 @@ fn write_ready<T: Into<serde_json::Value>>(
     field: impl Fn(Condition) -> T,
     out: &mut Vec<u8>,
 ) {
-    let object: serde_json::Value = serde_json::from_slice(&texts.json).unwrap_or_default();
+    let object: serde_json::Value = serde_json::from_slice(&texts.whole_json()).unwrap_or_default();
     let conditions = object.pointer("/status/conditions");
     let value = conditions
         .and_then(|all| Vec::<Condition>::deserialize(all).ok())

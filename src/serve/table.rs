@@ -82,7 +82,7 @@ fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec
             write_text(Some(age.as_deref().unwrap_or("<unknown>")), out);
         }
         Cell::Pointer(pointer) => {
-            let object: Value = serde_json::from_slice(&texts.json).unwrap_or_default();
+            let object: Value = serde_json::from_slice(&texts.whole_json()).unwrap_or_default();
             let value = object.pointer(pointer).unwrap_or(&Value::Null);
             serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
         }

@@ -179,7 +179,7 @@ impl ReplayObserver for ShownOperations {
     fn changed(&mut self, change: Write, _: ClockReading) {
         if let Write::Show { operation, .. } = change {
             self.0
-                .push(serde_json::from_slice(&operation.json).unwrap());
+                .push(serde_json::from_slice(&operation.json()).unwrap());
         }
     }
 }

@@ -287,7 +287,7 @@ fn event(change: &IndexChange) -> LeaderEvent {
         (Some(key), Some(entry)) => LeaderEvent::Put {
             rv: *rv,
             key,
-            json: entry.json().to_vec(),
+            json: entry.json(),
         },
     }
 }
@@ -314,7 +314,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
     let objects: Vec<_> = rest
         .by_ref()
         .take(PAGE_OBJECTS)
-        .map(|entry| (entry.key().clone(), entry.rv(), entry.json().to_vec()))
+        .map(|entry| (entry.key().clone(), entry.rv(), entry.json()))
         .collect();
     let last = rest.next().and(objects.last());
     let next = last.map(|(key, ..)| format!("{rv}/{}/{}", key.namespace, key.name));

@@ -75,9 +75,8 @@ impl Link for FakeLink {
         };
         let listed = self.0.reader.list(&ListScope::All, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
-            let object = |it: &Arc<crate::index::IndexEntry>| {
-                (it.key().clone(), it.rv(), it.json().to_vec())
-            };
+            let object =
+                |it: &Arc<crate::index::IndexEntry>| (it.key().clone(), it.rv(), it.json());
             ObjectPage {
                 rv,
                 objects: entries.iter().map(object).collect(),
@@ -106,7 +105,7 @@ impl Link for FakeLink {
                                 (Some(key), Some(after)) => LeaderEvent::Put {
                                     rv,
                                     key: key.clone(),
-                                    json: after.json().to_vec(),
+                                    json: after.json(),
                                 },
                                 (Some(key), None) => LeaderEvent::Delete {
                                     rv,
@@ -226,7 +225,7 @@ impl LeaderAndFollower {
         let (_, entries) = reader
             .list(&ListScope::All, ReadVersion::Exact(Rv(rv)))
             .ok()?;
-        Some(entries.iter().map(|it| it.json().to_vec()).collect())
+        Some(entries.iter().map(|it| it.json()).collect())
     }
 }
 

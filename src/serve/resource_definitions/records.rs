@@ -111,7 +111,7 @@ fn usual(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     struct Status {
         expected: Option<Expected>,
     }
-    let record: Option<Record> = serde_json::from_slice(&texts.json).ok();
+    let record: Option<Record> = serde_json::from_slice(&texts.whole_json()).ok();
     let expected = record.and_then(|record| record.status.expected);
     write_text(expected.map(usual_text).as_deref(), out);
 }

@@ -10,6 +10,7 @@ mod expiring_map;
 mod initial_state;
 mod object_facts;
 mod operation;
+mod short_json;
 mod subject;
 mod supersession;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use baselines::{
 };
 pub use initial_state::{InitialState, MAX_RESTORED};
 pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
+pub use short_json::{ShortKey, append_long};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;

@@ -1,10 +1,11 @@
 //! The facts of an object: the values that selectors, tables, metrics and persistence need. Times,
 //! numbers, phases and states are decoded. For each text, the facts contain only its position in
-//! the object's JSON, so that the index does not hold each text twice.
+//! the short form of the object's JSON, so that the index does not hold each text twice.
 //!
 //! On the leader, the tracker records the positions while it encodes an operation. A follower
 //! decodes the facts from the JSON that it receives from the leader.
 
+use super::short_json::{self, ShortJson};
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -60,17 +61,17 @@ pub enum TextField {
 /// Number of variants of [`TextField`].
 pub const TEXT_COUNT: usize = TextField::Completed as usize + 1;
 
-/// The position of a JSON string (including its quotes) or of a JSON list in the JSON of an object.
-/// The default value stands for an absent text.
+/// The position of a JSON string (including its quotes) or of a JSON list of strings in the short
+/// form of an object's JSON. The default value stands for an absent text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextSpan {
     start: u32,
     length: u32,
 }
 
-/// The position of a label in the JSON of an object: the start of its key, and the lengths of key
-/// and value. The value begins at the first quote after the key. An operation has about ten labels.
-/// To save memory, this type has half the size of two [`TextSpan`]s.
+/// The position of a label in the short form of an object's JSON: the start of its key, and the
+/// lengths of key and value. The value begins at the first quote after the key. An operation has
+/// about ten labels. To save memory, this type has half the size of two [`TextSpan`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LabelSpan {
     start: u32,
@@ -105,25 +106,36 @@ pub struct ObjectFacts {
 /// An operation that this process has encoded.
 #[derive(Clone, Debug)]
 pub struct EncodedOperation {
-    /// JSON of the object, without a resourceVersion.
-    pub json: Vec<u8>,
-    /// Position of the value of `metadata` in `json`. The value has at least one member.
+    /// Short form of the object's JSON, without a resourceVersion.
+    pub short_json: Vec<u8>,
+    /// Position of the value of `metadata` in `short_json`. The value has at least one member.
     pub metadata: Range<usize>,
-    /// Facts of the operation, with positions in `json`.
+    /// Facts of the operation, with positions in `short_json`.
     pub facts: ObjectFacts,
 }
 
 /// An object that this process has decoded from JSON.
 #[derive(Debug)]
 pub struct DecodedObject {
-    /// Position of the value of `metadata` in the JSON.
+    /// Short form of the JSON.
+    pub short_json: Vec<u8>,
+    /// Position of the value of `metadata` in `short_json`.
     pub metadata: Range<usize>,
-    /// Position of the value of `metadata.resourceVersion`, including its quotes.
+    /// Position of the value of `metadata.resourceVersion` in `short_json`, including its quotes.
     pub version: Option<Range<usize>>,
     /// True if `metadata` has at least one member.
     pub has_metadata: bool,
-    /// Facts of the object, with positions in the JSON.
+    /// Facts of the object, with positions in `short_json`.
     pub facts: ObjectFacts,
+}
+
+impl EncodedOperation {
+    /// Returns the JSON of the object, without a resourceVersion.
+    pub fn json(&self) -> Vec<u8> {
+        let mut json = Vec::new();
+        short_json::append_long(&self.short_json, &mut json);
+        json
+    }
 }
 
 impl DecodedObject {
@@ -151,22 +163,30 @@ impl DecodedObject {
             let error = "the resourceVersion is not a string";
             return Err(serde_json::Error::custom(error));
         }
+        let short = ShortJson::new(json);
+        let position = |part: &str| short.convert(range_of(part, text));
         Ok(Self {
-            metadata: range_of(metadata, text),
-            version: version.map(|version| range_of(version, text)),
+            metadata: position(metadata),
+            version: version.map(position),
             has_metadata: metadata[1..].trim_start() != "}",
-            facts: ObjectFacts::new(&object, &wire, text),
+            facts: ObjectFacts::new(&object, &wire, &position),
+            short_json: short.bytes,
         })
     }
 }
 
 impl ObjectFacts {
-    fn new(object: &WireObject<'_>, metadata: &WireMetadata<'_>, text: &str) -> Self {
+    /// Decodes the facts. `position` returns the position of a part of the JSON in the short form.
+    fn new(
+        object: &WireObject<'_>,
+        metadata: &WireMetadata<'_>,
+        position: &impl Fn(&str) -> Range<usize>,
+    ) -> Self {
         let spec: WireSpec<'_> = decode_or_default(object.spec);
         let subject: WireSubject<'_> = decode_or_default(spec.subject);
         let status: WireStatus<'_> = decode_or_default(object.status);
         let labels: LabelLiterals<'_> = decode_or_default(metadata.labels);
-        let span = |literal: &RawValue| TextSpan::of(literal, text);
+        let span = |literal: &RawValue| TextSpan::of(literal, position);
         let labels = labels.0.iter();
         let texts = [
             metadata.name,
@@ -238,22 +258,22 @@ impl TextSpan {
         }
     }
 
-    /// Creates the position of `literal`, which is a part of `text`. A value that is neither a
-    /// string nor a list becomes absent.
-    fn of(literal: &RawValue, text: &str) -> Self {
+    /// Creates the position of `literal`, which `position` returns. A value that is neither a string
+    /// nor a list becomes absent.
+    fn of(literal: &RawValue, position: &impl Fn(&str) -> Range<usize>) -> Self {
         let literal = literal.get();
         if !literal.starts_with(['"', '[']) {
             return Self::default();
         }
-        let range = range_of(literal, text);
+        let range = position(literal);
         Self::new(range.start, range.end)
     }
 
     /// Returns the JSON string (including its quotes) or the JSON list. Returns None if the text is
     /// absent.
-    fn literal(self, json: &[u8]) -> Option<&[u8]> {
+    fn literal(self, short_json: &[u8]) -> Option<&[u8]> {
         let start = self.start as usize;
-        let literal = json.get(start..start + self.length as usize)?;
+        let literal = short_json.get(start..start + self.length as usize)?;
         (!literal.is_empty()).then_some(literal)
     }
 }
@@ -270,11 +290,12 @@ impl LabelSpan {
         })
     }
 
-    /// Returns the JSON strings of the key and of the value, including their quotes.
-    fn literals(self, json: &[u8]) -> Option<(&[u8], &[u8])> {
-        let label = json.get(self.start as usize..)?;
+    /// Returns the key in its short form or as JSON string, and the value as JSON string. JSON
+    /// strings have their quotes.
+    fn literals(self, short_json: &[u8]) -> Option<(&[u8], &[u8])> {
+        let label = short_json.get(self.start as usize..)?;
         let (key, rest) = label.split_at_checked(self.key.into())?;
-        // Between the key and the value, there is only a colon, and white space.
+        // Between a key that is a JSON string and its value, there is a colon, and white space.
         let value = rest.get(rest.iter().position(|byte| *byte == b'"')?..)?;
         Some((key, value.get(..self.value.into())?))
     }
@@ -283,13 +304,20 @@ impl LabelSpan {
 /// Reads the texts of an object from its JSON.
 #[derive(Debug)]
 pub struct ObjectTexts<'a> {
-    /// JSON of the whole object that the facts belong to.
-    pub json: Cow<'a, [u8]>,
+    /// Short form of the JSON of the whole object that the facts belong to.
+    pub short_json: Cow<'a, [u8]>,
     /// Facts with the positions of the texts.
     pub facts: &'a ObjectFacts,
 }
 
 impl ObjectTexts<'_> {
+    /// Returns the JSON of the whole object.
+    pub fn whole_json(&self) -> Vec<u8> {
+        let mut json = Vec::new();
+        short_json::append_long(&self.short_json, &mut json);
+        json
+    }
+
     /// Returns the value of a text field. Returns None if the field is absent, or if its value is a
     /// list.
     pub fn text(&self, field: TextField) -> Option<Cow<'_, str>> {
@@ -299,7 +327,7 @@ impl ObjectTexts<'_> {
     /// Returns the value of a text field as the JSON in the object: a string including its quotes,
     /// or the list of [`TextField::Nodes`]. Returns None if the field is absent.
     pub fn literal(&self, field: TextField) -> Option<&[u8]> {
-        self.facts.texts[field as usize].literal(&self.json)
+        self.facts.texts[field as usize].literal(&self.short_json)
     }
 
     /// Returns the names of the nodes that the operation touches. If the field is absent, the
@@ -320,8 +348,12 @@ impl ObjectTexts<'_> {
     pub fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         let labels = self.facts.labels.iter();
         labels.filter_map(|label| {
-            let (key, value) = label.literals(&self.json)?;
-            Some((decode_string(key)?, decode_string(value)?))
+            let (key, value) = label.literals(&self.short_json)?;
+            let key = match short_json::long_key(key) {
+                Some(key) => Cow::Borrowed(key),
+                None => decode_string(key)?,
+            };
+            Some((key, decode_string(value)?))
         })
     }
 }
@@ -479,8 +511,8 @@ fn deserialize_present<'de, D: Deserializer<'de>>(
 mod tests {
     use super::*;
 
-    fn facts(json: &str) -> ObjectFacts {
-        DecodedObject::decode(json.as_bytes()).unwrap().facts
+    fn decode(json: &str) -> DecodedObject {
+        DecodedObject::decode(json.as_bytes()).unwrap()
     }
 
     #[test]
@@ -490,12 +522,14 @@ mod tests {
             "spec": {"operation": "Mi\u0067rating", "component": ["x"], "subject": {"kind": "VM", "uid": {}}},
             "status": {"phase": "Active", "state": "Paused", "progress": 4000, "message": null, "reason": "R"}
         }"#;
-        let facts = facts(json);
+        let DecodedObject {
+            short_json, facts, ..
+        } = decode(json);
         assert_eq!(facts.phase, Some(Phase::Active));
         assert_eq!((facts.state, facts.progress), (None, None));
         assert_eq!((facts.started, facts.completed), (None, None));
         let texts = ObjectTexts {
-            json: json.as_bytes().into(),
+            short_json: short_json.into(),
             facts: &facts,
         };
         for (field, expected) in [
@@ -523,7 +557,7 @@ mod tests {
     fn an_object_that_is_no_operation_has_no_facts() {
         for rest in ["", r#","spec":[1]"#, r#","status":"x""#, r#","spec":null"#] {
             let json = format!(r#"{{"metadata":{{}}{rest}}}"#);
-            assert_eq!(facts(&json), ObjectFacts::default(), "{json}");
+            assert_eq!(decode(&json).facts, ObjectFacts::default(), "{json}");
         }
     }
 

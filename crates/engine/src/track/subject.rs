@@ -101,10 +101,11 @@ impl TrackedSubject {
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
-        evaluation: Evaluation,
+        mut evaluation: Evaluation,
         initial: bool,
         step: &mut SubjectStep<'_>,
     ) {
+        self.share_texts(&mut evaluation, step);
         let first_seen = std::mem::take(&mut self.is_unevaluated);
         let changed = evaluation.subject.managed;
         let start = first_start(&evaluation.subject, initial, step.now.wall);
@@ -164,6 +165,20 @@ impl TrackedSubject {
             self.add_waiting(what, detections, start, step);
         }
         self.update(step);
+    }
+
+    /// Saves memory: texts of the evaluation that are equal to texts in memory are replaced with
+    /// these. The work key of many operations is the UID of the subject.
+    fn share_texts(&self, evaluation: &mut Evaluation, step: &mut SubjectStep<'_>) {
+        let (subject, before) = (&mut evaluation.subject, &self.view.subject);
+        share(Some(&mut subject.name), Some(&before.name));
+        share(subject.namespace.as_mut(), before.namespace.as_ref());
+        share(subject.uid.as_mut(), Some(&self.identity));
+        let findings = evaluation.findings.iter_mut();
+        for values in findings.filter_map(|finding| finding.says.as_mut()) {
+            share(values.work.as_mut(), Some(&self.identity));
+            step.shared.share_nodes(&mut values.nodes);
+        }
     }
 
     /// Completes the operations whose debounce period is over, and updates the other operations.
@@ -462,5 +477,14 @@ fn candidate<'a>(
         detected,
         order: (&primary.rule_set.name, primary.says.order),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
+    }
+}
+
+/// Replaces `new` with `known`, if both texts are equal.
+fn share(new: Option<&mut Arc<str>>, known: Option<&Arc<str>>) {
+    if let (Some(new), Some(known)) = (new, known)
+        && new == known
+    {
+        new.clone_from(known);
     }
 }

@@ -9,11 +9,12 @@ use super::object_facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::supersession::OperationName;
 use super::tracker::TrackerSettings;
+use crate::detect::Nodes;
 use crate::{ClockReading, Meter};
 use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,10 @@ pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 /// Beyond the maximum, the tracker forgets the namespaces that expire first.
 pub(super) const MAX_DELETED: usize = 10_000;
 
+/// Maximum number of lists of nodes that are remembered. If there are more, all are forgotten, and
+/// later operations share lists again. The lists take about 2 MB.
+const MAX_NODE_LISTS: usize = 10_000;
+
 /// The state that the tracker keeps for all objects together.
 #[derive(Debug)]
 pub(super) struct SharedState {
@@ -71,6 +76,8 @@ pub(super) struct SharedState {
     /// after the watch of namespaces has reported the deletion. So the tracker must remember the
     /// deletion until then.
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
+    /// Lists of nodes. Operations with equal lists share one list.
+    node_lists: HashSet<Nodes>,
     /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
     /// True if a baseline has become usable, so that operations in flight can be overdue now. The
@@ -102,6 +109,7 @@ impl SharedState {
             retained: ExpiringMap::new(),
             records: ExpiringMap::new(),
             deleted_namespaces: ExpiringMap::new(),
+            node_lists: HashSet::new(),
             baselines,
             must_refresh_all: false,
             writes: Vec::new(),
@@ -123,6 +131,21 @@ impl SharedState {
             return None;
         }
         self.timers.pop_first().map(|(_, identity)| identity)
+    }
+
+    /// Replaces `nodes` with an equal list that other operations have.
+    pub(super) fn share_nodes(&mut self, nodes: &mut Nodes) {
+        if nodes.is_empty() {
+            return;
+        }
+        if let Some(list) = self.node_lists.get(nodes) {
+            nodes.clone_from(list);
+            return;
+        }
+        if self.node_lists.len() >= MAX_NODE_LISTS {
+            self.node_lists.clear();
+        }
+        self.node_lists.insert(nodes.clone());
     }
 
     /// Adds a write of an operation in flight.

@@ -56,7 +56,7 @@ pub fn check(text: &str) {
 fn labels_of(json: &[u8]) -> TextLabels {
     let decoded = DecodedObject::decode(json).expect("the JSON is an object with metadata");
     let texts = ObjectTexts {
-        json: json.into(),
+        short_json: decoded.short_json.into(),
         facts: &decoded.facts,
     };
     let labels = texts.labels();

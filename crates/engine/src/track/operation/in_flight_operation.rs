@@ -1,19 +1,21 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
-use super::encode_json::{
-    self, ConditionJson, JsonRecorder, MessageJson, MetadataJson, NodesJson, OwnerJson,
-    RecordedLabels, SpecJson, StatusJson, SubjectJson, TimeJson,
-};
+use super::encode_json::{ShortJsonWriter, TextList, TimeJson};
 use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
 use crate::track::object_facts::{EncodedOperation, ObjectFacts, TextField};
-use ifo_api::labels;
-use ifo_api::live::{Phase, State};
+use crate::track::short_json::key;
+use ifo_api::live::{self, Phase, State};
+use ifo_api::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
+use serde::Serialize;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
+
+/// The `apiVersion` of operations.
+static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{VERSION}"));
 
 impl Operation {
     /// Encodes the operation in flight.
@@ -59,88 +61,84 @@ impl Operation {
         completed: Option<Timestamp>,
     ) -> EncodedOperation {
         let subject = &view.subject;
-        let (what, rule_set) = (&self.what, &self.primary.rule_set);
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
         let until = completed.map(|_| self.detected_until(completed));
         let labels = self.labels(view, state);
         let says = &self.primary.says;
-        let (work, nodes) = (says.work.as_deref(), NodesJson(&says.nodes));
-        let recorder = JsonRecorder::default();
-        let text = |field, text| recorder.text::<&str>(field, text);
-        let time = |field, time| recorder.text(field, TimeJson(time));
-        let mut uid = Uuid::encode_buffer();
-        let metadata = MetadataJson {
-            creation_timestamp: time(TextField::Started, self.start),
-            generation: 1,
-            labels: RecordedLabels {
-                recorder: &recorder,
-                labels: &labels,
-            },
-            name: text(TextField::Name, &self.key.name),
-            namespace: &self.key.namespace,
-            owner_references: subject.uid.as_deref().map(|uid| {
-                [OwnerJson {
-                    api_version: &view.api_version,
-                    block_owner_deletion: false,
-                    controller: true,
-                    kind: &view.kind,
-                    name: &subject.name,
-                    uid,
-                }]
-            }),
-            uid: self.uid.hyphenated().encode_lower(&mut uid),
-        };
-        let namespace = subject.namespace.as_deref();
-        let subject_uid = subject.uid.as_deref();
-        let spec = SpecJson {
-            operation: text(TextField::Operation, &what.operation),
-            rule_set: text(TextField::RuleSet, &rule_set.name),
-            component: text(TextField::Component, &rule_set.component),
-            subject: SubjectJson {
-                api_version: text(TextField::SubjectApiVersion, &view.api_version),
-                kind: text(TextField::SubjectKind, &view.kind),
-                name: text(TextField::SubjectName, &subject.name),
-                namespace: namespace.map(|it| text(TextField::SubjectNamespace, it)),
-                uid: subject_uid.map(|uid| text(TextField::SubjectUid, uid)),
-                owner_references: &subject.owners,
-            },
-            item: what.item.as_deref().map(|it| text(TextField::Item, it)),
-            work: work.map(|it| text(TextField::Work, it)),
-        };
         let timing = &self.timing;
         let in_flight = completed.is_none();
-        let duration = until.map(|until| self.shown_duration(until));
-        let shown = Some(&*message).filter(|message| !message.is_empty());
-        let status = StatusJson {
-            phase: recorder.text(TextField::Phase, phase),
-            state: recorder.text(TextField::State, state),
-            reason: text(TextField::Reason, &reason),
-            message: shown.map(|message| text(TextField::Message, message)),
-            progress,
-            nodes: (!nodes.0.is_empty()).then(|| recorder.text(TextField::Nodes, nodes)),
-            state_since: TimeJson(completed.unwrap_or_else(|| timing.state_since())),
-            last_progress: timing.last_progress().map(TimeJson),
-            expected: timing.expected(),
-            estimated_completion: timing
-                .estimated_completion()
-                .filter(|_| in_flight)
-                .map(TimeJson),
-            duration_seconds: duration,
-            start_time_source: self.start_source,
-            last_detected: TimeJson(self.last_detected),
-            completed: until.map(|until| time(TextField::Completed, until)),
-            instance: self.instance.as_deref(),
-            detected_by: &self.detected_by,
-            subject_generation: subject.generation,
-            conditions: self.conditions(subject.generation, &reason, &message, completed),
-            #[cfg(feature = "neighbour-release")]
-            neighbour_field: "known",
-        };
-        encode_json::encode(&recorder, &metadata, &spec, &status);
-        let recorded = recorder.finish();
+        let mut uid = Uuid::encode_buffer();
+        let mut writer = ShortJsonWriter::new();
+        writer.object(|json| {
+            json.member(key!("apiVersion"), &*API_VERSION);
+            json.member(key!("kind"), live::KIND);
+            json.metadata(|json| {
+                json.text(
+                    TextField::Started,
+                    key!("creationTimestamp"),
+                    TimeJson(self.start),
+                );
+                json.member(key!("generation"), 1);
+                json.labels(&labels);
+                json.text(TextField::Name, key!("name"), &*self.key.name);
+                json.member(key!("namespace"), &*self.key.namespace);
+                if let Some(uid) = subject.uid.as_deref() {
+                    json.list(key!("ownerReferences"), [uid], |json, uid| {
+                        json.member(key!("apiVersion"), &*view.api_version);
+                        json.member(key!("blockOwnerDeletion"), false);
+                        json.member(key!("controller"), true);
+                        json.member(key!("kind"), &*view.kind);
+                        json.member(key!("name"), &*subject.name);
+                        json.member(key!("uid"), uid);
+                    });
+                }
+                json.member(key!("uid"), &*self.uid.hyphenated().encode_lower(&mut uid));
+            });
+            json.member_object(key!("spec"), |json| self.encode_spec(view, json));
+            json.member_object(key!("status"), |json| {
+                json.text(TextField::Phase, key!("phase"), phase);
+                json.text(TextField::State, key!("state"), state);
+                json.text(TextField::Reason, key!("reason"), &*reason);
+                let shown = Some(&*message).filter(|message| !message.is_empty());
+                json.text_if(TextField::Message, key!("message"), shown);
+                json.member_if(key!("progress"), progress);
+                let nodes = Some(TextList(&says.nodes)).filter(|nodes| !nodes.0.is_empty());
+                json.text_if(TextField::Nodes, key!("nodes"), nodes);
+                let state_since = completed.unwrap_or_else(|| timing.state_since());
+                json.member(key!("stateSince"), TimeJson(state_since));
+                let last_progress = timing.last_progress().map(TimeJson);
+                json.member_if(key!("lastProgress"), last_progress);
+                if let Some(expected) = timing.expected() {
+                    json.member_object(key!("expected"), |json| {
+                        json.member(key!("typicalSeconds"), expected.typical_seconds);
+                        json.member_if(key!("p95Seconds"), expected.p95_seconds);
+                        json.member_if(key!("runs"), expected.runs);
+                        json.member(key!("source"), expected.source);
+                    });
+                }
+                let estimate = timing.estimated_completion().filter(|_| in_flight);
+                json.member_if(key!("estimatedCompletion"), estimate.map(TimeJson));
+                let duration = until.map(|until| self.shown_duration(until));
+                json.member_if(key!("durationSeconds"), duration);
+                json.member(key!("startTimeSource"), self.start_source);
+                json.member(key!("lastDetected"), TimeJson(self.last_detected));
+                json.text_if(TextField::Completed, key!("completed"), until.map(TimeJson));
+                json.member_if(key!("instance"), self.instance.as_deref());
+                if !self.detected_by.is_empty() {
+                    json.member(key!("detectedBy"), TextList(&self.detected_by));
+                }
+                json.member_if(key!("subjectGeneration"), subject.generation);
+                let conditions = self.conditions(&reason, &message, completed);
+                json.list(key!("conditions"), conditions, |json, condition| {
+                    condition.encode(subject.generation, json);
+                });
+                #[cfg(feature = "neighbour-release")]
+                json.neighbour_field();
+            });
+        });
         let facts = ObjectFacts {
-            labels: recorded.labels(),
-            texts: recorded.texts,
+            labels: writer.labels.into(),
+            texts: writer.texts,
             started: Some(whole_second(self.start)),
             phase: Some(phase),
             state: Some(state),
@@ -150,10 +148,23 @@ impl Operation {
             stalled: TimingCondition::status(timing.stalled.as_ref(), in_flight),
         };
         EncodedOperation {
-            json: recorded.json,
-            metadata: recorded.metadata,
+            short_json: writer.short_json,
+            metadata: writer.metadata,
             facts,
         }
+    }
+
+    /// Writes the members of `spec`.
+    fn encode_spec(&self, view: &SubjectView, json: &mut ShortJsonWriter) {
+        let (what, rule_set) = (&self.what, &self.primary.rule_set);
+        json.text(TextField::Operation, key!("operation"), &*what.operation);
+        json.text(TextField::RuleSet, key!("ruleSet"), &*rule_set.name);
+        let component = &*rule_set.component;
+        json.text(TextField::Component, key!("component"), component);
+        json.member_object(key!("subject"), |json| encode_subject(view, json));
+        json.text_if(TextField::Item, key!("item"), what.item.as_deref());
+        let work = self.primary.says.work.as_deref();
+        json.text_if(TextField::Work, key!("work"), work);
     }
 
     /// Returns the time until which the operation was detected. If rules still detect the operation
@@ -171,24 +182,13 @@ impl Operation {
         until.max(self.start)
     }
 
+    /// Returns the conditions that clients see.
     fn conditions<'a>(
         &'a self,
-        generation: Option<i64>,
         reason: &'a str,
         message: &'a str,
         completed: Option<Timestamp>,
-    ) -> Vec<ConditionJson<'a>> {
-        let condition =
-            |type_: &'a str, status: &'a str, since, reason: &'a str, message: MessageJson<'a>| {
-                ConditionJson {
-                    last_transition_time: TimeJson(since),
-                    message,
-                    observed_generation: generation,
-                    reason,
-                    status,
-                    r#type: type_,
-                }
-            };
+    ) -> impl Iterator<Item = ShownCondition<'a>> {
         let (detected, since, why) = match (self.detected, completed) {
             (Detected::True | Detected::Unknown, Some(end)) => ("False", end, reason),
             (Detected::False, Some(_)) => ("False", self.detected_since, reason),
@@ -196,43 +196,48 @@ impl Operation {
             (Detected::False, None) => ("False", self.detected_since, "Settling"),
             (Detected::Unknown, None) => ("Unknown", self.detected_since, "WatchGap"),
         };
-        let over = completed.is_some();
+        let is_completed = completed.is_some();
+        let conditions = [
+            ShownCondition {
+                kind: "Progressing",
+                status: if is_completed { "False" } else { "True" },
+                since: completed.unwrap_or(self.start),
+                reason,
+                message: ShownMessage::Text(message),
+            },
+            ShownCondition {
+                kind: "Detected",
+                status: detected,
+                since,
+                reason: why,
+                message: ShownMessage::Text(""),
+            },
+            ShownCondition {
+                kind: "Completed",
+                status: if is_completed { "True" } else { "False" },
+                since: completed.unwrap_or(self.start),
+                reason: if is_completed { reason } else { "InFlight" },
+                message: ShownMessage::Text(if is_completed { message } else { "" }),
+            },
+        ];
+        // A completed operation is neither overdue nor stalled.
         let timing_conditions = [
             ("Overdue", &self.timing.overdue),
             ("Stalled", &self.timing.stalled),
         ];
-        // A completed operation is neither overdue nor stalled.
-        let timing_conditions = timing_conditions.into_iter().filter(|_| !over);
-        let mut all = Vec::with_capacity(5);
-        all.extend([
-            condition(
-                "Progressing",
-                if over { "False" } else { "True" },
-                completed.unwrap_or(self.start),
-                reason,
-                MessageJson::Text(message),
-            ),
-            condition("Detected", detected, since, why, MessageJson::Text("")),
-            condition(
-                "Completed",
-                if over { "True" } else { "False" },
-                completed.unwrap_or(self.start),
-                if over { reason } else { "InFlight" },
-                MessageJson::Text(if over { message } else { "" }),
-            ),
-        ]);
-        all.extend(timing_conditions.filter_map(|(kind, own)| {
-            let own = own.as_ref()?;
-            let status = if own.is_raised { "True" } else { "False" };
-            Some(condition(
-                kind,
-                status,
-                own.since(),
-                own.reason(),
-                MessageJson::Timing(ConditionMessage(own)),
-            ))
-        }));
-        all
+        let timing_conditions = timing_conditions.into_iter().filter(move |_| !is_completed);
+        conditions
+            .into_iter()
+            .chain(timing_conditions.filter_map(|(kind, condition)| {
+                let condition = condition.as_ref()?;
+                Some(ShownCondition {
+                    kind,
+                    status: if condition.is_raised { "True" } else { "False" },
+                    since: condition.since(),
+                    reason: condition.reason(),
+                    message: ShownMessage::Timing(ConditionMessage(condition)),
+                })
+            }))
     }
 
     /// Returns the labels of the rule set and the labels of the server. If both have a key, the
@@ -279,6 +284,63 @@ impl Operation {
             set(suffix, label_value(node));
         }
         all
+    }
+}
+
+/// An element of `status.conditions`.
+struct ShownCondition<'a> {
+    kind: &'a str,
+    status: &'a str,
+    since: Timestamp,
+    reason: &'a str,
+    message: ShownMessage<'a>,
+}
+
+/// The message of a condition.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ShownMessage<'a> {
+    Text(&'a str),
+    Timing(ConditionMessage<'a>),
+}
+
+impl ShownCondition<'_> {
+    /// Writes the members of the condition. `generation` is the generation of the subject.
+    fn encode(self, generation: Option<i64>, json: &mut ShortJsonWriter) {
+        json.member(key!("lastTransitionTime"), TimeJson(self.since));
+        json.member(key!("message"), self.message);
+        json.member_if(key!("observedGeneration"), generation);
+        json.member(key!("reason"), self.reason);
+        json.member(key!("status"), self.status);
+        json.member(key!("type"), self.kind);
+    }
+}
+
+/// Writes the members of `spec.subject`.
+fn encode_subject(view: &SubjectView, json: &mut ShortJsonWriter) {
+    let subject = &view.subject;
+    json.text(
+        TextField::SubjectApiVersion,
+        key!("apiVersion"),
+        &*view.api_version,
+    );
+    json.text(TextField::SubjectKind, key!("kind"), &*view.kind);
+    json.text(TextField::SubjectName, key!("name"), &*subject.name);
+    json.text_if(
+        TextField::SubjectNamespace,
+        key!("namespace"),
+        subject.namespace.as_deref(),
+    );
+    json.text_if(TextField::SubjectUid, key!("uid"), subject.uid.as_deref());
+    if !subject.owners.is_empty() {
+        json.list(key!("ownerReferences"), &subject.owners, |json, owner| {
+            json.member(key!("apiVersion"), &owner.api_version);
+            json.member_if(key!("blockOwnerDeletion"), owner.block_owner_deletion);
+            json.member_if(key!("controller"), owner.controller);
+            json.member(key!("kind"), &owner.kind);
+            json.member(key!("name"), &owner.name);
+            json.member(key!("uid"), &owner.uid);
+        });
     }
 }
 

@@ -178,17 +178,21 @@ impl TrackerFixture {
                 return;
             }
             Write::Show { key, operation } => {
+                let json = operation.json();
                 let EncodedOperation {
-                    json,
+                    short_json,
                     metadata,
                     facts,
                 } = operation;
-                // A follower decodes the facts from the JSON. They must be the same as on the
-                // leader.
+                // A follower shortens the JSON and decodes the facts. The results must be the same
+                // as on the leader.
                 let decoded = DecodedObject::decode(&json).unwrap();
+                assert_eq!(decoded.short_json, short_json);
                 assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
                 let object: Value = serde_json::from_slice(&json).unwrap();
-                let part: Value = serde_json::from_slice(&json[metadata]).unwrap();
+                let mut part = Vec::new();
+                append_long(&short_json[metadata], &mut part);
+                let part: Value = serde_json::from_slice(&part).unwrap();
                 assert_eq!(part, object["metadata"]);
                 let typed: InFlightOperation = serde_json::from_value(object).unwrap();
                 let encoded = serde_json::to_string(&typed).unwrap();

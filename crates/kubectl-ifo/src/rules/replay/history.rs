@@ -238,7 +238,7 @@ impl History {
     /// Records a change that the tracker made at `t` seconds of the stream.
     pub(super) fn changed(&mut self, change: Write, t: f64, scale: &TimeScale) {
         let (key, json) = match change {
-            Write::Show { key, operation } => (key, operation.json),
+            Write::Show { key, operation } => (key, operation.json()),
             Write::Put { key, json } => (key, json),
             Write::Delete { key } => {
                 self.open.remove(&key);

@@ -26,7 +26,7 @@ impl ReplayObserver for ServedOperations {
 
     fn changed(&mut self, change: Write, _: ClockReading) {
         let (key, json) = match change {
-            Write::Show { key, operation } => (key, operation.json),
+            Write::Show { key, operation } => (key, operation.json()),
             Write::Put { key, json } => (key, json),
             Write::Delete { key } => {
                 self.in_flight.remove(&key);
