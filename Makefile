@@ -63,7 +63,7 @@ instructions: ## Count the instructions of six paths and compare; RECORD=1 recor
 instructions-rules: ## Count the instructions of each shipped rule
 	$(CARGO) bench --locked $(FEATURES) --profile instructions --bench instructions -- rules
 
-cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests anew
+cel-answers: ## Record Kubernetes' answers to the expressions of the CEL tests again
 	tests/cel-oracle/update
 
 fuzz: ## Run each fuzz target for a minute, or FOR=seconds

@@ -184,7 +184,7 @@ fn run(name: &str) -> anyhow::Result<Figures> {
     let text = String::from_utf8(output.stdout)?;
     let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
     let [memory, change, heartbeat] = numbers?[..] else {
-        bail!("{name}: not three numbers: {text}");
+        bail!("{name}: the process printed {text:?} instead of three numbers");
     };
     Ok(Figures {
         memory,

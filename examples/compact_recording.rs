@@ -113,11 +113,16 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
         // The field `resource` can lack the API group. So the group is taken from the object.
-        let resource = event["resource"].as_str().context("resource")?;
-        let plural = resource.rsplit('/').next().context("a plural")?;
+        let resource = event["resource"]
+            .as_str()
+            .context("the event has no `resource`")?;
+        let plural = resource
+            .rsplit('/')
+            .next()
+            .context("the `resource` of the event has no plural name")?;
         let api = event["object"]["apiVersion"]
             .as_str()
-            .context("apiVersion")?;
+            .context("the object of the event has no `apiVersion`")?;
         let (group, version) = api.split_once('/').unwrap_or(("", api));
         let target = Gvr {
             group: group.to_owned(),
@@ -153,7 +158,9 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
                 owner.remove("blockOwnerDeletion");
             }
             if let Some(annotations) = metadata.get_mut("annotations") {
-                let annotations = annotations.as_object_mut().context("annotations")?;
+                let annotations = annotations
+                    .as_object_mut()
+                    .context("the `annotations` of the object are not a map")?;
                 annotations.retain(|name, _| catalogue.text.contains(name));
             }
         }
@@ -183,7 +190,7 @@ fn latest_write(text: &str) -> anyhow::Result<Option<(usize, String)>> {
     let mut latest: Option<(f64, (usize, String))> = None;
     for (number, line) in (1..).zip(text.lines()) {
         let event: Value = serde_json::from_str(line)?;
-        let t = event["t"].as_f64().context("t")?;
+        let t = event["t"].as_f64().context("the event has no time `t`")?;
         let fields = event["object"]["metadata"]["managedFields"].as_array();
         for field in fields.into_iter().flatten() {
             let Some(time) = field["time"].as_str() else {

@@ -7,12 +7,12 @@
 
 mod cluster;
 mod demo;
-mod leader_pipeline;
 mod leader_term;
 mod listener;
-mod persistence;
 mod pipeline_thread;
 mod signals;
+mod start_detection;
+mod start_persistence;
 
 pub use signals::{Signal, Signals};
 
@@ -25,7 +25,7 @@ use crate::replicate::{
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
-    AdvertisedResource, Connections, Health, Limits, Resource, ServerParameters, VersionInfo,
+    AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters, VersionInfo,
     resource_definitions,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
@@ -33,9 +33,9 @@ use anyhow::bail;
 use futures::future::BoxFuture;
 use ifo_api::Source;
 use ifo_engine::track::SharedBaselines;
-use leader_pipeline::DetectionSetup;
 use leader_term::{BeginTerm, ServerPipeline};
 use pipeline_thread::PipelineThread;
+use start_detection::DetectionSetup;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -83,7 +83,7 @@ struct App {
     /// these tasks until another signal arrives.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
-    health: Arc<Health>,
+    readiness: Arc<Readiness>,
     shutdown: CancellationToken,
     /// True if a Service may route clients to this server.
     behind_service: bool,
@@ -137,7 +137,7 @@ impl App {
             tasks: JoinSet::new(),
             last: JoinSet::new(),
             metrics,
-            health: Arc::new(Health::new()),
+            readiness: Arc::new(Readiness::new()),
             shutdown: CancellationToken::new(),
             behind_service,
             version: common.version.clone(),
@@ -162,7 +162,7 @@ impl App {
 
     /// Makes this replica the leader without an election.
     fn lead(&mut self, common: &Common, begin: BeginTerm) {
-        self.health.set_has_joined();
+        self.readiness.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
@@ -186,7 +186,7 @@ impl App {
             detection: DetectionSetup::new(
                 common.clone(),
                 self.metrics.clone(),
-                self.health.clone(),
+                self.readiness.clone(),
                 self.report.clone(),
                 self.baselines.clone(),
             ),
@@ -212,13 +212,14 @@ impl App {
     /// Returns the parameters of the HTTP server. The caller creates the listener.
     ///
     /// The HTTP server serves operations, the records of completed operations, and the resource
-    /// `more`. In a cluster, `direct` is `None`. In the demo, `direct` contains the resources of
-    /// the demo's objects. Discovery lists these resources, but another router serves them.
+    /// `more`. In a cluster, `served_by_other_router` is `None`. In the demo,
+    /// `served_by_other_router` contains the resources of the demo's objects. Discovery lists these
+    /// resources, but another router serves them.
     fn server(
         &self,
         access: Access,
         more: Option<Resource>,
-        direct: Option<&'static [AdvertisedResource]>,
+        served_by_other_router: Option<&'static [AdvertisedResource]>,
     ) -> ServerParameters {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let covered = ReplicatedReporter::new(reporter, self.replica_status.clone());
@@ -233,15 +234,15 @@ impl App {
             authenticate: access.authenticate,
             authorize: access.authorize,
             completeness: Arc::new(covered),
-            coverage: Arc::new(move || own.coverage()),
+            incomplete_rule_sets: Arc::new(move || own.incomplete_rule_sets()),
             replica_status: self.replica_status.clone(),
-            health: self.health.clone(),
+            readiness: self.readiness.clone(),
             metrics: self.metrics.clone(),
             version: VersionInfo {
                 version: self.version.clone(),
                 ..VersionInfo::default()
             },
-            direct,
+            served_by_other_router,
             limits: self.limits,
             shutdown: self.shutdown.clone(),
         }
@@ -258,7 +259,7 @@ impl App {
         let mut listening = tokio::spawn(listening);
         let early = tokio::select! {
             signal = signals.next() => {
-                self.health.drain();
+                self.readiness.drain();
                 // If this replica was elected as the leader, it releases the Lease, so that another
                 // replica leads at once. This replica then follows the new leader until the process
                 // ends.
@@ -281,7 +282,7 @@ impl App {
             }),
             _ = &mut listening => Some("listener".to_owned()),
         };
-        self.health.drain();
+        self.readiness.drain();
         self.shutdown.cancel();
         self.replica_status.end_streams(false);
         let drained = async {
@@ -304,7 +305,7 @@ impl App {
     /// succeeded, or the index has been complete. Before that, this replica serves no operations,
     /// so a shutdown interrupts no client.
     fn may_be_routed_to(&self) -> bool {
-        self.behind_service && (self.health.was_ready() || self.health.synced())
+        self.behind_service && (self.readiness.was_ready() || self.readiness.synced())
     }
 }
 

@@ -78,5 +78,5 @@ pub mod app;
 pub mod clock;
 pub mod config;
 #[cfg(any(fuzzing, test))]
-pub mod fuzzing;
+pub mod fuzz_targets;
 pub mod telemetry;

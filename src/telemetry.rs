@@ -4,9 +4,9 @@
 //! interface for users. Methods of this module set the labels of a series, and limit the number of
 //! values of a label.
 
-mod durations;
 mod log;
 mod metrics_macro;
+mod overdue_and_baselines;
 mod persistence;
 mod process;
 mod requests;
@@ -16,9 +16,9 @@ mod tests;
 
 use crate::clock;
 use crate::index::{IndexEntry, TextField};
-use durations::DurationMetrics;
 pub use log::{ACCESS_LOG, LogFormat, start_log};
 use metrics_macro::metrics;
+use overdue_and_baselines::DurationMetrics;
 pub use persistence::PersistenceMetrics;
 use process::ProcessMetricsReader;
 pub use requests::{CountedInGauge, RequestLabels};
@@ -154,12 +154,12 @@ metrics! {
             "ifo_event_to_visible_seconds",
             "From reading a subject's event to the published resourceVersion",
             Histogram::new(VISIBLE_BUCKETS);
-        ring_bytes: Gauge = "ifo_index_ring_bytes", "Bytes that only the ring of changes holds";
+        ring_bytes: Gauge = "ifo_index_ring_bytes", "Memory of the ring buffer of changes, without objects that are still in the index";
         ring_age: FloatGauge = "ifo_index_ring_age_seconds", "Age of the oldest change in the ring";
         rule_sets: GaugeFamily = "ifo_rule_sets", "Rule sets by state, on the leader";
         ca_bundle: GaugeFamily =
             "ifo_ca_bundle_current",
-            "1 if the caBundle of the APIService has the CA of this server";
+            "1 if the caBundle of the APIService contains the CA of this server, or if there is no APIService";
         watchers: Gauge = "ifo_watchers", "Watches being served";
         certificate: FloatGauge =
             "ifo_certificate_expiry_seconds", "Seconds until the serving certificate expires";
@@ -177,13 +177,13 @@ metrics! {
             Histogram::new(REQUEST_BUCKETS);
         requests: CounterFamily = "apiserver_request", "Requests by verb, resource and code";
         request_duration: Histograms =
-            "apiserver_request_duration_seconds", "Response latency, watches left out",
+            "apiserver_request_duration_seconds", "Duration of requests other than watches",
             Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS));
         terminations: CounterFamily =
             "apiserver_request_terminations",
             "Requests refused for load or ended at their time limit";
         aborts: CounterFamily =
-            "apiserver_request_aborts", "Answers cut off because their client did not take them";
+            "apiserver_request_aborts", "Answers aborted because the client read them too slowly";
         in_flight: GaugeFamily = "apiserver_current_inflight_requests", "Requests being served";
     }
 }
@@ -329,7 +329,8 @@ impl Metrics {
     }
 
     /// Sets the gauge `ifo_ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`
-    /// contains the CA of this server.
+    /// contains the CA of this server, or if the `APIService` does not exist. Then the
+    /// kube-apiserver does not use the `caBundle`, so the alert `CaBundleOutdated` must not fire.
     ///
     /// The gauge has no series before the first call of this method. If the certificates come from
     /// files, this server does not check the `caBundle`, and this method is never called.

@@ -43,7 +43,7 @@ fn observe_depends_on_neither_rules_nor_engine() {
     let foreign = [
         "crate::rules",
         "crate::detection",
-        "crate::tracking",
+        "crate::tracker_task",
         "ifo_engine",
     ];
     assert_eq!(lines_with("src/observe", &foreign), [""; 0]);

@@ -16,10 +16,10 @@ mod demo;
 mod fake_apiserver;
 #[path = "pipeline/hostile_connections.rs"]
 mod hostile_connections;
+#[path = "pipeline/invalid_and_large_objects.rs"]
+mod invalid_and_large_objects;
 #[path = "pipeline/memory.rs"]
 mod memory;
-#[path = "pipeline/odd_objects.rs"]
-mod odd_objects;
 #[path = "pipeline/rule_sets.rs"]
 mod rule_sets;
 #[path = "pipeline/server.rs"]

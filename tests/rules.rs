@@ -24,8 +24,8 @@ mod mutation;
 mod sources_of_limits;
 #[path = "rules/stable_operation_names.rs"]
 mod stable_operation_names;
-#[path = "rules/work_of_recordings.rs"]
-mod work_of_recordings;
+#[path = "rules/work_keys.rs"]
+mod work_keys;
 
 use catalogue::Shipped;
 

@@ -129,7 +129,11 @@ fn documented(text: &str) -> BTreeMap<&str, BTreeSet<&str>> {
 fn dependencies_between_the_crates_are_those_in_the_docs() {
     let text = include_str!("../docs/architecture.md");
     let documented = documented(text);
-    assert_eq!(documented.len(), 6, "{documented:?}");
+    assert_eq!(
+        documented.len(),
+        6,
+        "the table must have 6 packages: {documented:?}"
+    );
     assert_eq!(Workspace::read().members(), documented);
 }
 

@@ -155,7 +155,7 @@ impl MeasuredServer {
         let kilobytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
-                .with_context(|| format!("/proc has no {name}"))
+                .with_context(|| format!("/proc/PID/status has no line {name}"))
         };
         Ok(Memory {
             resident: kilobytes("VmRSS:")?,

@@ -76,7 +76,8 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
         .filter(|(.., count)| *count == watches.len())
         .map(|(first, last, _)| *last - *first)
         .collect();
-    let changes = u32::try_from(complete.len().max(1)).context("a few hundred")?;
+    let changes =
+        u32::try_from(complete.len().max(1)).context("there are at most a few hundred changes")?;
     println!(
         "{} of {} changes were received by all watchers; from the first watcher to the last: p50 {:.1?}, \
          p99 {:.1?}, at most {:.1?}; processor time for each change {:.2?}",

@@ -76,7 +76,7 @@ fn compare() -> anyhow::Result<ExitCode> {
     if !same_platform {
         println!(
             "Warning: the figures were recorded with another compiler or processor, so a \
-             difference does not fail.\n  recorded: {}\n  counted:  {platform}\n",
+             different count is only a warning.\n  recorded: {}\n  counted:  {platform}\n",
             recorded.platform
         );
     }
@@ -166,10 +166,9 @@ fn count(arguments: &[&str], profile: &Path) -> anyhow::Result<u64> {
         "valgrind has not found the function {COUNTED_SECTION}: build with `--profile instructions`"
     );
     let items = String::from_utf8_lossy(&output.stdout);
-    let items: u64 = items
-        .trim()
-        .parse()
-        .with_context(|| format!("{name}: {items:?} is no number of items"))?;
+    let items: u64 = items.trim().parse().with_context(|| {
+        format!("{name}: the program printed {items:?} instead of the number of items")
+    })?;
     ensure!(items > 0, "{name}: there are no items");
     Ok((collected + items / 2) / items)
 }

@@ -8,7 +8,7 @@ use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::ReplicaStatus;
 use ifo::rules::IncompleteRuleSets;
-use ifo::serve::{self, Health, Limits, ServerParameters, VersionInfo, resource_definitions};
+use ifo::serve::{self, Limits, Readiness, ServerParameters, VersionInfo, resource_definitions};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const TOKEN: &str = "token";
 
 /// Returns the routes of a server that is ready and serves the operations in `reader`.
 pub fn router(reader: IndexReader) -> Router {
-    let health = Arc::new(Health::new());
-    health.set_has_joined();
-    health.set_synced();
+    let readiness = Arc::new(Readiness::new());
+    readiness.set_has_joined();
+    readiness.set_synced();
     let administrator = DemoUser {
         name: "administrator",
         namespace: None,
@@ -33,19 +33,19 @@ pub fn router(reader: IndexReader) -> Router {
     let users = Arc::new(DemoUsers::new([(TOKEN, administrator)]));
     serve::router(ServerParameters {
         replica_status: ReplicaStatus::alone(reader.clone()),
-        coverage: Arc::new(IncompleteRuleSets::default),
+        incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
         resources: vec![resource_definitions::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,
         completeness: Arc::new(Gaps {
-            read: true,
+            rule_sets_are_read: true,
             total: 1,
             rule_sets: Vec::new(),
         }),
-        health,
+        readiness,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
-        direct: None,
+        served_by_other_router: None,
         limits: Limits {
             watches: MAX_WATCHES,
             watches_per_user: MAX_WATCHES,

@@ -97,7 +97,7 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
             let place = || format!("{}: {operation}", place());
             let meaning = meaning.with_context(|| {
                 format!(
-                    "{} needs a comment on its line that says what it means",
+                    "{}: the line `- operation:` needs a comment with the meaning of the operation",
                     place()
                 )
             })?;
@@ -142,7 +142,7 @@ fn states(expression: Option<&str>, variables: &[Variable]) -> anyhow::Result<St
         None => _ = found.insert(STATES[0].to_owned()),
     }
     for state in &found {
-        ensure!(STATES.contains(&state.as_str()), "no state: {state}");
+        ensure!(STATES.contains(&state.as_str()), "not a state: {state}");
     }
     let listed = STATES.into_iter().filter(|state| found.contains(*state));
     Ok(listed.collect::<Vec<_>>().join(", "))
@@ -171,7 +171,7 @@ fn collect_results(
         .and_then(|rest| rest.strip_suffix('\''))
         .filter(|text| !text.contains('\''));
     let Some(literal) = literal else {
-        bail!("cannot tell which states it yields: {expression}");
+        bail!("cannot derive the possible states from the expression {expression}");
     };
     found.insert(literal.to_owned());
     Ok(())

@@ -12,11 +12,11 @@ pub(super) mod rule_sets;
 
 use self::namespaces::SeenNamespaces;
 use self::rule_set_status_writer::StatusWriter;
-use super::leader_pipeline::PipelineInput;
 use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
+use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started};
-use crate::auth::{ClusterAuthenticator, ClusterAuthorizer, Trust};
+use crate::auth::{AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer};
 use crate::baselines::BaselineStore;
 use crate::config::{Common, ElectionConfig, Persistence, Serve};
 use crate::index::{ListScope, ReadVersion};
@@ -137,7 +137,7 @@ impl App {
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
         let replica_status = self.replica_status.clone();
-        let member = replicate::Replica {
+        let inputs = replicate::ElectionInputs {
             pod: election.pod_uid.clone(),
             address: own_address.clone(),
             is_index_copied: Arc::new(move || replica_status.is_index_copied()),
@@ -145,14 +145,14 @@ impl App {
             in_sync: synced.clone(),
             may_begin: may_begin_reader,
             wake: wake.clone(),
-            answers: self.replica_status.answers(),
+            cluster_contact: self.replica_status.cluster_contact(),
         };
         let client = connection.without_retries();
         let leases = ClusterLeases::new(client, &serve.namespace, LEASE_NAME);
         let role = self.role.clone();
         let (release, released) = oneshot::channel();
         let candidate =
-            replicate::Election::new(leases, election.timing, member, self.metrics.clone());
+            replicate::Election::new(leases, election.timing, inputs, self.metrics.clone());
         self.start_task("election", candidate.run(role, released));
         let (succession, succession_reader) = watch::channel(Succession::default());
         let mirror = connection.config.as_ref().map(|config| {
@@ -174,13 +174,13 @@ impl App {
                 predecessor,
             )
         });
-        let (replica_status, health) = (self.replica_status.clone(), self.health.clone());
+        let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
         let connections = self.connections.clone();
         self.start_task(
             "readiness",
             keep_readiness(
                 replica_status,
-                health,
+                readiness,
                 connections,
                 synced,
                 succession_reader,
@@ -302,12 +302,13 @@ fn restore_operations(
 /// Creates the authenticator and the authorizer, which send `TokenReview` and `SubjectAccessReview`
 /// requests to the kube-apiserver.
 async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
-    let trust = Trust::load(client, START_TIMEOUT)
+    let trust = AuthenticationConfig::load(client, START_TIMEOUT)
         .await
         .context("cannot read the CAs that authenticate clients")?;
     trust.report(&app.metrics);
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let following = Trust::follow(client.clone(), trust.clone(), app.metrics.clone());
+    let following =
+        AuthenticationConfig::follow(client.clone(), trust.clone(), app.metrics.clone());
     app.start_task("trust", following);
     Ok(Access {
         authenticate: Arc::new(ClusterAuthenticator::new(

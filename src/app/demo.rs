@@ -3,9 +3,9 @@
 //! cluster.
 
 use super::cluster::rule_sets;
-use super::leader_pipeline::PipelineInput;
 use super::leader_term::LeaderTerm;
 use super::listener::bind;
+use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started, rule_set_source};
 use crate::auth::{DemoUser, DemoUsers, client_certificate_verifier};
 use crate::certs::{self, Authority, ServingCertificate, TlsSettings};
@@ -51,7 +51,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     };
     if kubeconfig::is_in_use(&path) {
         tracing::warn!(
-            "another demo that is running has written {}: kubectl uses this demo from now on",
+            "{} belongs to another running demo; this demo replaces the file",
             path.display()
         );
     }
@@ -77,8 +77,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port)?;
 
     let authority = Authority::create()?;
-    let certified = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
-    let serving = ServingCertificate::new(&certified.chain, &certified.key, app.metrics.clone())?;
+    let issued = authority.issue(&["localhost".to_owned()], &[address.ip()])?;
+    let serving = ServingCertificate::new(&issued.chain, &issued.key, app.metrics.clone())?;
     let tls = certs::server_config(
         Arc::new(serving),
         client_certificate_verifier(),
@@ -96,7 +96,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let stored = RuleSetStore::new(writer);
     let more = Some(resource_definitions::operation_rule_sets(rule_sets));
     let source = DemoObjects::open(&app, &common, &config).await?;
-    let mut router = serve::router(app.server(access, more, Some(source.kinds())));
+    let mut router = serve::router(app.server(access, more, Some(source.advertised_resources())));
     if let DemoObjects::Scenes(scenes) = &source {
         let objects = ObjectServer {
             store: scenes.objects(),
@@ -154,7 +154,7 @@ impl DemoObjects {
 
     /// Returns the resources whose objects the demo serves, as a kube-apiserver does. The demo does
     /// not serve the objects in a folder, so a folder yields an empty list.
-    fn kinds(&self) -> &'static [serve::AdvertisedResource] {
+    fn advertised_resources(&self) -> &'static [serve::AdvertisedResource] {
         match self {
             Self::Scenes(_) => kinds::KINDS,
             Self::Folder(_) => &[],

@@ -2,11 +2,11 @@
 //! leadership term is the time for which this replica leads. This module also updates the readiness
 //! of this replica.
 
-use super::leader_pipeline::{DetectionSetup, PipelineInput};
 use super::spawn;
+use super::start_detection::{DetectionSetup, PipelineInput};
 use crate::index::{IndexReader, Writer};
 use crate::replicate::{Leadership, Pipeline, ReplicaStatus, Succession};
-use crate::serve::{Connections, Health};
+use crate::serve::{Connections, Readiness};
 use crate::tracker_task;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -123,25 +123,25 @@ impl Pipeline for ServerPipeline {
 /// Keeps the result of the readiness probe up to date. Never ends.
 pub(super) async fn keep_readiness(
     replica_status: ReplicaStatus,
-    health: Arc<Health>,
+    readiness: Arc<Readiness>,
     connections: Arc<Connections>,
     mut in_sync: watch::Receiver<Option<crate::replicate::Term>>,
-    succeeded: watch::Receiver<Succession>,
+    succession: watch::Receiver<Succession>,
 ) {
     let mut impaired = None;
     loop {
         let is_in_sync = in_sync.borrow_and_update().is_some();
-        let succession = *succeeded.borrow();
-        if is_in_sync || succession == Succession::Loaded {
+        let succession_now = *succession.borrow();
+        if is_in_sync || succession_now == Succession::Loaded {
             // The index is a complete copy of the index of a server that already served operations:
             // the leader, or a server of release 0.1.0 (`Loaded`).
-            health.set_synced();
+            readiness.set_synced();
         }
         if is_in_sync
-            || replica_status.is_ready_without_leader(succession)
+            || replica_status.is_ready_without_leader(succession_now)
             || replica_status.is_unregistered()
         {
-            health.set_has_joined();
+            readiness.set_has_joined();
         }
         let impairment = replica_status.impairment();
         if impaired != impairment {
@@ -153,7 +153,7 @@ pub(super) async fn keep_readiness(
             }
             impaired = impairment;
         }
-        health.set_impaired(impairment.is_some());
+        readiness.set_impaired(impairment.is_some());
         tokio::select! {
             changed = in_sync.changed() => if changed.is_err() {
                 tokio::time::sleep(READINESS_INTERVAL).await;

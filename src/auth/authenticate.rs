@@ -8,7 +8,9 @@
 //! request is refused.
 
 use super::review_cache::{self, ReviewCache, digest};
-use super::{Authenticate, CertificateHolder, PeerCertificates, Trust, Unauthenticated, User};
+use super::{
+    Authenticate, AuthenticationConfig, CertificateHolder, PeerCertificates, Unauthenticated, User,
+};
 use crate::replicate::leader_link_interface::{AUDIENCE, TERM_HEADER};
 use crate::telemetry::{Metrics, ReviewKind};
 use arc_swap::ArcSwap;
@@ -36,7 +38,7 @@ const MAX_TOKENS: usize = 1024;
 /// Authenticates clients with the CAs of a cluster and with `TokenReview` requests.
 #[derive(Debug)]
 pub struct ClusterAuthenticator {
-    trust: Arc<ArcSwap<Trust>>,
+    trust: Arc<ArcSwap<AuthenticationConfig>>,
     tokens: Arc<Api<TokenReview>>,
     metrics: Arc<Metrics>,
     /// The cached results of token reviews. The user is `None` if the token is invalid.
@@ -46,7 +48,11 @@ pub struct ClusterAuthenticator {
 impl ClusterAuthenticator {
     /// Creates an authenticator. It verifies certificates with the current content of `trust`, and
     /// sends token reviews with `client`.
-    pub fn new(client: Client, trust: Arc<ArcSwap<Trust>>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        client: Client,
+        trust: Arc<ArcSwap<AuthenticationConfig>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             trust,
             tokens: Arc::new(Api::all(client)),

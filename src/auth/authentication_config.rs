@@ -6,11 +6,11 @@
 //!
 //! Every kube-apiserver publishes the configuration in the `ConfigMap`
 //! `kube-system/extension-apiserver-authentication`. When the `ConfigMap` changes, the server
-//! replaces the whole [`Trust`], including the cached verdicts on certificates.
+//! replaces the whole [`AuthenticationConfig`], including the cached verdicts on certificates.
 //!
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
-use super::certificate::{Authorities, CertificateSubject};
+use super::client_certificate::{CertificateSubject, ClientCaBundle};
 use super::front_proxy_headers::UserHeaders;
 use super::review_cache::{ExpiringCache, digest};
 use super::{PeerCertificates, User};
@@ -47,9 +47,9 @@ const MAX_VERDICTS: usize = 256;
 
 /// An error in the authentication configuration of the cluster.
 #[derive(Debug, thiserror::Error)]
-pub enum TrustError {
+pub enum AuthenticationConfigError {
     /// The `ConfigMap` cannot be read.
-    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {0}", hint = hint(.0))]
+    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {0}", hint = permission_hint(.0))]
     Read(#[source] kube::Error),
     /// A value in the `ConfigMap` is invalid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
@@ -66,7 +66,7 @@ pub enum TrustError {
 ///
 /// A typical cause is a kustomize overlay that sets `namespace:` without the transformers in
 /// `deploy/transformers/namespace`. Such an overlay moves the `RoleBinding` into another namespace.
-fn hint(error: &kube::Error) -> &'static str {
+fn permission_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
             " (the RoleBinding ifo-apiserver-authentication-reader must be in the namespace kube-system, and \
@@ -79,10 +79,10 @@ fn hint(error: &kube::Error) -> &'static str {
 /// The CAs and header names from one version of the `ConfigMap`, with cached verdicts on
 /// certificates.
 #[derive(Debug)]
-pub struct Trust {
+pub struct AuthenticationConfig {
     /// The data of the `ConfigMap` from which the other fields are parsed.
     data: BTreeMap<String, String>,
-    client: Option<Authorities>,
+    client: Option<ClientCaBundle>,
     proxy: Option<Proxy>,
     /// Names of the client CAs that the server also trusts as CAs of the front proxy. With a
     /// certificate of such a CA, any client can claim any user and group in headers, as the front
@@ -94,7 +94,7 @@ pub struct Trust {
 
 #[derive(Debug)]
 struct Proxy {
-    authorities: Authorities,
+    authorities: ClientCaBundle,
     /// The common names that the certificate of a front proxy may have. If the list is empty, every
     /// name is allowed.
     allowed_names: Vec<String>,
@@ -119,17 +119,17 @@ pub(super) struct TrustVerdict {
     pub(super) user: Option<User>,
 }
 
-impl Default for Trust {
+impl Default for AuthenticationConfig {
     /// Creates a configuration without CAs, which accepts no certificate.
     fn default() -> Self {
         Self::with(BTreeMap::new(), None, None)
     }
 }
 
-impl Trust {
+impl AuthenticationConfig {
     fn with(
         data: BTreeMap<String, String>,
-        client: Option<Authorities>,
+        client: Option<ClientCaBundle>,
         proxy: Option<Proxy>,
     ) -> Self {
         let client_cas_trusted_as_proxy = match (&client, &proxy) {
@@ -149,11 +149,12 @@ impl Trust {
 
     /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
     /// a key only if the corresponding flag is set. The value of each existing key must be valid.
-    pub fn parse(data: BTreeMap<String, String>) -> Result<Self, TrustError> {
+    pub fn parse(data: BTreeMap<String, String>) -> Result<Self, AuthenticationConfigError> {
         let authorities = |key| {
             data.get(key)
                 .map(|bundle| {
-                    Authorities::from_pem(bundle).map_err(|why| TrustError::Value { key, why })
+                    ClientCaBundle::from_pem(bundle)
+                        .map_err(|why| AuthenticationConfigError::Value { key, why })
                 })
                 .transpose()
         };
@@ -181,7 +182,10 @@ impl Trust {
     ///
     /// `within` is the time limit for all attempts. If the next attempt would start after this
     /// limit, returns the last error.
-    pub async fn load(client: &Client, within: Duration) -> Result<Self, TrustError> {
+    pub async fn load(
+        client: &Client,
+        within: Duration,
+    ) -> Result<Self, AuthenticationConfigError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let deadline = tokio::time::Instant::now() + within;
         let mut delay = Duration::from_millis(500);
@@ -191,8 +195,8 @@ impl Trust {
                     Ok(trust) => return Ok(trust),
                     Err(error) => error,
                 },
-                Ok(Err(error)) => TrustError::Read(error),
-                Err(late) => TrustError::Read(kube::Error::Service(late.into())),
+                Ok(Err(error)) => AuthenticationConfigError::Read(error),
+                Err(late) => AuthenticationConfigError::Read(kube::Error::Service(late.into())),
             };
             if tokio::time::Instant::now() + delay >= deadline {
                 return Err(error);
@@ -295,13 +299,13 @@ impl Trust {
 }
 
 /// Replaces `trust` if `data` is new and valid.
-fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metrics) {
+fn apply(trust: &ArcSwap<AuthenticationConfig>, data: BTreeMap<String, String>, metrics: &Metrics) {
     // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
-    // `Trust` with the same data would only lose the cached verdicts.
+    // `AuthenticationConfig` with the same data would only lose the cached verdicts.
     if trust.load().data == data {
         return;
     }
-    match Trust::parse(data) {
+    match AuthenticationConfig::parse(data) {
         Ok(new) => {
             tracing::info!(
                 namespace = NAMESPACE,
@@ -318,9 +322,12 @@ fn apply(trust: &ArcSwap<Trust>, data: BTreeMap<String, String>, metrics: &Metri
 }
 
 /// Parses a value that is a JSON array of strings. Returns an empty list if the key is missing.
-fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<String>, TrustError> {
+fn strings(
+    data: &BTreeMap<String, String>,
+    key: &'static str,
+) -> Result<Vec<String>, AuthenticationConfigError> {
     data.get(key).map_or(Ok(Vec::new()), |value| {
-        serde_json::from_str(value).map_err(|error| TrustError::Value {
+        serde_json::from_str(value).map_err(|error| AuthenticationConfigError::Value {
             key,
             why: format!("not a JSON array of strings: {error}"),
         })
@@ -330,11 +337,11 @@ fn strings(data: &BTreeMap<String, String>, key: &'static str) -> Result<Vec<Str
 fn header_names(
     data: &BTreeMap<String, String>,
     key: &'static str,
-) -> Result<Vec<HeaderName>, TrustError> {
+) -> Result<Vec<HeaderName>, AuthenticationConfigError> {
     strings(data, key)?
         .iter()
         .map(|name| {
-            name.parse().map_err(|_| TrustError::Value {
+            name.parse().map_err(|_| AuthenticationConfigError::Value {
                 key,
                 why: format!("{name:?} is not a header name"),
             })

@@ -1,8 +1,8 @@
 //! Requests client certificates in TLS handshakes. A handshake proves that the client has the
 //! private key of its certificate.
 //!
-//! The handshake does not verify the CA of the certificate. [`super::Trust`] verifies the CA at
-//! each request, for two reasons:
+//! The handshake does not verify the CA of the certificate. [`super::AuthenticationConfig`]
+//! verifies the CA at each request, for two reasons:
 //!
 //! - If the CA of the client is unknown, the server must answer 401, as Kubernetes does. If the
 //!   handshake failed, the connection would be closed without an answer.

@@ -23,7 +23,7 @@
 mod authenticate;
 mod authentication_config;
 mod authorize;
-mod certificate;
+mod client_certificate;
 mod client_certificate_verifier;
 mod demo_users;
 mod front_proxy_headers;
@@ -35,7 +35,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use authenticate::{ANONYMOUS_USER, ClusterAuthenticator};
-pub use authentication_config::{Trust, TrustError};
+pub use authentication_config::{AuthenticationConfig, AuthenticationConfigError};
 pub use authorize::ClusterAuthorizer;
 pub use client_certificate_verifier::client_certificate_verifier;
 pub use demo_users::{DemoUser, DemoUsers};

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 /// hashes have the same size.
 ///
 /// - The caches of reviews use the hash of the content of a review.
-/// - The cache of verdicts on client certificates ([`super::Trust`]) uses the hash of the
-///   certificate chain.
+/// - The cache of verdicts on client certificates ([`super::AuthenticationConfig`]) uses the hash
+///   of the certificate chain.
 pub(super) type Digest = [u8; 32];
 
 /// Returns the digest of `parts`. Two different lists of parts have different digests, even if the

@@ -138,7 +138,10 @@ fn read(secret: &Secret) -> Result<Option<Authority>, String> {
     let Some(data) = secret.data.as_ref().filter(|data| !data.is_empty()) else {
         return Ok(None);
     };
-    let value = |key| data.get(key).ok_or_else(|| format!("it has no {key}"));
+    let value = |key| {
+        data.get(key)
+            .ok_or_else(|| format!("the key {key} is missing"))
+    };
     Authority::from_pem(&value(CERTIFICATE)?.0, &value(KEY)?.0)
         .map(Some)
         .map_err(|error| error.to_string())

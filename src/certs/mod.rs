@@ -5,7 +5,7 @@
 //! ```text
 //! --tls-cert-file ──poll───────────────▶ ServingCertificate ──▶ server_config
 //! Secret ──▶ Authority ──issue, renew──▶ ServingCertificate ──▶ server_config
-//!                └── bundle ──▶ CaBundle ──▶ APIService spec.caBundle
+//!                └── bundle ──▶ CaBundleUpdater ──▶ APIService spec.caBundle
 //! ```
 //!
 //! Guarantees:
@@ -15,9 +15,9 @@
 //! - An invalid certificate never replaces a valid one.
 //! - If the Secret has data that is not a valid CA, the server does not overwrite the Secret.
 
-mod ca_bundle;
+mod ca_bundle_updater;
 mod ca_secret;
-mod certificate;
+mod certificate_encoder;
 mod own_ca;
 mod own_certificate;
 mod serving_certificate;
@@ -26,7 +26,7 @@ mod tls_settings;
 #[cfg(test)]
 mod tests;
 
-pub use ca_bundle::CaBundle;
+pub use ca_bundle_updater::CaBundleUpdater;
 pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
@@ -52,7 +52,7 @@ pub enum CertsError {
     /// The content of the Secret is not a valid CA.
     #[error(
         "Secret {secret} does not hold a CA that can be used ({why}); \
-         it is not changed; delete it, and the server creates a new one"
+         the server does not change the Secret; remove its `data`, and the server stores a new CA"
     )]
     BadSecret {
         /// `NAMESPACE/NAME` of the Secret.
@@ -80,7 +80,7 @@ pub enum CertsError {
         secret: String,
     },
     /// The kube-apiserver did not answer in time.
-    #[error("the kube-apiserver did not answer within {} s", CYCLE_TIMEOUT.as_secs())]
+    #[error("the kube-apiserver did not answer within {} s", CHECK_TIMEOUT.as_secs())]
     Late,
     /// All attempts to write the Secret failed, because another client has changed or deleted the
     /// Secret during each attempt.
@@ -111,7 +111,7 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 /// If a check never ended, the server would not renew certificates. The client has its own time
 /// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). This limit is not sufficient,
 /// because it can be longer, and does not apply to the whole check.
-const CYCLE_TIMEOUT: Duration = Duration::from_secs(30);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate from DER.
 fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {

@@ -2,7 +2,7 @@
 //! successor of a CA: the new CA that replaces the old CA before the old CA expires. The module
 //! does no I/O, except that the crate `ring` reads random numbers from the operating system.
 
-use super::certificate::{CertificateFields, Extension, common_name};
+use super::certificate_encoder::{CertificateFields, Extension, common_name};
 use super::{CertsError, now, parse};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
@@ -198,16 +198,16 @@ impl Authority {
         let no_certificate = || bad("there is no certificate".to_owned());
         let certificate = read.next().ok_or_else(no_certificate)?;
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| bad(format!("the key is not PEM of a key: {error}")))?;
+            .map_err(|error| bad(format!("the key is not PEM: {error}")))?;
         let key = PrivateKey::read(key)
             .map_err(|error| bad(format!("the key is not usable: {error}")))?;
         let parsed = parse(&certificate.der).map_err(bad)?;
         if parsed.public_key().raw != key.public_key()? {
-            let why = "the key is not that of the first certificate";
+            let why = "the key does not belong to the first certificate";
             return Err(bad(why.to_owned()));
         }
         if !may_issue(&parsed) {
-            return Err(bad("the certificate is not that of a CA".to_owned()));
+            return Err(bad("the certificate does not belong to a CA".to_owned()));
         }
         let authority = Self {
             key: Arc::new(key),
@@ -216,7 +216,7 @@ impl Authority {
         };
         authority.verify_trial().map_err(|error| {
             bad(format!(
-                "clients do not accept certificates that it issues: {error}"
+                "clients do not accept certificates that this CA issues: {error}"
             ))
         })?;
         Ok(authority)

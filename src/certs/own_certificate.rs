@@ -2,7 +2,7 @@
 //! server runs. The module also provides the CA bundle with which clients verify the certificate.
 
 use super::{
-    Authority, CYCLE_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
+    Authority, CHECK_TIMEOUT, CertsError, IssuedCertificate, ServingCertificate, load_authority,
     now,
 };
 use kube::Client;
@@ -28,7 +28,7 @@ pub struct OwnCertificate {
     dns_names: Vec<String>,
     ips: Vec<IpAddr>,
     authority: Authority,
-    pub(super) certified: IssuedCertificate,
+    pub(super) issued: IssuedCertificate,
     bundle: watch::Sender<Arc<str>>,
 }
 
@@ -43,10 +43,10 @@ impl OwnCertificate {
         ips: Vec<IpAddr>,
     ) -> Result<Self, CertsError> {
         let found = load_authority(&client, namespace, secret);
-        let authority = tokio::time::timeout(CYCLE_TIMEOUT, found)
+        let authority = tokio::time::timeout(CHECK_TIMEOUT, found)
             .await
             .map_err(|_| CertsError::Late)??;
-        let certified = authority.issue(&dns_names, &ips)?;
+        let issued = authority.issue(&dns_names, &ips)?;
         let bundle = watch::Sender::new(authority.bundle().into());
         Ok(Self {
             client,
@@ -55,14 +55,14 @@ impl OwnCertificate {
             dns_names,
             ips,
             authority,
-            certified,
+            issued,
             bundle,
         })
     }
 
     /// Returns the certificate that was issued last.
-    pub fn certified(&self) -> &IssuedCertificate {
-        &self.certified
+    pub fn issued(&self) -> &IssuedCertificate {
+        &self.issued
     }
 
     /// Returns the CA bundle with which clients verify the certificate, as PEM. The receiver is
@@ -86,9 +86,9 @@ impl OwnCertificate {
     }
 
     async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
-        let mut renew = now() >= self.certified.renew_at;
+        let mut renew = now() >= self.issued.renew_at;
         let found = load_authority(&self.client, &self.namespace, &self.secret);
-        let found = tokio::time::timeout(CYCLE_TIMEOUT, found).await;
+        let found = tokio::time::timeout(CHECK_TIMEOUT, found).await;
         match found.unwrap_or(Err(CertsError::Late)) {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs until the server presents a certificate of the new
@@ -103,9 +103,9 @@ impl OwnCertificate {
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {
-            let certified = self.authority.issue(&self.dns_names, &self.ips)?;
-            serving.replace(&certified.chain, &certified.key)?;
-            self.certified = certified;
+            let issued = self.authority.issue(&self.dns_names, &self.ips)?;
+            serving.replace(&issued.chain, &issued.key)?;
+            self.issued = issued;
             tracing::info!("serving certificate renewed");
         }
         self.publish(self.authority.bundle());

@@ -164,7 +164,7 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
         .map_err(|error| bad("certificate", &error))?;
     let leaf = chain
         .first()
-        .ok_or_else(|| bad("certificate", &"there is none"))?;
+        .ok_or_else(|| bad("certificate", &"the file contains no certificate"))?;
     let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {

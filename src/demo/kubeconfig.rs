@@ -40,7 +40,7 @@ impl fmt::Debug for KubeconfigUser {
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// The path has no file name.
-    #[error("{} names no file", .0.display())]
+    #[error("the path {} has no file name", .0.display())]
     NoFileName(PathBuf),
     /// No file can be created in the folder.
     #[error("cannot create a file in {}: {source}", folder.display())]

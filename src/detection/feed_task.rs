@@ -164,7 +164,7 @@ impl FeedTask {
             name: &subject.name,
             uid: subject.uid.as_deref(),
         };
-        let exists = may_exist && self.feed.is_there(&self.source.target, names).await;
+        let exists = may_exist && self.feed.exists(&self.source.target, names).await;
         self.send(self.detector.vanished(subject, exists, now))
             .await
     }

@@ -15,7 +15,7 @@ mod feed_task;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
-mod tests;
+mod supervisor_tests;
 
 use crate::observe::Feed;
 use crate::rules::{Feedback, Publication};

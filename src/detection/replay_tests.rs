@@ -175,7 +175,7 @@ impl Feed for PlayedFeed {
         self.watch(&source, selector)
     }
 
-    fn is_there<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         let passed = clock::since(self.begin);
         let events = self.recording.events.iter();
         let about = |event: &&PlayedEvent| {

@@ -10,7 +10,7 @@
 //! for the permit for large objects. All feeds of a cluster share this permit, which is part of the
 //! [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must wait, too.
 
-use super::shared_limits::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
+use super::read_budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use ifo_client::error_text::chain;
@@ -62,7 +62,7 @@ pub(super) struct BodyReader<S> {
     begun: BytesMut,
     /// Number of bytes of the current part that have arrived, if the part is too long. Otherwise
     /// `None`.
-    skipped: Option<u64>,
+    arrived: Option<u64>,
     budget: ReadBudget,
     /// The permit for large objects. The reader holds the permit while the current part is large.
     permit: Option<LargeObjectPermit>,
@@ -80,7 +80,7 @@ where
             max,
             frame: Bytes::new(),
             begun: BytesMut::new(),
-            skipped: None,
+            arrived: None,
             budget,
             permit: None,
         }
@@ -95,11 +95,11 @@ where
     /// [`BodyEnd::Idle`] at the time `until`. While the reader waits for a permit, the API server
     /// cannot send. So this method adds the waiting time to `until`. Cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
-        if let Some(length) = self.skipped
+        if let Some(length) = self.arrived
             && length > UNTERMINATED * self.max as u64
         {
             return Err(BodyEnd::Broken(format!(
-                "more than {length} bytes without an end"
+                "{length} bytes have arrived without the end of the line or object"
             )));
         }
         if self.begun.len() > SMALL_OBJECT && self.permit.is_none() {
@@ -126,7 +126,7 @@ where
             Some(Some(Err(error))) => Err(BodyEnd::Broken(chain(&error))),
             Some(None) => Err(BodyEnd::Closed),
             None if object_deadline == Some(deadline) => Err(BodyEnd::Broken(
-                "the rest of a large object did not come in time".into(),
+                "the rest of a large object did not arrive in time".into(),
             )),
             None => Err(BodyEnd::Idle),
         }
@@ -134,7 +134,7 @@ where
 
     /// Returns true if a part has begun and has not ended.
     pub(super) fn has_begun(&self) -> bool {
-        !self.begun.is_empty() || self.skipped.is_some()
+        !self.begun.is_empty() || self.arrived.is_some()
     }
 
     /// Skips `length` bytes of the current frame that belong to no part.
@@ -150,13 +150,13 @@ where
     }
 
     fn add(&mut self, part: &Bytes) {
-        if let Some(skipped) = &mut self.skipped {
-            *skipped += part.len() as u64;
+        if let Some(arrived) = &mut self.arrived {
+            *arrived += part.len() as u64;
             return;
         }
         let room = self.max - self.begun.len();
         if part.len() > room {
-            self.skipped = Some((self.begun.len() + part.len()) as u64);
+            self.arrived = Some((self.begun.len() + part.len()) as u64);
         }
         let kept = part.get(..room).unwrap_or(part);
         self.begun.extend_from_slice(kept);
@@ -174,7 +174,7 @@ where
         if let Some(permit) = self.permit.take() {
             bytes = permit.bind_to(bytes);
         }
-        match self.skipped.take() {
+        match self.arrived.take() {
             Some(length) => BodyPart::TooLong {
                 length,
                 head: bytes,

@@ -5,7 +5,7 @@
 use super::requests_and_failures::{self, Refusal};
 use super::{
     Connection, Feed, GapReason, ObjectNames, Raw, inline, list_and_watch::WatchTask,
-    shared_limits::ReadBudget,
+    read_budget::ReadBudget,
 };
 use crate::telemetry::Metrics;
 use futures::FutureExt as _;
@@ -47,7 +47,7 @@ impl Feed for ClusterFeed {
         self.start(source, Some(selection.to_owned()))
     }
 
-    fn is_there<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         async move {
             match requests_and_failures::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,

@@ -8,7 +8,7 @@
 
 use super::{
     Connection, GapReason, Resolve,
-    client::WatchPermit,
+    connection::WatchPermit,
     requests_and_failures::{self, ReadError, Refusal},
 };
 use bytes::Bytes;

@@ -116,7 +116,7 @@ impl Content {
                 .or_insert_with(|| is_namespaced(object.group(), &object.kind));
             let (key, json) = as_served(object, namespaced);
             if objects.insert(key, json).is_some() {
-                warn!(file = %path.display(), kind = object.kind, name = object.name, "two files contain the object; the later file is used");
+                warn!(file = %path.display(), kind = object.kind, name = object.name, "the folder contains the object twice; the later one is used");
             }
         }
         Self {
@@ -214,7 +214,7 @@ impl Scanner {
         let total: u64 = found.values().map(|stamp| stamp.1.min(MAX_FILE)).sum();
         if total > MAX_TOTAL {
             return Err(format!(
-                "{}: the manifests have {total} bytes; at most {MAX_TOTAL}",
+                "{}: the manifests have {total} bytes; the limit is {MAX_TOTAL} bytes",
                 self.dir.display()
             ));
         }

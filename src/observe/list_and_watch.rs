@@ -27,8 +27,8 @@ use super::{
     Connection, GapReason, InvalidData, Raw,
     backoff::Backoff,
     body_parts::{self, BodyPart, MAX_OBJECT},
+    read_budget::ReadBudget,
     requests_and_failures::{self, Refusal, WatchOrPage},
-    shared_limits::ReadBudget,
     watch_event::{self, WatchLine},
     watch_lines::LineReader,
 };
@@ -43,9 +43,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 /// The longest time without a line in a watch. After this time, the feed ends the watch and opens a
-/// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing. The
-/// constant also limits the time until an answer begins, and the time for each object of a list. A
-/// page of a list must also be complete within `K8S_API_TIMEOUT` (30 s by default).
+/// new one. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then missing.
+///
+/// Two other waits have the same limit: for the beginning of an answer, and for the next object of
+/// a list. `K8S_API_TIMEOUT` (30 s by default) also limits the time for a whole page of a list.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
 /// The longest time without a line in a `WatchList` that has not sent all objects yet. After this
@@ -68,13 +69,13 @@ const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 /// an interruption, and reads all objects again.
 const MAX_GARBAGE: u64 = 10;
 
-/// Maximum size in bytes of an object that the feed keeps after it has sent the object. When a
-/// watch ends, the next watch continues from the resourceVersion of the last object:
+/// Maximum size in bytes of an object that a feed keeps until the next object arrives or the watch
+/// ends. The next watch continues from the resourceVersion of the last object.
 ///
-/// - If the object is not larger than this size, the feed keeps the object. It decodes the
-///   resourceVersion only when the watch ends, which saves time.
-/// - If the object is larger, the feed decodes the resourceVersion when the object arrives. It does
-///   not keep the object, which saves memory.
+/// - The feed keeps an object of at most this size. If the watch ends, the feed decodes the
+///   resourceVersion of the kept object. So it decodes one object for each watch, which saves time.
+/// - The feed does not keep a larger object, which saves memory. It decodes the resourceVersion
+///   when the object arrives.
 const KEPT_BUFFER: usize = 16 << 10;
 
 /// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
@@ -82,11 +83,11 @@ const KEPT_BUFFER: usize = 16 << 10;
 /// by default), because such a failure usually lasts longer.
 const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(5);
 
+mod attempt_end;
 mod list;
 mod send_events;
-mod watch_end;
 
-use watch_end::WatchEnd;
+use attempt_end::AttemptEnd;
 
 /// Lists and watches one source. [`WatchTask::run`] never returns. The caller ends the watch by
 /// dropping the future.
@@ -108,9 +109,12 @@ pub(super) struct WatchTask {
     synced: bool,
     /// The resourceVersion from which a watch can continue. `None` if all objects must be read.
     version: Option<String>,
-    /// The object of the latest event, if the event came after `version` and the object has at most
-    /// [`KEPT_BUFFER`] bytes. The next watch then continues from the resourceVersion of the object.
-    /// If `last` is `None`, the next watch continues from `version`.
+    /// The object of the latest event. The next watch continues from the resourceVersion of this
+    /// object. If `last` is `None`, the next watch continues from `version`. `last` is `None` in
+    /// these cases:
+    ///
+    /// - No object has arrived since `version` was set.
+    /// - The object has more than [`KEPT_BUFFER`] bytes. `version` is then its resourceVersion.
     last: Option<Bytes>,
     /// Number of objects to request in one page.
     page: u32,
@@ -159,12 +163,12 @@ impl WatchTask {
             debug!(source = %self.source, ?end, "watch ended");
             let max_delay = MAX_UNREACHABLE_DELAY.min(self.retry_interval);
             let wait = match end {
-                WatchEnd::Closed => self.backoff.next_after_clean_end(max_delay),
-                WatchEnd::Expired | WatchEnd::NoWatchList { .. } => {
+                AttemptEnd::Closed => self.backoff.next_after_clean_end(max_delay),
+                AttemptEnd::Expired | AttemptEnd::NoWatchList { .. } => {
                     self.forget_version();
                     self.backoff.next_after_clean_end(max_delay)
                 }
-                WatchEnd::Failed(lost, retry_after) => {
+                AttemptEnd::Failed(lost, retry_after) => {
                     let refused = matches!(
                         lost,
                         GapReason::Unauthorized { .. }
@@ -193,7 +197,7 @@ impl WatchTask {
 
     /// Reads all objects if there is no version to continue from. Then reads changes until the
     /// watch ends.
-    async fn attempt(&mut self, client: &kube::Client) -> WatchEnd {
+    async fn attempt(&mut self, client: &kube::Client) -> AttemptEnd {
         if let Some(last) = self.last.take() {
             self.version = watch_event::resource_version(&last);
         }
@@ -201,7 +205,7 @@ impl WatchTask {
             self.metrics.feed_state(&self.target, "listing");
             if self.watch_list {
                 match self.read_watch_list(client).await {
-                    WatchEnd::NoWatchList { for_good } => {
+                    AttemptEnd::NoWatchList { for_good } => {
                         debug!(source = %self.source, "the WatchList was refused or is not complete; listing");
                         self.forget_version();
                         self.watch_list = !for_good;
@@ -217,7 +221,7 @@ impl WatchTask {
     }
 
     /// Reads all objects and then their changes with one `WatchList` request (KEP-3157).
-    async fn read_watch_list(&mut self, client: &kube::Client) -> WatchEnd {
+    async fn read_watch_list(&mut self, client: &kube::Client) -> AttemptEnd {
         match self
             .open(
                 client,
@@ -231,18 +235,18 @@ impl WatchTask {
                 self.reset().await;
                 self.read(body, true).await
             }
-            Err(Refusal::Invalid(_)) => WatchEnd::NoWatchList { for_good: true },
+            Err(Refusal::Invalid(_)) => AttemptEnd::NoWatchList { for_good: true },
             // A kube-apiserver that supports `WatchList` can also send a 410, for example while its
             // cache is filled again.
-            Err(Refusal::Expired) => WatchEnd::NoWatchList { for_good: false },
+            Err(Refusal::Expired) => AttemptEnd::NoWatchList { for_good: false },
             Err(refusal) => refusal.into(),
         }
     }
 
     /// Watches the changes after `version`.
-    async fn resume(&mut self, client: &kube::Client) -> WatchEnd {
+    async fn resume(&mut self, client: &kube::Client) -> AttemptEnd {
         let Some(version) = self.version.clone() else {
-            return WatchEnd::Expired;
+            return AttemptEnd::Expired;
         };
         match self
             .open(
@@ -284,7 +288,7 @@ impl WatchTask {
 
     /// Reads a watch to its end, and returns the reason of the end. If `initial` is true, the watch
     /// is a `WatchList`, which begins with all objects.
-    async fn read(&mut self, body: Body, mut initial: bool) -> WatchEnd {
+    async fn read(&mut self, body: Body, mut initial: bool) -> AttemptEnd {
         let mut lines = LineReader::new(body.into_data_stream(), MAX_OBJECT, self.budget.clone());
         let (mut has_event, mut garbage) = (false, 0_u64);
         loop {
@@ -314,7 +318,7 @@ impl WatchTask {
                         // would be incomplete. A list can contain the object in a form that the
                         // feed can read.
                         Err(line) if line.too_long && initial => {
-                            return WatchEnd::NoWatchList { for_good: false };
+                            return AttemptEnd::NoWatchList { for_good: false };
                         }
                         Err(line) => line.why,
                     }
@@ -324,35 +328,35 @@ impl WatchTask {
                     continue;
                 }
                 Err(body_parts::BodyEnd::Idle) if initial => {
-                    return WatchEnd::NoWatchList { for_good: false };
+                    return AttemptEnd::NoWatchList { for_good: false };
                 }
                 // If etcd was restored from a backup, the version of this feed can be higher than
                 // the newest version of the kube-apiserver. Then the kube-apiserver sends nothing,
                 // not even a bookmark, until its version reaches the version of this feed. So the
                 // feed must read all objects again.
-                Err(body_parts::BodyEnd::Idle) if !has_event => return WatchEnd::Expired,
+                Err(body_parts::BodyEnd::Idle) if !has_event => return AttemptEnd::Expired,
                 Err(body_parts::BodyEnd::Closed) if initial => {
                     let why =
                         "the watch ended before the kube-apiserver had sent all existing objects";
-                    return WatchEnd::Failed(GapReason::Unreachable(why.into()), None);
+                    return AttemptEnd::Failed(GapReason::Unreachable(why.into()), None);
                 }
                 // A line that could not be decoded may have contained a change, so all objects must
                 // be read again.
                 Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) if garbage > 0 => {
-                    return WatchEnd::Expired;
+                    return AttemptEnd::Expired;
                 }
                 Err(body_parts::BodyEnd::Idle | body_parts::BodyEnd::Closed) => {
-                    return WatchEnd::Closed;
+                    return AttemptEnd::Closed;
                 }
                 Err(body_parts::BodyEnd::Broken(why)) => {
-                    return WatchEnd::Failed(GapReason::Unreachable(why), None);
+                    return AttemptEnd::Failed(GapReason::Unreachable(why), None);
                 }
             };
             garbage += 1;
             warn!(source = %self.source, %problem, "a line of a watch cannot be decoded; skipped");
             if garbage > MAX_GARBAGE {
                 self.forget_version();
-                return WatchEnd::Failed(GapReason::Garbled(problem), None);
+                return AttemptEnd::Failed(GapReason::Garbled(problem), None);
             }
         }
     }
@@ -360,11 +364,11 @@ impl WatchTask {
     /// Processes an event of a watch. Sends objects and deletions to the consumer of the feed. Sets
     /// `initial` to false after the last initial object. Returns an error if the watch cannot
     /// continue.
-    async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), WatchEnd> {
+    async fn event(&mut self, event: WatchLine, initial: &mut bool) -> Result<(), AttemptEnd> {
         match event {
-            WatchLine::Error(status) if status.is_expired() => return Err(WatchEnd::Expired),
+            WatchLine::Error(status) if status.is_expired() => return Err(AttemptEnd::Expired),
             WatchLine::Error(_) if *initial => {
-                return Err(WatchEnd::NoWatchList { for_good: false });
+                return Err(AttemptEnd::NoWatchList { for_good: false });
             }
             WatchLine::Error(status) => {
                 return Err(requests_and_failures::refusal(status.code, &status, None).into());
@@ -374,7 +378,7 @@ impl WatchTask {
             WatchLine::Bookmark {
                 initial_end: false, ..
             } if *initial => {
-                return Err(WatchEnd::NoWatchList { for_good: true });
+                return Err(AttemptEnd::NoWatchList { for_good: true });
             }
             _ => {}
         }

@@ -1,9 +1,10 @@
 //! Reads objects from a cluster, or from a folder of manifests.
 //!
-//! A feed is a stream of [`Raw`] events for one [`Source`]: a resource, in all namespaces or in one
-//! namespace. The events are objects as JSON, deletions, the beginning and the end of a list, and
-//! interruptions of the watch with their reason. The feed of a cluster does not decode objects. It
-//! reads only the resourceVersion of an object, and the identity of an object that is too large.
+//! A feed watches one [`Source`]: a resource, in all namespaces or in one namespace. The feed is a
+//! stream of [`Raw`] events: objects as JSON, deletions, the beginning and the end of a list, and
+//! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds. The
+//! feeds of a cluster do not decode objects. They read only the resourceVersion of an object, and
+//! the identity of an object that is too large.
 //!
 //! - A feed never ends by itself.
 //! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
@@ -13,8 +14,8 @@
 //!   the previous event. Of all feeds of a cluster, only one at a time holds a large object (more
 //!   than 64 KiB).
 
-mod client;
 mod cluster_feeds;
+mod connection;
 mod discovery;
 mod folder_feed;
 
@@ -24,14 +25,14 @@ mod buffered_connector;
 mod folder_scan;
 mod list_and_watch;
 mod page_reader;
+mod read_budget;
 mod requests_and_failures;
-mod shared_limits;
 mod time_limits;
 mod watch_event;
 mod watch_lines;
 
-pub use client::{ConnectError, ConnectOptions, Connection, connect};
 pub use cluster_feeds::ClusterFeed;
+pub use connection::{ConnectError, ConnectOptions, Connection, connect};
 pub use discovery::Discovery;
 pub use folder_feed::{Folder, FolderError};
 
@@ -108,8 +109,8 @@ pub enum GapReason {
     },
     /// 404: the kube-apiserver does not serve the resource.
     NotFound {
-        /// The message of the kube-apiserver. If no valid path can be built from the names in the
-        /// [`Source`], the message of this server.
+        /// The message of the kube-apiserver. If the names in the [`Source`] are not valid in a
+        /// path, this server sends no request, and writes the message itself.
         message: String,
     },
     /// 429, 5xx or any other status code of a failure.
@@ -117,9 +118,9 @@ pub enum GapReason {
         /// The HTTP status code, or the code of the Status object in an ERROR event. A 422 becomes
         /// 400.
         code: u16,
-        /// For 429, 503 and 504, the message of the kube-apiserver. For other codes, the reason in
-        /// the Status object (such as `InternalError`) or the standard text of the code. The
-        /// message for such a code may quote an object.
+        /// For 429, 503 and 504: the message of the kube-apiserver. For other codes: the reason in
+        /// the Status object, such as `InternalError`, or the standard text of the code. For these
+        /// codes, the message of the kube-apiserver may quote an object, so it is left out.
         message: String,
     },
     /// There was no answer, the connection broke, or the watch ended too early. The value is the
@@ -142,7 +143,7 @@ pub enum InvalidData {
     Json(JsonFault),
     /// A line of a watch is too long to be read, and its beginning does not identify the object.
     /// The value is the length of the line in bytes.
-    #[error("a line of {0} bytes")]
+    #[error("a line of {0} bytes is too long, and its beginning does not identify the object")]
     Line(u64),
     /// The field `object` of a watch event is not a JSON object.
     #[error("an event whose field `object` is not a JSON object")]
@@ -150,9 +151,10 @@ pub enum InvalidData {
     /// A watch event has an unknown type.
     #[error("an event of an unknown type")]
     UnknownEvent,
-    /// An item of a list is too large, and its beginning does not contain its name and UID.
-    #[error("an item of {0} bytes whose beginning contains no name and no uid")]
-    Nameless(u64),
+    /// An item of a list is too large, and its beginning lacks its name or its UID. The value is
+    /// the length of the item in bytes.
+    #[error("an item of {0} bytes whose beginning lacks the name or the UID")]
+    UnidentifiedItem(u64),
     /// A page of a list does not have the expected form.
     #[error("an invalid list: {0}")]
     List(&'static str),
@@ -182,16 +184,17 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Reads objects from a cluster, from a folder of manifests, or from the recordings of the demo.
+/// Creates feeds. The implementations read objects from a cluster, from a folder of manifests, or
+/// from the recordings of the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Returns the events of `source`. The stream begins with all objects, and never ends by
-    /// itself. It makes progress only while it is polled, and stops when it is dropped.
+    /// Creates a feed of `source`. The stream begins with all objects, and never ends by itself. It
+    /// makes progress only while it is polled, and stops when it is dropped.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
-    /// Returns the events of [`Feed::follow`] for objects whose labels match `selection`.
-    /// `selection` is a label selector, such as `tier=db,!old`. An implementation without support
-    /// for selectors sends all objects. An implementation with support sends [`Raw::Deleted`] when
-    /// the labels of an object no longer match, as the kube-apiserver does.
+    /// Creates a feed of the objects in `source` whose labels match `selection`. `selection` is a
+    /// label selector, such as `tier=db,!old`. Without support for selectors, the feed sends all
+    /// objects. With support, it sends [`Raw::Deleted`] when the labels of an object no longer
+    /// match, as the kube-apiserver does.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }
@@ -202,7 +205,7 @@ pub trait Feed: Send + Sync + 'static {
     ///
     /// The default implementation returns false, because a feed without support for selectors
     /// reports only real deletions.
-    fn is_there<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
 }
@@ -218,8 +221,9 @@ pub struct ObjectNames<'a> {
     pub uid: Option<&'a str>,
 }
 
-/// Looks up whether a resource is served. [`Discovery`] asks the cluster whose objects a
-/// [`ClusterFeed`] reads. The other implementations, such as [`Folder`], also implement [`Feed`].
+/// Looks up whether a resource is served. [`Discovery`] is the implementation for a cluster, and
+/// [`ClusterFeed`] reads the objects of this cluster. Every other implementation, such as
+/// [`Folder`], also implements [`Feed`], except in tests.
 pub trait Resolve: Send + Sync + 'static {
     /// Looks up a resource. In a cluster, a lookup takes at most five requests, one after the
     /// other.

@@ -8,7 +8,7 @@
 use super::{
     InvalidData,
     body_parts::{self, BodyEnd, BodyPart, BodyReader},
-    shared_limits::ReadBudget,
+    read_budget::ReadBudget,
 };
 use bytes::Bytes;
 use futures::Stream;
@@ -131,7 +131,7 @@ where
                 Err(BodyEnd::Closed) => return self.end(),
                 Err(BodyEnd::Idle) => {
                     return Err(PageFault::Broken(format!(
-                        "nothing complete within {idle:?}"
+                        "no complete object within {idle:?}"
                     )));
                 }
                 Err(BodyEnd::Broken(why)) => return Err(PageFault::Broken(why)),

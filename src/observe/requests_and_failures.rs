@@ -1,6 +1,6 @@
 //! Builds the requests of feeds and of discovery, and interprets answers other than 200.
 
-use super::{GapReason, ObjectNames, watch_event::WatchStatus};
+use super::{GapReason, ObjectNames, watch_event::ApiStatus};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -193,9 +193,9 @@ pub(super) async fn send(
     let body = read(response.into_body(), MAX_ERROR)
         .await
         .unwrap_or_default();
-    let status = serde_json::from_slice::<WatchStatus>(&body).unwrap_or_else(|_| WatchStatus {
+    let status = serde_json::from_slice::<ApiStatus>(&body).unwrap_or_else(|_| ApiStatus {
         message: String::from_utf8_lossy(&body).trim().to_owned(),
-        ..WatchStatus::default()
+        ..ApiStatus::default()
     });
     Err(refusal(code.as_u16(), &status, retry_after))
 }
@@ -210,7 +210,7 @@ pub(super) async fn send(
 ///   before it reads an object.
 /// - All other codes, and any code without a message: the reason in the Status, or the standard
 ///   text of the code. The message is only logged, at the debug level.
-pub(super) fn refusal(code: u16, status: &WatchStatus, retry_after: Option<Duration>) -> Refusal {
+pub(super) fn refusal(code: u16, status: &ApiStatus, retry_after: Option<Duration>) -> Refusal {
     let canonical = || {
         let code = StatusCode::from_u16(code).ok();
         code.and_then(|code| code.canonical_reason())
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn an_error_message_that_may_quote_an_object_is_dropped() {
-        let status = |reason: &str| WatchStatus {
+        let status = |reason: &str| ApiStatus {
             reason: reason.into(),
             message: "conversion webhook failed: invalid value: zqx".into(),
             code: 0,
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn status_codes_are_mapped_as_in_kubernetes() {
-        let status = |reason: &str| WatchStatus {
+        let status = |reason: &str| ApiStatus {
             reason: reason.into(),
             message: "why".into(),
             code: 0,
@@ -395,7 +395,7 @@ mod tests {
             message: "Service Unavailable".into(),
         };
         assert_eq!(
-            refusal(503, &WatchStatus::default(), None),
+            refusal(503, &ApiStatus::default(), None),
             Refusal::Lost(refused, None)
         );
     }

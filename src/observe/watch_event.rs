@@ -42,13 +42,13 @@ pub(super) enum WatchLine {
         initial_end: bool,
     },
     /// An ERROR event. The watch cannot continue.
-    Error(WatchStatus),
+    Error(ApiStatus),
 }
 
 /// The fields of `meta/v1.Status` that feeds and discovery use when a request or a watch fails.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-pub(super) struct WatchStatus {
+pub(super) struct ApiStatus {
     /// The HTTP status code.
     pub(super) code: u16,
     /// The reason in CamelCase, such as `Expired`.
@@ -57,7 +57,7 @@ pub(super) struct WatchStatus {
     pub(super) message: String,
 }
 
-impl WatchStatus {
+impl ApiStatus {
     /// Returns true if the requested resourceVersion or continue token is too old.
     pub(super) fn is_expired(&self) -> bool {
         self.code == 410 || self.reason == "Expired" || self.reason == "Gone"

@@ -6,7 +6,7 @@
 
 use super::{
     body_parts::{BodyEnd, BodyPart, BodyReader},
-    shared_limits::ReadBudget,
+    read_budget::ReadBudget,
 };
 use bytes::Bytes;
 use futures::Stream;

@@ -169,7 +169,7 @@ impl ClusterStore {
         if answer.status().is_success() {
             read(answer).await
         } else {
-            Err(StoreFailure::of(answer).await)
+            Err(StoreFailure::of_answer(answer).await)
         }
     }
 
@@ -232,7 +232,7 @@ async fn page(
     };
     Err(match pager.page(request).await {
         Ok(page) => return Ok(page),
-        Err(ListError::Refused(answer)) => StoreFailure::of(*answer).await,
+        Err(ListError::Refused(answer)) => StoreFailure::of_answer(*answer).await,
         Err(ListError::Request { source, .. }) => StoreFailure::unanswered(&source),
         Err(error) => StoreFailure::unanswered(&error),
     })
@@ -297,7 +297,10 @@ impl Store for ClusterStore {
                 .collect();
             let left_out = list.items.len() - items.len();
             if left_out > 0 {
-                tracing::warn!(left_out, "some custom resources cannot be decoded");
+                tracing::warn!(
+                    left_out,
+                    "custom resources that cannot be decoded are ignored"
+                );
             }
             let next = list.next;
             Ok(StoredPage { items, next })

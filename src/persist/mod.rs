@@ -168,7 +168,7 @@ impl Persist {
         }
         let (left, _) = queue.backlog(Instant::now());
         if left > 0 && self.at_stop == AtStop::WriteAll {
-            tracing::warn!(left, "not every operation could be written before the end");
+            tracing::warn!(left, "the server stops before all waiting writes were sent");
         }
         // This task sends no more writes, so the metrics must not show a backlog.
         self.metrics.backlog(0, None);
@@ -205,7 +205,7 @@ impl Persist {
         loop {
             let store = self.store.clone();
             requests.push(match queue.next(now) {
-                Next::Write(job) => async move {
+                Next::StartJob(job) => async move {
                     let result = run_job(&*store, &job).await;
                     WriteAnswer::Written(job.name, result)
                 }
@@ -222,7 +222,7 @@ impl Persist {
         let failure = match answer {
             WriteAnswer::Listed(Ok(found)) => {
                 queue.process_list(found, now);
-                return monitor.record_success(|| !queue.is_failing());
+                return monitor.record_success(|| !queue.has_failing_write());
             }
             WriteAnswer::Listed(Err(failure)) => {
                 queue.process_list_failure(&failure, now);
@@ -234,12 +234,12 @@ impl Persist {
                     Ok(JobResult::Written(found)) => {
                         let verb = if found.is_some() { "apply" } else { "delete" };
                         self.metrics.written(verb);
-                        return monitor.record_success(|| !queue.is_refused());
+                        return monitor.record_success(|| !queue.has_refused_write());
                     }
                     // This job only read the custom resource. So its success does not show whether
                     // writes succeed.
                     Ok(JobResult::Read(_)) => {
-                        return monitor.record_success(|| !queue.is_failing());
+                        return monitor.record_success(|| !queue.has_failing_write());
                     }
                     Err(failure) => {
                         // `Invalid` concerns only this object, so this message contains the name of
@@ -307,10 +307,12 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             };
             let live_uid = |cr: &InFlightOperation| Some(cr.status.as_ref()?.live_uid.clone());
             let is_same = live_uid(&cr) == live_uid(&written_summary::cr_of(entry)?);
-            match state_of(&cr).filter(|_| is_same) {
-                Some(state) => Ok(JobResult::Read(Some(state))),
-                None => Err(StoreFailure::Invalid("another object has its name".into())),
-            }
+            let Some(state) = state_of(&cr).filter(|_| is_same) else {
+                let why = "another client created a custom resource with the name of this \
+                           operation's custom resource";
+                return Err(StoreFailure::Invalid(why.into()));
+            };
+            Ok(JobResult::Read(Some(state)))
         }
         (WantedState::Gone, StoredState::Present(_, revision, _)) => {
             store.delete(name, revision).await?;
@@ -319,7 +321,7 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
         (WantedState::Gone, _) => Ok(JobResult::Read(
             store.get(name).await?.as_ref().and_then(state_of),
         )),
-        (WantedState::Ended, _) => {
+        (WantedState::Completed, _) => {
             let cr = store.get(name).await?;
             let state = cr.as_ref().and_then(state_of);
             let completed =

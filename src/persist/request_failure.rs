@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The time to wait after an answer 429, if its header `Retry-After` is missing or is not a number
 /// of seconds. client-go waits for the same time after a network error.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,7 +70,7 @@ impl StoreFailure {
 
     /// Classifies an answer that is not a success. Logs the first 500 characters of its message at
     /// the level debug only, because the message can quote the object.
-    pub(super) async fn of(answer: Response<Body>) -> Self {
+    pub(super) async fn of_answer(answer: Response<Body>) -> Self {
         let code = answer.status();
         // HTTP allows two forms of `Retry-After`: a number of seconds or a date. A kube-apiserver
         // never sends a date.
@@ -106,7 +106,9 @@ impl StoreFailure {
             StatusCode::FORBIDDEN => Self::Forbidden(why),
             // The kube-apiserver answers 410 if the continue token has expired.
             StatusCode::CONFLICT | StatusCode::GONE => Self::Conflict(why),
-            StatusCode::TOO_MANY_REQUESTS => Self::Throttled(retry_after.unwrap_or(RETRY_AFTER)),
+            StatusCode::TOO_MANY_REQUESTS => {
+                Self::Throttled(retry_after.unwrap_or(DEFAULT_RETRY_AFTER))
+            }
             StatusCode::BAD_REQUEST
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNSUPPORTED_MEDIA_TYPE

@@ -61,7 +61,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 ///
 /// While the kube-apiserver restarts, the previous leader cannot write. So this time is longer than
 /// a restart of the kube-apiserver usually takes.
-const LONG_COMPLETED: Duration = COMPARE_INTERVAL;
+const OLD_AGE: Duration = COMPARE_INTERVAL;
 
 /// The names of the rule sets whose target (the resource that the rule set names) is unread. A
 /// target is unread if it has not been listed yet, or if its watch is interrupted.
@@ -141,8 +141,8 @@ pub(super) enum JobResult {
 /// The next step of the task that owns the queue.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// Perform this job.
-    Write(Job),
+    /// Start this job.
+    StartJob(Job),
     /// List all custom resources.
     Compare,
     /// Wait until this time, or until the queue changes. If the time is None, wait until the queue
@@ -206,10 +206,7 @@ impl Queue {
         // An operation can count as old only if the queue sees it for the first time, as completed,
         // before the targets have been listed. If the queue had seen the operation in flight, the
         // operation would have a queue entry.
-        let oldest = self
-            .created
-            .checked_sub(LONG_COMPLETED)
-            .unwrap_or(Timestamp::MIN);
+        let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
             && self.unread_rule_sets.is_none()
             && !self.entries.contains_key(name)
@@ -285,12 +282,12 @@ impl Queue {
     }
 
     /// Returns true if the kube-apiserver refused the last attempt of at least one waiting write.
-    pub fn is_refused(&self) -> bool {
+    pub fn has_refused_write(&self) -> bool {
         self.entries.values().any(|queued| queued.is_refused)
     }
 
     /// Returns true if at least one waiting write has failed and has not succeeded since then.
-    pub fn is_failing(&self) -> bool {
+    pub fn has_failing_write(&self) -> bool {
         self.entries.values().any(|queued| queued.failures > 0)
     }
 
@@ -326,9 +323,9 @@ impl Queue {
             return Next::Wait(Some(until));
         }
         self.running += 1;
-        self.change(&name, now, |queued| queued.is_writing = true);
+        self.change(&name, now, |queued| queued.has_running_job = true);
         let queued = &self.entries[&name];
-        Next::Write(Job {
+        Next::StartJob(Job {
             wanted: queued.wanted.clone(),
             stored: queued.stored.clone(),
             name,
@@ -355,7 +352,7 @@ impl Queue {
             self.settings.requeue
         };
         self.change(name, now, |queued| {
-            queued.is_writing = false;
+            queued.has_running_job = false;
             match result {
                 Ok(done) => queued.record_success(done, now),
                 Err(failure) => queued.record_failure(failure, most, now),
@@ -428,7 +425,7 @@ impl Queue {
             self.waiting[index].remove(&(at, name.clone()));
         }
         change(queued);
-        if queued.is_writing {
+        if queued.has_running_job {
             // The next job is planned when the running job ends.
             return;
         }

@@ -119,7 +119,7 @@ impl WriteMonitor {
 }
 
 /// The status in the last written condition, and the time at which the condition got this status.
-/// A new leader starts with an empty status.
+/// The status is empty if no condition was written yet.
 #[derive(Debug, Default)]
 struct WrittenCondition {
     status: &'static str,
@@ -127,10 +127,23 @@ struct WrittenCondition {
 }
 
 impl WrittenCondition {
+    /// Reads the condition that an earlier leader has written. Returns None if the `APIService`
+    /// cannot be read, or has no such condition.
+    async fn read(api: &Api<DynamicObject>, api_service: &str) -> Option<Self> {
+        let found = api.get(api_service).await.ok()?;
+        let mut conditions = found.data["status"]["conditions"].as_array()?.iter();
+        let own = conditions.find(|it| it["type"] == CONDITION)?;
+        let status = ["True", "False"]
+            .into_iter()
+            .find(|it| own["status"] == *it)?;
+        let since = own["lastTransitionTime"].as_str()?.to_owned();
+        Some(Self { status, since })
+    }
+
     /// Returns the condition for `verdict`, or None for [`PersistVerdict::Unknown`].
     ///
-    /// While one replica leads, `lastTransitionTime` changes only together with the status. So if
-    /// the same condition is written again, the `APIService` stays unchanged.
+    /// `lastTransitionTime` changes only together with the status. So if the same condition is
+    /// written again, the `APIService` stays unchanged.
     fn condition(&mut self, verdict: &PersistVerdict, now: Timestamp) -> Option<Value> {
         let (status, reason, message) = match verdict {
             PersistVerdict::Unknown => return None,
@@ -155,6 +168,9 @@ impl WrittenCondition {
 /// has passed without a change. If an administrator deletes the `APIService` and applies it again,
 /// the condition is lost. The next write restores the condition. If writes of the condition fail,
 /// only the first error is logged.
+///
+/// Before the first write, this function reads the condition of the previous leader. If the status
+/// is the same, the new condition keeps the `lastTransitionTime`.
 pub async fn keep_condition(
     client: Client,
     api_service: &str,
@@ -167,9 +183,16 @@ pub async fn keep_condition(
     // The elements of the list `conditions` have the key `type`. So server-side apply changes only
     // our condition, and keeps the conditions that the kube-apiserver writes.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
-    let (mut has_logged, mut written) = (false, WrittenCondition::default());
+    let (mut has_logged, mut written) = (false, None);
     loop {
-        let condition = written.condition(&verdict.borrow_and_update(), clock::now());
+        let current = verdict.borrow_and_update().clone();
+        if written.is_none() && current != PersistVerdict::Unknown {
+            let found = WrittenCondition::read(&api, api_service).await;
+            written = Some(found.unwrap_or_default());
+        }
+        let condition = written
+            .as_mut()
+            .and_then(|written| written.condition(&current, clock::now()));
         if let Some(condition) = condition {
             let patch = Patch::Apply(json!({
                 "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
@@ -282,19 +305,28 @@ mod tests {
     }
 
     /// Returns a client of a simulated kube-apiserver that accepts patches of the `APIService`.
-    /// Also returns the list to which the simulated kube-apiserver adds the condition of each
-    /// patch.
-    fn recording_client() -> (Client, Arc<Mutex<Vec<Value>>>) {
+    /// Until the first patch, the conditions of the `APIService` are `stored`. Also returns the
+    /// list to which the simulated kube-apiserver adds the condition of each patch.
+    fn recording_client(stored: Value) -> (Client, Arc<Mutex<Vec<Value>>>) {
         let conditions_sent: Arc<Mutex<Vec<Value>>> = Arc::default();
         let log = conditions_sent.clone();
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let log = log.clone();
+            let (log, stored) = (log.clone(), stored.clone());
             async move {
-                let body = request.into_body().collect_bytes().await.unwrap();
-                let object: Value = serde_json::from_slice(&body).unwrap();
-                let condition = object["status"]["conditions"][0].clone();
-                log.lock().unwrap().push(condition);
-                let answer = kube::client::Body::from(body.to_vec());
+                let body = if request.method() == http::Method::GET {
+                    let found = json!({
+                        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+                        "metadata": {"name": "ours"}, "status": {"conditions": stored},
+                    });
+                    found.to_string().into_bytes()
+                } else {
+                    let body = request.into_body().collect_bytes().await.unwrap();
+                    let object: Value = serde_json::from_slice(&body).unwrap();
+                    let condition = object["status"]["conditions"][0].clone();
+                    log.lock().unwrap().push(condition);
+                    body.to_vec()
+                };
+                let answer = kube::client::Body::from(body);
                 Ok::<_, std::convert::Infallible>(http::Response::new(answer))
             }
         });
@@ -303,7 +335,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_condition_is_written_again_with_the_same_transition_time() {
-        let (client, conditions_sent) = recording_client();
+        let (client, conditions_sent) = recording_client(json!([]));
         let (sender, verdict) = watch::channel(PersistVerdict::Unknown);
         let minute = Duration::from_mins(1);
         let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
@@ -334,6 +366,30 @@ mod tests {
         let messages: Vec<&Value> = conditions.iter().map(|it| &it["message"]).collect();
         assert_eq!(messages, ["one", "other"]);
         keeping.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_leader_keeps_the_transition_time_of_an_unchanged_status() {
+        let before = "2020-01-01T00:00:00Z";
+        let stored = json!([
+            {"type": "Available", "status": "False", "lastTransitionTime": "2019-01-01T00:00:00Z"},
+            {"type": CONDITION, "status": "True", "lastTransitionTime": before},
+        ]);
+        let fails = PersistVerdict::Fails {
+            reason: "Forbidden",
+            message: String::new(),
+        };
+        for (current, is_kept) in [(PersistVerdict::Works, true), (fails, false)] {
+            let (client, conditions_sent) = recording_client(stored.clone());
+            let (_sender, verdict) = watch::channel(current);
+            let minute = Duration::from_mins(1);
+            let keeping = tokio::spawn(keep_condition(client, "ours", verdict, minute));
+            tokio::time::sleep(minute / 2).await;
+            let conditions = conditions_sent.lock().unwrap().clone();
+            assert_eq!(conditions.len(), 1);
+            assert_eq!(conditions[0]["lastTransitionTime"] == before, is_kept);
+            keeping.abort();
+        }
     }
 
     #[test]

@@ -79,7 +79,7 @@ const MAX_FAST_CONFLICTS: usize = 5;
 
 /// The values that the election reads from the other tasks of this replica, and the channels
 /// between the election and these tasks.
-pub struct Replica {
+pub struct ElectionInputs {
     /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
     /// The `HOST:PORT` at which other replicas connect to this one.
@@ -100,14 +100,14 @@ pub struct Replica {
     /// uses this when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,
     /// The election records here when the kube-apiserver answered the requests for the Lease.
-    pub answers: watch::Sender<ClusterContact>,
+    pub cluster_contact: watch::Sender<ClusterContact>,
 }
 
 /// Takes part in the election of the leader.
 pub struct Election<S> {
     store: S,
     timing: Timing,
-    replica: Replica,
+    inputs: ElectionInputs,
     metrics: Arc<Metrics>,
     random: fastrand::Rng,
     /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
@@ -127,13 +127,13 @@ pub struct Election<S> {
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// Becomes false when this process reads another holder of the Lease, and true when this
-    /// process acquires the Lease.
+    /// True if this process has read no other holder of the Lease since its last acquisition, or
+    /// since its start.
     ///
     /// If the value is false and a read shows this Pod as the holder, an administrator has restored
     /// the Lease from a backup. The other holder may still lead, so this replica must not acquire
     /// the Lease at once.
-    may_be_ours: bool,
+    no_other_holder_seen: bool,
     /// The last resourceVersion that this replica issued. None until another task of this replica
     /// requests the release of the Lease. After this request, this replica never leads again.
     final_version_at_stop: Option<Rv>,
@@ -171,23 +171,23 @@ struct Acquired {
 
 impl<S: LeaseStore> Election<S> {
     /// Creates a participant in the election that uses the Lease in `store`.
-    pub fn new(store: S, timing: Timing, replica: Replica, metrics: Arc<Metrics>) -> Self {
-        Self::with_random(store, timing, replica, metrics, fastrand::Rng::new())
+    pub fn new(store: S, timing: Timing, inputs: ElectionInputs, metrics: Arc<Metrics>) -> Self {
+        Self::with_random(store, timing, inputs, metrics, fastrand::Rng::new())
     }
 
     pub(super) fn with_random(
         store: S,
         timing: Timing,
-        replica: Replica,
+        inputs: ElectionInputs,
         metrics: Arc<Metrics>,
         mut random: fastrand::Rng,
     ) -> Self {
-        let pod = replica.pod.clone();
+        let pod = inputs.pod.clone();
         let pod = pod.unwrap_or_else(|| format!("{:016x}", random.u64(..)));
         Self {
             store,
             timing,
-            replica,
+            inputs,
             metrics,
             random,
             prefix: format!("{pod}_"),
@@ -197,7 +197,7 @@ impl<S: LeaseStore> Election<S> {
             seen_reservation: None,
             leading: None,
             last_own_term: None,
-            may_be_ours: true,
+            no_other_holder_seen: true,
             final_version_at_stop: None,
             read_often_until: clock::boot(),
             logged_problem: None,
@@ -392,10 +392,10 @@ impl<S: LeaseStore> Election<S> {
         let term = Term::new(&format!("{}{:016x}", self.prefix, self.random.u64(..)));
         let leader = Leader {
             term: term.clone(),
-            address: self.replica.address.clone(),
+            address: self.inputs.address.clone(),
         };
         let boot = clock::boot();
-        let head = (self.replica.head)();
+        let head = (self.inputs.head)();
         let mut highest = self
             .reservation_floor()
             .unwrap_or(Rv(0))
@@ -418,7 +418,7 @@ impl<S: LeaseStore> Election<S> {
         let reserved = self.reservation(&acquired);
         // If the write succeeds but its answer is lost, this Pod holds the Lease. So this flag is
         // set before the write.
-        self.may_be_ours = true;
+        self.no_other_holder_seen = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;
         let until = boot + self.timing.renew_deadline;
@@ -461,7 +461,7 @@ impl<S: LeaseStore> Election<S> {
             last: Some(leader.clone()),
             is_held: true,
             reserved: Some(reserved),
-            is_index_copied: (self.replica.is_index_copied)(),
+            is_index_copied: (self.inputs.is_index_copied)(),
             duration: self.timing.lease_duration,
             acquired: Some(acquired.at),
             transitions: acquired.transitions,

@@ -32,18 +32,18 @@ impl ReplicatedReporter {
     }
 
     /// Returns this replica's own report, which it sends to its followers.
-    pub fn coverage(&self) -> IncompleteRuleSets {
-        self.own.coverage()
+    pub fn incomplete_rule_sets(&self) -> IncompleteRuleSets {
+        self.own.incomplete_rule_sets()
     }
 }
 
 impl Completeness for ReplicatedReporter {
     fn gaps(&self, namespace: &str) -> Gaps {
         let own = self.own.gaps(namespace);
-        if own.read {
+        if own.rule_sets_are_read {
             return own;
         }
-        let mirrored = self.replica_status.coverage();
+        let mirrored = self.replica_status.incomplete_rule_sets();
         mirrored.map_or(own, |mirrored| mirrored.gaps(self.own.wanted(namespace)))
     }
 }

@@ -144,7 +144,11 @@ impl HttpLinkFactory {
         let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle.0)
             .map(|certificate| certificate.map(|der| der.to_vec()))
             .collect();
-        parsed.map_err(|error| LinkError::Failed(format!("the caBundle: {error}")))
+        parsed.map_err(|error| {
+            LinkError::Failed(format!(
+                "the caBundle of the APIService cannot be parsed: {error}"
+            ))
+        })
     }
 
     /// Returns the client configuration for connections to `address`, without credentials.

@@ -49,8 +49,10 @@ pub struct PeerAnswer {
     /// replica. None if the kube-apiserver never answered such a request.
     #[serde(default)]
     pub cluster_answered: Option<u64>,
-    /// The rule sets that may miss operations, as the answering replica reports them.
-    pub coverage: IncompleteRuleSets,
+    /// The rule sets that may miss operations, as the answering replica reports them. Replicas of
+    /// other releases know this field as `coverage`.
+    #[serde(rename = "coverage")]
+    pub incomplete_rule_sets: IncompleteRuleSets,
 }
 
 /// Represents resourceVersions as JSON strings, as Kubernetes does. Some JSON parsers cannot
@@ -78,7 +80,7 @@ mod rv_as_string {
 pub enum LinkError {
     /// The leader does not have the requested resourceVersion. The leader has dropped this
     /// resourceVersion, or never had it.
-    #[error("the leader does not have the resourceVersion")]
+    #[error("the leader does not have the requested resourceVersion")]
     Gone,
     /// The other replica does not serve the requested leadership term.
     #[error("the replica does not serve this leadership term")]

@@ -31,7 +31,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use election::{Election, Replica};
+pub use election::{Election, ElectionInputs};
 pub use incomplete_rule_sets_report::ReplicatedReporter;
 pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};

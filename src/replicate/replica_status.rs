@@ -25,8 +25,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The longest time between two state queries. If no read arrives for this time, the follower sends
-/// a state query without a read.
+/// If no read has arrived for this time after a state query, the follower sends the next state
+/// query without a read. After a query without a usable answer, this time begins when
+/// [`NO_QUERY_PERIOD`] is over.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the waiting
@@ -63,14 +64,14 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// If the kube-apiserver does not answer this replica, this replica cannot authenticate and
-/// authorize new clients. This replica knows the time of its own first unanswered request. The
-/// leader reports when the kube-apiserver last answered the leader:
+/// While the kube-apiserver does not answer a replica, the replica cannot authenticate and
+/// authorize new clients. This replica compares two times: the time of its own first unanswered
+/// request, and the time of the kube-apiserver's last answer to the leader. The leader reports the
+/// second time.
 ///
-/// - If that answer came more than 2 s after this replica's first unanswered request, only this
-///   replica is affected. So this replica becomes unready.
-/// - Otherwise, the kube-apiserver may be unreachable for all replicas. So this replica stays
-///   ready.
+/// - If the second time is later by more than this constant, the problem affects only this replica.
+///   So this replica becomes unready.
+/// - Otherwise, the problem may affect all replicas. So this replica stays ready.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
@@ -94,25 +95,25 @@ struct SharedReplicaStatus {
     query_requests: mpsc::Sender<oneshot::Sender<Rv>>,
     /// The last time at which this replica's index certainly had all changes of the leader.
     up_to_date_at: watch::Sender<Instant>,
-    /// The last time at which this replica reached the leader. Each of these events sets it to the
-    /// current time:
+    /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
+    /// limit again:
     ///
     /// - The leader answers a state query.
     /// - This replica begins to follow a leader.
-    /// - This replica cannot connect to the leader, because our `APIService` is not registered.
+    /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
     leader_reached_at: watch::Sender<Instant>,
     /// True if our `APIService` is not registered, so that this replica cannot connect to the
     /// leader.
     unregistered: AtomicBool,
     /// The times at which the kube-apiserver answered this replica.
-    answers: watch::Sender<ClusterContact>,
+    cluster_contact: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     /// None if the leader has reported no answer.
     cluster_answered_leader_at: watch::Sender<Option<Instant>>,
     /// The time of the last state query that this replica received from another replica.
     last_peer_query: watch::Sender<Option<Instant>>,
     /// The leader's last report about rule sets that may miss operations.
-    coverage: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
+    incomplete_rule_sets: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
     /// streams of changes to the followers end when the token is cancelled.
@@ -142,10 +143,10 @@ pub fn replica_status(
         up_to_date_at: watch::Sender::new(Instant::now()),
         leader_reached_at: watch::Sender::new(Instant::now()),
         unregistered: AtomicBool::new(false),
-        answers: watch::Sender::default(),
+        cluster_contact: watch::Sender::default(),
         cluster_answered_leader_at: watch::Sender::new(None),
         last_peer_query: watch::Sender::new(None),
-        coverage: watch::Sender::new(None),
+        incomplete_rule_sets: watch::Sender::new(None),
         served: watch::Sender::new(None),
     });
     let leader_queries = LeaderQueries {
@@ -219,12 +220,12 @@ impl ReplicaStatus {
         }
         let silent = self.0.leader_reached_at.borrow().elapsed();
         if silent > UNREADY_WITHOUT_LEADER {
-            return Some("the leader renews its Lease, but this replica does not reach it");
+            return Some("the leader renews its Lease, but this replica does not reach the leader");
         }
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
-        let since = self.0.answers.borrow().unanswered_since?;
+        let since = self.0.cluster_contact.borrow().unanswered_since?;
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
         let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
@@ -246,8 +247,8 @@ impl ReplicaStatus {
     }
 
     /// Returns the sender with which the election reports answers of the kube-apiserver.
-    pub fn answers(&self) -> watch::Sender<ClusterContact> {
-        self.0.answers.clone()
+    pub fn cluster_contact(&self) -> watch::Sender<ClusterContact> {
+        self.0.cluster_contact.clone()
     }
 
     /// Returns true if this replica leads.
@@ -255,23 +256,23 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Leading(leadership) if leadership.is_valid())
     }
 
-    /// Returns true if this replica is ready although it has not copied the index of a leader. The
-    /// result depends on the role of this replica:
+    /// Returns true if this replica is ready although it is not in sync with a leader. `succession`
+    /// is the state of the search for a server of release 0.1.0. The result depends on the role of
+    /// this replica:
     ///
     /// | Role of this replica | Result |
     /// |---|---|
-    /// | it leads | true |
+    /// | it leads | true while its leadership is valid |
     /// | another replica leads | false |
     /// | the Lease has not been read yet | false |
-    /// | no replica leads, and none has led before | true if the search in `succession` has ended |
-    /// | no replica leads, but one has led before | true if this replica's index was filled |
+    /// | no replica leads, and none has led before | true if the search has ended |
+    /// | no replica leads, but one has led before | true if this replica's index was ever filled |
     ///
-    /// The last row matters for a restarted container, which has an empty index. If it were ready,
-    /// it would serve an empty list, although another replica may have the operations. The search
-    /// in `succession` is the search for a server of release 0.1.0.
+    /// The index of a restarted container was never filled. If such a replica were ready without a
+    /// leader, it would serve an empty list, although another replica may have the operations.
     pub fn is_ready_without_leader(&self, succession: Succession) -> bool {
         match &*self.0.role.borrow() {
-            ReplicaRole::Leading(_) => true,
+            ReplicaRole::Leading(leadership) => leadership.is_valid(),
             ReplicaRole::Vacant { last: Some(_), .. } => self.0.reader.head() != Rv(0),
             ReplicaRole::Vacant { last: None, .. } => succession != Succession::Pending,
             ReplicaRole::Following(_) | ReplicaRole::Unknown => false,
@@ -280,13 +281,17 @@ impl ReplicaStatus {
 
     /// Returns the leader's last report about rule sets that may miss operations. Returns None if
     /// no leader has sent a report to this replica.
-    pub fn coverage(&self) -> Option<Arc<IncompleteRuleSets>> {
-        self.0.coverage.borrow().clone()
+    pub fn incomplete_rule_sets(&self) -> Option<Arc<IncompleteRuleSets>> {
+        self.0.incomplete_rule_sets.borrow().clone()
     }
 
     /// Answers a state query of another replica. `term` is the term in the query. Returns None if
     /// this replica does not serve the changes of `term`.
-    pub fn answer(&self, term: &str, coverage: IncompleteRuleSets) -> Option<PeerAnswer> {
+    pub fn answer(
+        &self,
+        term: &str,
+        incomplete_rule_sets: IncompleteRuleSets,
+    ) -> Option<PeerAnswer> {
         self.end_of_streams(term)?;
         self.0.last_peer_query.send_replace(Some(Instant::now()));
         Some(PeerAnswer {
@@ -294,11 +299,11 @@ impl ReplicaStatus {
             leading: self.leads(),
             head: self.0.reader.head(),
             oldest: self.0.reader.oldest(),
-            cluster_answered: self.0.answers.borrow().last.map(|last| {
+            cluster_answered: self.0.cluster_contact.borrow().last.map(|last| {
                 let milliseconds = last.elapsed().as_millis();
                 u64::try_from(milliseconds).unwrap_or(u64::MAX)
             }),
-            coverage,
+            incomplete_rule_sets,
         })
     }
 
@@ -388,8 +393,10 @@ impl LeaderQueries {
     /// Sends the first state query of a connection, and returns the answer. The caller uses two
     /// resourceVersions of the answer:
     ///
-    /// - [`PeerAnswer::oldest`]: a copy of the leader's whole state can start there.
-    /// - [`PeerAnswer::head`]: when this replica's index has reached it, this replica is in sync.
+    /// - [`PeerAnswer::oldest`]: if this replica needs the leader's whole state, it lists the state
+    ///   at this resourceVersion, and then watches the later changes.
+    /// - [`PeerAnswer::head`]: when this replica's index has this resourceVersion, this replica is
+    ///   in sync.
     pub(super) async fn first_answer(
         &mut self,
         link: &dyn Link,
@@ -414,8 +421,8 @@ impl LeaderQueries {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // The first answer with a resourceVersion that this replica's index has not reached yet:
-        // the time of the query, and this resourceVersion.
+        // The time of a query, and the resourceVersion in its answer, while this replica's index
+        // has not reached this resourceVersion. Later answers do not replace this value.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
@@ -493,7 +500,7 @@ impl ReplicaStatus {
         let ago = answer.cluster_answered.map(Duration::from_millis);
         let answered = ago.and_then(|ago| sent.checked_sub(ago));
         self.0.cluster_answered_leader_at.send_replace(answered);
-        let new = Some(Arc::new(answer.coverage.clone()));
-        self.0.coverage.send_replace(new);
+        let new = Some(Arc::new(answer.incomplete_rule_sets.clone()));
+        self.0.incomplete_rule_sets.send_replace(new);
     }
 }

@@ -156,7 +156,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// name.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
-            tracing::error!(%error, "the term cannot begin");
+            tracing::error!(%error, "this replica cannot begin to lead: the index rejects the first version of the term");
             self.wait_for_new_role().await;
             return None;
         }
@@ -174,8 +174,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // With `Rv(0)`, no resourceVersion is reserved. So from here on, the index refuses all
-        // changes.
+        // The index accepts only changes with a reserved resourceVersion. After this call, none is
+        // reserved, so the index refuses all further changes.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {

@@ -175,7 +175,7 @@ impl Predecessor {
         match loading.await {
             Ok(()) => writer.head() > Rv(0),
             Err(error) => {
-                tracing::debug!(%error, "the operations of the older server could not be copied");
+                tracing::debug!(%error, "the operations of the server of release 0.1.0 could not be copied");
                 false
             }
         }
@@ -194,7 +194,7 @@ impl Predecessor {
                 tracing::warn!(
                     error = chain(&error),
                     "the endpoints of the Service cannot be read, \
-                    so a server of an older release may still be running"
+                    so a server of release 0.1.0 may still be running"
                 );
                 return PredecessorState::Silent;
             }

@@ -41,7 +41,10 @@ pub(super) async fn custom_resources(
                 retry.refused_since = None;
                 for operation in page.items.iter().filter_map(persist::from_cr) {
                     if !state.add_custom_resource(operation, clock::reading()) {
-                        tracing::warn!(MAX_RESTORED, "there are too many custom resources");
+                        tracing::warn!(
+                            MAX_RESTORED,
+                            "there are too many custom resources; the others are not restored"
+                        );
                         return Ok(());
                     }
                 }
@@ -52,7 +55,9 @@ pub(super) async fn custom_resources(
                 }
             }
             Err(StoreFailure::Invalid(_)) if selectors == SELECTORS_BY_PHASE && token.is_none() => {
-                tracing::info!("the kube-apiserver cannot select phases of custom resources");
+                tracing::info!(
+                    "the kube-apiserver cannot select custom resources by phase; all are listed at once"
+                );
                 selectors = NO_SELECTOR;
             }
             Err(failure) => {
@@ -105,7 +110,7 @@ impl Retry {
         if is_final {
             return Err(failure);
         }
-        tracing::debug!(%failure, "the list is read again");
+        tracing::debug!(%failure, "a list failed and is retried");
         tokio::time::sleep(RETRY_DELAY).await;
         Ok(())
     }

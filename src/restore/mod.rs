@@ -113,7 +113,7 @@ pub async fn initial_state(
     if sources.persistence {
         let reading = list_custom_resources_and_namespaces::custom_resources(&store, &mut state);
         if let Err(error) = with_time_limit(CUSTOM_RESOURCES_TIMEOUT, reading).await {
-            tracing::warn!(%error, "not all custom resources were read; the other operations are detected again");
+            tracing::warn!(%error, "not all custom resources were read; operations that are still in flight are detected again");
         }
     }
     let restored = state.count() - count_before_custom_resources;

@@ -44,7 +44,7 @@ pub(super) struct RuleSetHealth<'a> {
     pub(super) refused: Option<&'a str>,
     pub(super) resolution: Option<&'a Resolution>,
     /// The reason why the last look-up of the target failed. `None` if it succeeded.
-    pub(super) unknown: Option<&'a str>,
+    pub(super) look_up_failure: Option<&'a str>,
     /// True if the rule set names namespaces, but its target is cluster-scoped.
     pub(super) scoped_wrongly: bool,
     pub(super) watch: WatchState,
@@ -109,7 +109,7 @@ pub(super) fn compute(
         conditions.add("InvalidTarget", "True", reason, &message);
         not_ready.get_or_insert(("InvalidTarget", message));
     }
-    let failure = match (&health.watch, health.unknown) {
+    let failure = match (&health.watch, health.look_up_failure) {
         (WatchState::Failed(message), _) => Some(message.clone()),
         (WatchState::Pending, Some(message)) => {
             Some(format!("discovery of {} failed: {message}", health.target))

@@ -149,8 +149,8 @@ impl Controller {
                 },
                 Some(feedback) = inputs.feedback.recv() => self.handle_feedback(feedback, &mut lookups),
                 Some((target, resolution)) = lookups.next() => self.handle_resolution(&target, resolution),
-                Some(()) = changes.next() => lookups.ask(self.registry.to_resolve(LookupRequest::All), true),
-                _ = requeue.tick() => lookups.ask(self.registry.to_resolve(LookupRequest::Doubtful), false),
+                Some(()) = changes.next() => lookups.request(self.registry.to_resolve(LookupRequest::All), true),
+                _ = requeue.tick() => lookups.request(self.registry.to_resolve(LookupRequest::Doubtful), false),
                 _ = review.tick() => self.review.schedule_within(Duration::ZERO),
                 write = writes.next() => self.handle_write(write),
                 () = self.publish.elapsed() => {
@@ -251,7 +251,7 @@ impl Controller {
                 self.publish.schedule_within(GATHER_PERIOD);
             }
         }
-        lookups.ask(self.registry.to_resolve(LookupRequest::New), false);
+        lookups.request(self.registry.to_resolve(LookupRequest::New), false);
     }
 
     fn handle_feedback(&mut self, feedback: Feedback, lookups: &mut Lookups) {
@@ -265,7 +265,7 @@ impl Controller {
             .schedule_within(if failed { Duration::ZERO } else { REPORT_DELAY });
         if failed {
             // The watch may have failed because the resource is no longer served.
-            lookups.ask(vec![target], true);
+            lookups.request(vec![target], true);
         }
     }
 

@@ -64,7 +64,7 @@ impl IncompleteRuleSets {
     pub fn gaps(&self, wanted: ObjectScope<'_>) -> Gaps {
         let affected = self.rule_sets.iter().filter(|it| it.affects(wanted));
         Gaps {
-            read: self.read,
+            rule_sets_are_read: self.read,
             total: self.total,
             rule_sets: affected.map(IncompleteRuleSet::gap).collect(),
         }
@@ -104,17 +104,17 @@ mod tests {
             ),
             (uncovered(Some(&[]), true), [true, false, false, true]),
         ] {
-            let coverage = IncompleteRuleSets {
+            let incomplete_rule_sets = IncompleteRuleSets {
                 read: true,
                 total: 3,
                 rule_sets: vec![uncovered],
             };
-            let text = serde_json::to_string(&coverage).unwrap();
-            let coverage: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
-            let reported =
-                [all, shop, other, own].map(|it| !coverage.gaps(it).rule_sets.is_empty());
+            let text = serde_json::to_string(&incomplete_rule_sets).unwrap();
+            let incomplete_rule_sets: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
+            let reported = [all, shop, other, own]
+                .map(|it| !incomplete_rule_sets.gaps(it).rule_sets.is_empty());
             assert_eq!(reported, affected, "{text}");
-            assert_eq!(coverage.gaps(all).total, 3);
+            assert_eq!(incomplete_rule_sets.gaps(all).total, 3);
         }
     }
 }

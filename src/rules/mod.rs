@@ -7,12 +7,12 @@
 mod compute_status;
 mod controller;
 mod incomplete_rule_sets;
+mod known_status;
 mod registry;
 mod rule_set_states;
-mod status_cache;
 mod status_writes;
 mod target_lookups;
-mod target_state;
+mod tracked_target;
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@
 
 use super::StatusWrite;
 use super::compute_status::{self, RuleSetHealth, WatchState};
-use super::rule_set_states::{Facts, IdleReason, Report, Reported, RuleSetState};
-use super::status_cache::HeldStatus;
-use super::target_state::TrackedTarget;
+use super::known_status::KnownStatus;
+use super::rule_set_states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
+use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet, RuleSetError, RuleSetsWithoutBook};
@@ -82,7 +82,7 @@ struct RegisteredRuleSet {
     /// The reason why the server refuses to watch the target. `None` if it does not refuse.
     refused: Option<String>,
     /// The status that the rule set has in the cluster.
-    held: HeldStatus,
+    cluster_status: KnownStatus,
 }
 
 impl Registry {
@@ -116,7 +116,9 @@ impl Registry {
         };
         known.generation = object.metadata.generation;
         let version = object.metadata.resource_version.clone();
-        known.held.observe(version, object.status.as_ref())
+        known
+            .cluster_status
+            .observe(version, object.status.as_ref())
     }
 
     /// Records a rule set that was created or changed. `compiled` is the result of compiling its
@@ -140,13 +142,13 @@ impl Registry {
             Some(last) if **last == rules => last.clone(),
             _ => Arc::new(rules),
         });
-        let held = match before {
+        let cluster_status = match before {
             Some(known) => {
-                let mut held = known.held.clone();
-                held.observe(version, object.status.as_ref());
-                held
+                let mut cluster_status = known.cluster_status.clone();
+                cluster_status.observe(version, object.status.as_ref());
+                cluster_status
             }
-            None => HeldStatus {
+            None => KnownStatus {
                 version,
                 status: object.status.unwrap_or_default(),
                 edited: false,
@@ -163,7 +165,7 @@ impl Registry {
             refused: refused(&target, self.allow_secrets),
             spec: object.spec,
             target: target.clone(),
-            held,
+            cluster_status,
         };
         if let Some(before) = self.rule_sets.insert(name, known) {
             self.mark_stale(&before.target);
@@ -308,13 +310,13 @@ impl Registry {
     pub(super) fn report(&self) -> Report {
         let rule_sets = self.rule_sets.iter().map(|(name, known)| {
             let target = self.targets.get(&known.target);
-            Reported {
+            ReportedRuleSet {
                 facts: known.facts.clone(),
                 kind: target.and_then(TrackedTarget::kind),
                 state: known.state(name, target),
             }
         });
-        let unreadable = self.unreadable.iter().map(|name| Reported {
+        let unreadable = self.unreadable.iter().map(|name| ReportedRuleSet {
             facts: Arc::new(Facts::unknown(name)),
             kind: None,
             state: RuleSetState::Idle(IdleReason::Unreadable),
@@ -342,20 +344,21 @@ impl Registry {
                 target: &known.target,
                 refused: known.refused.as_deref(),
                 resolution,
-                unknown: target.and_then(TrackedTarget::unknown),
+                look_up_failure: target.and_then(TrackedTarget::look_up_failure),
                 scoped_wrongly: !known.spec.namespaces.is_empty()
                     && target.is_some_and(TrackedTarget::is_cluster_scoped),
                 watch: target.map_or(WatchState::Pending, |target| target.watch_state(name)),
                 unknown_fields: self.unknown_fields.get(name).map_or(&[], Vec::as_slice),
                 missing_fields: self.missing_fields.as_deref(),
             };
-            let desired = compute_status::compute(&health, &known.held.status, now, self.requeue);
-            if desired != known.held.status {
+            let desired =
+                compute_status::compute(&health, &known.cluster_status.status, now, self.requeue);
+            if desired != known.cluster_status.status {
                 writes.push(StatusWrite {
                     name: name.clone(),
                     uid: known.uid.clone(),
-                    version: known.held.version.clone(),
-                    repairs: known.held.edited,
+                    version: known.cluster_status.version.clone(),
+                    repairs: known.cluster_status.edited,
                     status: desired,
                 });
             }
@@ -371,7 +374,7 @@ impl Registry {
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
-            known.held.answered(version, write.status);
+            known.cluster_status.record_own_write(version, write.status);
         }
     }
 }
@@ -389,7 +392,7 @@ impl RegisteredRuleSet {
             return RuleSetState::Idle(IdleReason::NotSynced);
         };
         match target.resolution() {
-            Some(Resolution::NotServed { .. }) if target.unknown().is_some() => {
+            Some(Resolution::NotServed { .. }) if target.look_up_failure().is_some() => {
                 return RuleSetState::Idle(IdleReason::DiscoveryFailed);
             }
             Some(Resolution::NotServed { group_served, .. }) => {
@@ -422,12 +425,13 @@ impl RegisteredRuleSet {
 
     /// Returns true if the status was computed for the current generation of the rule set.
     fn has_current_status(&self) -> bool {
-        self.generation.is_some() && self.held.status.observed_generation == self.generation
+        self.generation.is_some()
+            && self.cluster_status.status.observed_generation == self.generation
     }
 
     /// Returns true if the status says that the target is being watched with the current rules.
     fn is_reported_as_watched(&self) -> bool {
-        self.has_current_status() && self.held.status.watch_active
+        self.has_current_status() && self.cluster_status.status.watch_active
     }
 }
 

@@ -15,12 +15,12 @@ pub struct Report {
     /// True if the server has read the rule sets of the cluster.
     pub(super) read: bool,
     /// All rule sets.
-    pub(super) rule_sets: Vec<Reported>,
+    pub(super) rule_sets: Vec<ReportedRuleSet>,
 }
 
 /// One rule set in the report.
 #[derive(Debug)]
-pub(super) struct Reported {
+pub(super) struct ReportedRuleSet {
     pub(super) facts: Arc<Facts>,
     /// The kind of the target's objects, and true if this kind is namespaced. The target is the
     /// resource that the rule set watches. `None` if discovery has not shown that the cluster
@@ -183,9 +183,12 @@ impl Reporter {
     }
 
     /// Returns all rule sets that may miss operations, each with the affected namespaces.
-    pub fn coverage(&self) -> IncompleteRuleSets {
+    pub fn incomplete_rule_sets(&self) -> IncompleteRuleSets {
         let newest = self.newest.borrow().clone();
-        let uncovered = newest.rule_sets.iter().filter_map(Reported::uncovered);
+        let uncovered = newest
+            .rule_sets
+            .iter()
+            .filter_map(ReportedRuleSet::uncovered);
         IncompleteRuleSets {
             read: newest.read,
             total: newest.rule_sets.len(),
@@ -199,7 +202,7 @@ impl Completeness for Reporter {
         let newest = self.newest.borrow().clone();
         let wanted = self.wanted(namespace);
         Gaps {
-            read: newest.read,
+            rule_sets_are_read: newest.read,
             total: newest.rule_sets.len(),
             rule_sets: newest
                 .rule_sets
@@ -210,7 +213,7 @@ impl Completeness for Reporter {
     }
 }
 
-impl Reported {
+impl ReportedRuleSet {
     /// Returns the description of the rule set for the warning. Returns `None` if no operations on
     /// `wanted` objects can be missing.
     fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
@@ -295,8 +298,8 @@ mod tests {
         kind: Option<(&str, bool)>,
         namespaces: Option<&[&str]>,
         state: RuleSetState,
-    ) -> Reported {
-        Reported {
+    ) -> ReportedRuleSet {
+        ReportedRuleSet {
             facts: Arc::new(Facts {
                 name: "a".into(),
                 component: "kubevirt".into(),
@@ -309,7 +312,7 @@ mod tests {
     }
 
     /// Returns true if a list of the operations in `namespace` may miss operations of `rule_set`.
-    fn affects(rule_set: Reported, namespace: &str) -> bool {
+    fn affects(rule_set: ReportedRuleSet, namespace: &str) -> bool {
         let report = Report {
             read: true,
             rule_sets: vec![rule_set],

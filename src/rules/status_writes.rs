@@ -76,10 +76,10 @@ pub(super) struct StatusWrites {
 }
 
 struct FailedWrite {
-    /// The time of the next attempt.
-    at: Instant,
-    /// The delay after that attempt.
-    next: Duration,
+    /// The earliest time of the next attempt.
+    retry_at: Instant,
+    /// The delay after that attempt, if it fails too.
+    next_delay: Duration,
     /// The resourceVersion in the failed write, if the failure was a conflict and the first failure
     /// in a row. A write with another resourceVersion may then start without the delay. `None` if
     /// every write must wait for the delay.
@@ -138,7 +138,7 @@ impl StatusWrites {
         });
         let repaired = self.repaired.get(&write.name).filter(|_| write.repairs);
         failed
-            .map(|failed| failed.at)
+            .map(|failed| failed.retry_at)
             .max(repaired.map(|(at, _)| *at))
     }
 
@@ -177,7 +177,7 @@ impl StatusWrites {
             return Some((write, version));
         }
         let before = self.failed.get(&write.name);
-        let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next);
+        let wait = before.map_or(FIRST_RETRY_DELAY, |failed| failed.next_delay);
         // After the first conflict, a write with another resourceVersion may start at once. After
         // two consecutive failures, every write waits. Without this rule, a client that constantly
         // changes the rule set could cause a conflict for each of its changes.
@@ -185,8 +185,8 @@ impl StatusWrites {
             .then(|| write.version.clone())
             .flatten();
         let failed = FailedWrite {
-            at: Instant::now() + wait,
-            next: (wait * 2).min(MAX_RETRY_DELAY),
+            retry_at: Instant::now() + wait,
+            next_delay: (wait * 2).min(MAX_RETRY_DELAY),
             conflict,
         };
         self.failed.insert(write.name, failed);

@@ -40,7 +40,7 @@ impl Lookups {
     ///
     /// - False: the answer of the running look-up is enough.
     /// - True: the answer may be outdated, so another look-up follows.
-    pub(super) fn ask(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
+    pub(super) fn request(&mut self, targets: Vec<Arc<Gvr>>, needs_newer: bool) {
         for target in targets {
             if let Some(again) = self.requested.get_mut(&target) {
                 *again |= needs_newer;

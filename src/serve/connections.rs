@@ -100,7 +100,7 @@ impl Connections {
         let result = registry.find_slot(self.slots, &entry.record());
         // The result is never `Full`. At least one slot is reserved for newcomers. If no slot is
         // free, another newcomer uses this slot and can be evicted.
-        if let AdmissionResult::After(evicted) = result {
+        if let AdmissionResult::AfterEvicting(evicted) = result {
             registry.evict(evicted);
         }
         registry.open.insert(number, entry);
@@ -238,7 +238,7 @@ impl ClientConnection {
         };
         match registry.find_slot(self.connections.slots, &entering) {
             AdmissionResult::Free => {}
-            AdmissionResult::After(evicted) => registry.evict(evicted),
+            AdmissionResult::AfterEvicting(evicted) => registry.evict(evicted),
             AdmissionResult::Full => {
                 self.refused.cancel();
                 return Err(ConnectionRefused);

@@ -70,7 +70,7 @@ pub enum Syntax {
 
 /// The negotiated form and syntax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WantedForm {
+pub struct NegotiatedForm {
     /// The form of objects.
     pub form: ObjectForm,
     /// The syntax of the answer.
@@ -106,7 +106,7 @@ impl<'a> ChosenClause<'a> {
     /// for an answer of this `shape`. For example, `as=PartialObjectMetadata` is not possible for a
     /// list. The message of this 406 contains `list_kind`. Returns a 400 if the option
     /// `includeObject` is not valid.
-    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<WantedForm, ErrorStatus> {
+    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<NegotiatedForm, ErrorStatus> {
         check_form(self.headers, self.query, shape, list_kind, &self.clause)
     }
 }
@@ -119,7 +119,7 @@ pub fn negotiate(
     query: &Query,
     shape: Shape,
     list_kind: &str,
-) -> Result<WantedForm, ErrorStatus> {
+) -> Result<NegotiatedForm, ErrorStatus> {
     ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
@@ -167,7 +167,7 @@ fn check_form(
     shape: Shape,
     list_kind: &str,
     clause: &AcceptClause<'_>,
-) -> Result<WantedForm, ErrorStatus> {
+) -> Result<NegotiatedForm, ErrorStatus> {
     // The function that chooses the clause does not know whether the answer is a watch. So it can
     // choose a clause for YAML, although watches support only JSON.
     if shape == Shape::Watch && clause.is_yaml() {
@@ -199,7 +199,7 @@ fn check_form(
         Shape::Watch => Syntax::Compact,
         Shape::Object | Shape::List => syntax(headers, query, clause),
     };
-    Ok(WantedForm { form, syntax })
+    Ok(NegotiatedForm { form, syntax })
 }
 
 fn include(query: &Query) -> Result<Include, ErrorStatus> {
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use http::Uri;
 
-    fn ask(accept: &str, shape: Shape) -> Result<WantedForm, ErrorStatus> {
+    fn ask(accept: &str, shape: Shape) -> Result<NegotiatedForm, ErrorStatus> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
         negotiate(

@@ -64,20 +64,23 @@ impl From<&Resource> for AdvertisedResource {
     }
 }
 
-/// Creates the routes of discovery for `resources`, and for the resources `direct` that another
-/// router of this server serves.
+/// Creates the routes of discovery for `resources`, and for the resources `served_by_other_router`
+/// that another router of this server serves.
 ///
-/// In a cluster, `direct` is None, and there is no route `/api`, because the kube-apiserver serves
-/// the core group. The clients of the demo use this server without a kube-apiserver. So the demo
-/// has the route `/api`, even if the core group has no resources.
+/// In a cluster, `served_by_other_router` is None, and there is no route `/api`, because the
+/// kube-apiserver serves the core group. The clients of the demo use this server without a
+/// kube-apiserver. So the demo has the route `/api`, even if the core group has no resources.
 ///
 /// Several resources may have the same group or the same version. The first version of a group is
 /// the preferred version of the group.
-pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> Router {
+pub fn routes(
+    resources: &[Resource],
+    served_by_other_router: Option<&[AdvertisedResource]>,
+) -> Router {
     let all: Vec<AdvertisedResource> = resources
         .iter()
         .map(AdvertisedResource::from)
-        .chain(direct.into_iter().flatten().copied())
+        .chain(served_by_other_router.into_iter().flatten().copied())
         .collect();
     let (core, groups): (Vec<_>, Vec<_>) = group_by_version(&all)
         .into_iter()
@@ -92,7 +95,7 @@ pub fn routes(resources: &[Resource], direct: Option<&[AdvertisedResource]>) -> 
             .map(DiscoveryGroup::aggregate)
             .collect::<Vec<_>>(),
     );
-    if direct.is_some() {
+    if served_by_other_router.is_some() {
         router = serve_core(router, core.first());
     }
     for group in &groups {

@@ -67,11 +67,16 @@ pub struct Encoder<'a> {
 }
 
 impl Encoder<'_> {
-    /// Writes the answer to a get, or the object of a watch event. If `columns` is true, a table
-    /// gets its column definitions.
-    pub fn object(&self, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
+    /// Writes the answer to a get, or the object of a watch event. If `with_column_definitions` is
+    /// true, a table gets its column definitions.
+    pub fn object(
+        &self,
+        shown: VersionedEntry<'_>,
+        with_column_definitions: bool,
+        out: &mut Vec<u8>,
+    ) {
         if let ObjectForm::Table { version, .. } = self.form {
-            self.table_head(version, shown.rv, columns, out);
+            self.table_head(version, shown.rv, with_column_definitions, out);
             self.item(shown, out);
             out.extend_from_slice(b"]}");
         } else {
@@ -149,17 +154,29 @@ impl Encoder<'_> {
         out.push(b'\n');
     }
 
-    /// Writes one watch event as a line. If `columns` is true, a table gets its column definitions.
-    /// The caller passes true only for the first event of a watch.
-    pub fn event(&self, kind: &str, shown: VersionedEntry<'_>, columns: bool, out: &mut Vec<u8>) {
+    /// Writes one watch event as a line. If `with_column_definitions` is true, a table gets its
+    /// column definitions. The caller passes true only for the first event of a watch.
+    pub fn event(
+        &self,
+        kind: &str,
+        shown: VersionedEntry<'_>,
+        with_column_definitions: bool,
+        out: &mut Vec<u8>,
+    ) {
         write!(out, "{{\"type\":\"{kind}\",\"object\":").expect("writing to a Vec cannot fail");
-        self.object(shown, columns, out);
+        self.object(shown, with_column_definitions, out);
         out.extend_from_slice(b"}\n");
     }
 
     /// Writes a bookmark as a line. `initial_end` is true for the bookmark after the initial
-    /// events. `columns` is the same as in [`Encoder::event`].
-    pub fn bookmark(&self, rv: Rv, initial_end: bool, columns: bool, out: &mut Vec<u8>) {
+    /// events. `with_column_definitions` is the same as in [`Encoder::event`].
+    pub fn bookmark(
+        &self,
+        rv: Rv,
+        initial_end: bool,
+        with_column_definitions: bool,
+        out: &mut Vec<u8>,
+    ) {
         let annotations = if initial_end {
             "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},"
         } else {
@@ -180,7 +197,7 @@ impl Encoder<'_> {
                  \"metadata\":{metadata}}}"
             ),
             ObjectForm::Table { version, include } => {
-                self.table_head(version, rv, columns, out);
+                self.table_head(version, rv, with_column_definitions, out);
                 // The bookmark after the initial events has an annotation. The annotation is in the
                 // object of the table row. So this row has an object even if the client requested
                 // rows without objects.
@@ -205,7 +222,7 @@ impl Encoder<'_> {
     }
 
     /// Writes the JSON of a table before its rows.
-    fn table_head(&self, version: &str, rv: Rv, columns: bool, out: &mut Vec<u8>) {
+    fn table_head(&self, version: &str, rv: Rv, with_column_definitions: bool, out: &mut Vec<u8>) {
         write!(
             out,
             "{{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/{version}\",\"metadata\":\
@@ -213,7 +230,7 @@ impl Encoder<'_> {
             rv.0
         )
         .expect("writing to a Vec cannot fail");
-        if columns {
+        if with_column_definitions {
             table::definitions(self.resource.columns, out);
         } else {
             out.extend_from_slice(b"null");

@@ -340,7 +340,7 @@ impl ErrorStatus {
             kind: "Status",
             api_version: "v1",
             metadata: StatusMeta {
-                resume: inner.continue_token.as_deref(),
+                continue_token: inner.continue_token.as_deref(),
             },
             outcome: "Failure",
             message: &inner.message,

@@ -5,7 +5,7 @@
 //! target with its corpus, which is a folder of stored inputs.
 
 mod answers;
-mod requests;
+mod check_requests;
 mod test_server;
 
 pub(super) use answers::check_error;
@@ -74,13 +74,13 @@ pub fn query(input: &[u8]) {
     let Some(text) = text(input) else {
         return;
     };
-    for path in [requests::ALL, "/livez"] {
+    for path in [check_requests::ALL, "/livez"] {
         let Ok(uri) = format!("{path}?{text}").parse::<Uri>() else {
             return;
         };
         FuzzServer::with(|fuzz_server| {
             super::request::check_options(fuzz_server, &uri);
-            requests::check(fuzz_server, &Method::GET, &uri, &HeaderMap::new());
+            check_requests::check(fuzz_server, &Method::GET, &uri, &HeaderMap::new());
         });
     }
 }
@@ -97,7 +97,7 @@ pub fn accept(input: &[u8]) {
     if let Some(first) = values.first() {
         super::content_negotiation::check(first);
     }
-    FuzzServer::with(|fuzz_server| requests::check_discovery(fuzz_server, &values));
+    FuzzServer::with(|fuzz_server| check_requests::check_discovery(fuzz_server, &values));
 }
 
 /// Checks a complete request. The first line of the input is `METHOD URI`. Each further line is a
@@ -106,8 +106,8 @@ pub fn request(input: &[u8]) {
     if input.len() > LONGEST {
         return;
     }
-    if let Some((method, uri, headers)) = requests::parse(input) {
+    if let Some((method, uri, headers)) = check_requests::parse(input) {
         super::request::check(&method, &uri);
-        FuzzServer::with(|fuzz_server| requests::check(fuzz_server, &method, &uri, &headers));
+        FuzzServer::with(|fuzz_server| check_requests::check(fuzz_server, &method, &uri, &headers));
     }
 }

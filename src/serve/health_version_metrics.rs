@@ -3,7 +3,7 @@
 use super::content_negotiation::Syntax;
 use super::quoted_client_text::clip;
 use super::response_syntax::{plain, whole as whole_json};
-use super::{Health, ServerState, VersionInfo};
+use super::{Readiness, ServerState, VersionInfo};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// The name of a health check, and the function that returns true if the check passes.
-type HealthCheck = (&'static str, fn(&Health) -> bool);
+type HealthCheck = (&'static str, fn(&Readiness) -> bool);
 
 /// Largest length in bytes of the unknown names in an answer. A longer text is cut off. The query
 /// option `exclude` names checks to skip. The answer repeats the names that match no check.
@@ -27,9 +27,9 @@ const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
 /// The checks of `/readyz`.
 const READINESS_CHECKS: &[HealthCheck] = &[
     ("ping", |_| true),
-    ("informer-sync", Health::synced),
-    ("replica", Health::is_among_replicas),
-    ("shutdown", |health| !health.draining()),
+    ("informer-sync", Readiness::synced),
+    ("replica", Readiness::is_among_replicas),
+    ("shutdown", |readiness| !readiness.draining()),
 ];
 
 /// Creates the routes of this module.
@@ -56,14 +56,14 @@ fn combined_probe(
 ) -> MethodRouter<Arc<ServerState>> {
     get(
         move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
-            run_checks(name, checks, &shared.server.health, &uri)
+            run_checks(name, checks, &shared.server.readiness, &uri)
         },
     )
 }
 
 fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
     get(move |State(shared): State<Arc<ServerState>>| async move {
-        if (check.1)(&shared.server.health) {
+        if (check.1)(&shared.server.readiness) {
             ok("ok".to_owned())
         } else {
             plain(
@@ -75,7 +75,7 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
 }
 
 /// Runs all checks that the option `exclude` does not name. Returns a 500 if a check fails.
-fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) -> Response {
+fn run_checks(name: &str, checks: &[HealthCheck], readiness: &Readiness, uri: &Uri) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
     for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -92,7 +92,7 @@ fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) ->
         excluded.retain(|excluded| excluded != check);
         let (sign, result) = if excluded.len() < before {
             ('+', "excluded: ok")
-        } else if passes(health) {
+        } else if passes(readiness) {
             ('+', "ok")
         } else {
             failed = true;
@@ -117,7 +117,7 @@ fn run_checks(name: &str, checks: &[HealthCheck], health: &Health, uri: &Uri) ->
         );
     }
     if name == "readyz" {
-        health.set_was_ready();
+        readiness.set_was_ready();
     }
     if !verbose {
         return ok("ok".to_owned());

@@ -15,7 +15,7 @@
 
 use super::ServerState;
 use super::request::{Query, ResourceRequest};
-use super::selectors::Reviewed;
+use super::selectors::ReviewedSelectors;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
 use axum::response::Response;
 use http::header::WARNING;
@@ -40,16 +40,16 @@ pub async fn warn(
         return;
     }
     let Gaps {
-        read,
+        rule_sets_are_read,
         total,
         rule_sets,
     } = shared.server.completeness.gaps(&request.namespace);
-    let incomplete = if !read {
+    let incomplete = if !rule_sets_are_read {
         Incomplete::NotRead
     } else if total == 0 {
         Incomplete::NoRuleSets
     } else {
-        let selectors = Reviewed::of(query);
+        let selectors = ReviewedSelectors::of(query);
         let affects_request = |gap: &Gap| may_match(gap, &selectors);
         let gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
         if gaps.is_empty() {
@@ -122,7 +122,7 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
 ///
 /// The operators `=` and `in` ignore case, as in `kubectl ifo`. This can cause an unnecessary
 /// warning, which does less harm than a missing warning.
-fn may_match(gap: &Gap, selectors: &Reviewed) -> bool {
+fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
     let can_match =
         |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {
             Some(PossibleValues::One(value)) => admits(requirement, value),
@@ -196,7 +196,10 @@ mod tests {
         let query: String = form_urlencoded::Serializer::new("/?".to_owned())
             .extend_pairs(options)
             .finish();
-        may_match(&gap(), &Reviewed::of(&Query::of(&query.parse().unwrap())))
+        may_match(
+            &gap(),
+            &ReviewedSelectors::of(&Query::of(&query.parse().unwrap())),
+        )
     }
 
     #[test]
@@ -242,7 +245,7 @@ mod tests {
             ..gap()
         };
         let query = Query::of(&"/?fieldSelector=spec.subject.kind%3DPod".parse().unwrap());
-        assert!(may_match(&unresolved, &Reviewed::of(&query)));
+        assert!(may_match(&unresolved, &ReviewedSelectors::of(&query)));
         let unreadable = Gap {
             component: "".into(),
             operations: Vec::new(),
@@ -253,6 +256,6 @@ mod tests {
                 .parse()
                 .unwrap(),
         );
-        assert!(may_match(&unreadable, &Reviewed::of(&query)));
+        assert!(may_match(&unreadable, &ReviewedSelectors::of(&query)));
     }
 }

@@ -8,12 +8,13 @@
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
 #[cfg(test)]
-pub mod tests;
+pub mod pause_tests;
 
 use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list_options::Options;
+use super::pause_long_requests::ComparePace;
 use super::request::{Query, ResourceRequest};
 use super::resource_definitions::Resource;
 use super::response_syntax::{self, Indenter};
@@ -32,10 +33,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-mod pause_long_requests;
 mod yaml;
-
-pub use self::pause_long_requests::ListPace;
 
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
@@ -295,7 +293,7 @@ async fn select(
 ) -> Vec<Arc<IndexEntry>> {
     let enough = limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
     let mut selected = Vec::new();
-    let mut pace = ListPace::default();
+    let mut pace = ComparePace::default();
     for entry in entries {
         pace.count_compared(1).await;
         if selector.matches(&entry) {

@@ -105,7 +105,7 @@ pub async fn serve(
         let (stream, peer, slot) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "accept failed");
+                tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }

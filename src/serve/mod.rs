@@ -38,6 +38,7 @@ mod list_options;
 pub mod listen;
 mod middleware;
 pub mod openapi;
+mod pause_long_requests;
 mod peer_requests;
 mod quoted_client_text;
 mod readiness;
@@ -57,7 +58,7 @@ mod watch_event_cache;
 pub use connections::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
-pub use readiness::Health;
+pub use readiness::Readiness;
 pub use resource_definitions::Resource;
 
 use crate::auth::{Authenticate, Authorize};
@@ -101,16 +102,16 @@ pub struct ServerParameters {
     pub replica_status: ReplicaStatus,
     /// Returns the same rule sets as `completeness`, in the form in which the leader sends them to
     /// its followers.
-    pub coverage: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
+    pub incomplete_rule_sets: Arc<dyn Fn() -> IncompleteRuleSets + Send + Sync>,
     /// The readiness of this replica.
-    pub health: Arc<Health>,
+    pub readiness: Arc<Readiness>,
     /// The metrics that `/metrics` serves. The router counts requests in them.
     pub metrics: Arc<Metrics>,
     /// The content of `/version`.
     pub version: VersionInfo,
     /// Resources that another router serves, but that discovery must list. Only the demo has such
     /// resources, such as VirtualMachines. On a cluster, the kube-apiserver serves and lists them.
-    pub direct: Option<&'static [AdvertisedResource]>,
+    pub served_by_other_router: Option<&'static [AdvertisedResource]>,
     /// When this token is cancelled, all watches end, except the watches of other replicas (see
     /// `peer_requests`). [`listen::serve`] gets the same token.
     pub shutdown: CancellationToken,
@@ -217,7 +218,8 @@ impl ServerState {
 /// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
 /// before they reach a route.
 pub fn router(server: ServerParameters) -> Router {
-    let discovery = discovery::routes(&server.resources, server.direct).with_state(());
+    let discovery =
+        discovery::routes(&server.resources, server.served_by_other_router).with_state(());
     let openapi = openapi::routes(&server.resources).with_state(());
     let shared = Arc::new(ServerState {
         resources: server.resources.iter().cloned().map(Arc::new).collect(),
@@ -300,7 +302,7 @@ async fn resource(
         return Err(resource.no_object(&request.name));
     }
     let leadership_end = peer_requests::leadership_end(shared, headers)?;
-    let is_synced = shared.server.health.synced();
+    let is_synced = shared.server.readiness.synced();
     if is_synced && reads_newest(request, &admitted.query) {
         shared.server.replica_status.wait_until_current().await;
     }

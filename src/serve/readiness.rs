@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The state that decides whether this replica is ready.
 #[derive(Debug, Default)]
-pub struct Health {
+pub struct Readiness {
     synced: AtomicBool,
     draining: AtomicBool,
     was_ready: AtomicBool,
@@ -19,7 +19,7 @@ pub struct Health {
     impaired: AtomicBool,
 }
 
-impl Health {
+impl Readiness {
     /// Creates the state of a replica that has just started.
     pub fn new() -> Self {
         Self::default()
@@ -32,7 +32,7 @@ impl Health {
         self.synced.store(true, Ordering::Release);
     }
 
-    /// Returns true if [`Health::set_synced`] was called.
+    /// Returns true if [`Readiness::set_synced`] was called.
     pub fn synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }

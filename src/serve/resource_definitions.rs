@@ -36,7 +36,7 @@ pub struct Resource {
     pub namespaced: bool,
     /// True if the objects are the records of completed operations. Records are in the index of the
     /// operations, under separate keys.
-    pub is_of_records: bool,
+    pub has_records: bool,
     /// The verbs that clients may use.
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
@@ -65,7 +65,7 @@ impl Resource {
 
     /// Returns the key of an object in the index.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
-        if self.is_of_records {
+        if self.has_records {
             Key::of_record(namespace, name)
         } else {
             Key::new(namespace, name)
@@ -205,7 +205,7 @@ static RULE_SET_COLUMNS: &[Column] = &[
         "Reason",
         0,
         Cell::Function(reason),
-        "Why the rule set is ready, or is not.",
+        "Reason of the condition Ready.",
     ),
     age_column("Time since the rule set was created."),
     text(
@@ -268,7 +268,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,
-        is_of_records: false,
+        has_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ors"],
         categories: &[],

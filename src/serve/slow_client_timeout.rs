@@ -59,7 +59,7 @@ enum DeliveryDeadline {
     Until(Instant),
     /// [`STALL_TIMEOUT`] after the last progress (see [`SentProgress`]). If all data has been sent,
     /// there is no deadline.
-    AfterStall(Arc<UnsentBytes>),
+    AfterStall(Arc<UnsentChunks>),
 }
 
 impl AbortableExchange {
@@ -132,7 +132,7 @@ impl AbortableExchange {
 
 /// Counts the chunks of one body that the connection has not sent yet.
 #[derive(Debug)]
-struct UnsentBytes {
+struct UnsentChunks {
     progress: Mutex<SentProgress>,
     /// Wakes the task that polls the body, when all chunks have been sent.
     waker: AtomicWaker,
@@ -147,7 +147,7 @@ struct SentProgress {
     last_progress: Instant,
 }
 
-impl UnsentBytes {
+impl UnsentChunks {
     fn progress(&self) -> MutexGuard<'_, SentProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,11 +164,11 @@ impl UnsentBytes {
 /// fails.
 struct Chunk {
     bytes: Bytes,
-    unsent: Arc<UnsentBytes>,
+    unsent: Arc<UnsentChunks>,
 }
 
 impl Chunk {
-    fn of(bytes: Bytes, unsent: &Arc<UnsentBytes>) -> Bytes {
+    fn of(bytes: Bytes, unsent: &Arc<UnsentChunks>) -> Bytes {
         let mut progress = unsent.progress();
         if progress.chunks == 0 {
             progress.last_progress = Instant::now();
@@ -206,7 +206,7 @@ pub struct Delivery<K> {
     /// True if `body` has ended. Its last bytes may still be unsent.
     has_ended: bool,
     exchange: Option<Arc<AbortableExchange>>,
-    unsent: Arc<UnsentBytes>,
+    unsent: Arc<UnsentChunks>,
     /// Called if the exchange is aborted.
     on_abort: Option<Box<dyn FnOnce() + Send>>,
     _kept: K,
@@ -224,7 +224,7 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
         kept: K,
         on_abort: impl FnOnce() + Send + 'static,
     ) -> Body {
-        let unsent = Arc::new(UnsentBytes {
+        let unsent = Arc::new(UnsentChunks {
             progress: Mutex::new(SentProgress {
                 chunks: 0,
                 last_progress: Instant::now(),

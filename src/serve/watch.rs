@@ -13,14 +13,15 @@ mod start_and_duration;
 #[cfg(test)]
 mod tests;
 
-use self::start_and_duration::{WatchLifetime, WatchStart};
+use self::start_and_duration::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
-use super::list::{FRESHNESS_TIMEOUT, ListPace};
+use super::list::FRESHNESS_TIMEOUT;
 use super::list_options::Options;
 use super::middleware::WatchSlot;
+use super::pause_long_requests::ComparePace;
 use super::request::{Query, ResourceRequest};
 use super::resource_definitions::Resource;
 use super::response_syntax;
@@ -74,7 +75,7 @@ pub fn watch(
     } else {
         Options::of_watch(query, resource)?
     };
-    let lifetime = WatchLifetime::of(query, &options, by_path)?;
+    let plan = WatchPlan::of(query, &options, by_path)?;
     let mut selector = options.selector;
     if !request.name.is_empty() {
         selector.require_name(&request.name)?;
@@ -92,18 +93,18 @@ pub fn watch(
         form: wanted.form,
         selector,
         scope,
-        deadline: now + lifetime.duration,
+        deadline: now + plan.duration,
         bookmark_at: None,
         columns_sent: false,
-        pace: ListPace::default(),
+        pace: ComparePace::default(),
         // A watch with a duration of zero sends no events. The timer for the end of the watch would
         // fire too late, after the first events. So such a watch begins with its last step.
-        step: if lifetime.duration.is_zero() {
+        step: if plan.duration.is_zero() {
             WatchStep::Over
         } else {
-            WatchStep::Start(lifetime.start)
+            WatchStep::Start(plan.start)
         },
-        lifetime,
+        plan,
         is_replica,
         stop,
         _slot: watch_slot,
@@ -125,14 +126,14 @@ struct Watcher {
     form: ObjectForm,
     selector: Selector,
     scope: ListScope,
-    lifetime: WatchLifetime,
+    plan: WatchPlan,
     /// The time at which the watch ends.
     deadline: Instant,
     /// The time of the next bookmark. None if no further bookmark is due.
     bookmark_at: Option<Instant>,
     /// True if an event with the column definitions of a table has been sent.
     columns_sent: bool,
-    pace: ListPace,
+    pace: ComparePace,
     step: WatchStep,
     /// True if the client is another replica.
     is_replica: bool,
@@ -273,7 +274,7 @@ impl Watcher {
         }
         // After a 410, a client that has sent `sendInitialEvents` repeats its request at once. So
         // this client gets a 429, after which it waits before the next request.
-        Err(if self.lifetime.initial_events_requested {
+        Err(if self.plan.initial_events_requested {
             ErrorStatus::initializing()
         } else {
             let reader = &self.resource.reader;
@@ -287,7 +288,7 @@ impl Watcher {
         let mut out = Vec::new();
         while out.len() < CHUNK {
             let Some(entry) = initial.entries.next() else {
-                if self.lifetime.bookmarks && self.lifetime.marks_initial_end {
+                if self.plan.bookmarks && self.plan.marks_initial_end {
                     self.write_bookmark(initial.cursor.rv(), true, &mut out);
                 }
                 self.step = WatchStep::Live(initial.cursor);
@@ -363,7 +364,7 @@ impl Watcher {
     fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();
-            if self.lifetime.bookmarks {
+            if self.plan.bookmarks {
                 self.write_bookmark(change.rv, false, &mut line);
             }
             return Some(line.into());
@@ -427,7 +428,7 @@ impl Watcher {
     /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the
     /// watch if that is earlier. Returns None if no further bookmark is due.
     fn next_bookmark_time(&self, now: Instant) -> Option<Instant> {
-        if !self.lifetime.bookmarks {
+        if !self.plan.bookmarks {
             return None;
         }
         let last = self.deadline.checked_sub(BOOKMARK_BEFORE_END)?;

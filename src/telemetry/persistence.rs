@@ -14,10 +14,10 @@ metrics! {
             "ifo_persistence_writes", "Custom resources written (apply) and deleted (delete)";
         failures: CounterFamily =
             "ifo_persistence_failures", "Writes and lists of custom resources that failed";
-        length: GaugeFamily = "ifo_persistence_queue_length", "Operations that are to be written now";
+        length: GaugeFamily = "ifo_persistence_queue_length", "Custom resources whose write is due or running";
         oldest: FloatGaugeFamily =
             "ifo_persistence_oldest_pending_seconds",
-            "How long the oldest of them has been waiting";
+            "How long the oldest due write of a custom resource has been waiting";
     }
 }
 
@@ -34,7 +34,7 @@ enum WaitingSince {
     /// [`PersistenceMetrics::backlog`] was not called yet, for example because persistence mode is
     /// off.
     #[default]
-    Off,
+    NotStarted,
     /// No write is due.
     Nothing,
     /// The oldest due write has been waiting since this time.
@@ -78,7 +78,7 @@ impl PersistenceMetrics {
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {
-            WaitingSince::Off => return,
+            WaitingSince::NotStarted => return,
             WaitingSince::Nothing => 0.0,
             WaitingSince::Since(since) => clock::since(since).as_secs_f64(),
         };

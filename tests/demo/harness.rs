@@ -61,7 +61,7 @@ pub struct Demo {
 
 /// Returns a command that runs `ifo-apiserver` with these arguments. The command gets no
 /// environment variables, because they could configure the server.
-pub fn binary(args: &[&str]) -> Command {
+pub fn demo_command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ifo-apiserver"));
     command
         .args(args)
@@ -90,7 +90,7 @@ impl Demo {
     }
 
     async fn launch(kubeconfig: &Path, folder: Option<tempfile::TempDir>, args: &[&str]) -> Self {
-        let mut command = binary(&["demo", "--kubeconfig-out"]);
+        let mut command = demo_command(&["demo", "--kubeconfig-out"]);
         let mut child = command.arg(kubeconfig).args(args).spawn().unwrap();
         let out = OutputLines::collect(child.stdout.take().unwrap());
         let log = OutputLines::collect(child.stderr.take().unwrap());
@@ -181,12 +181,18 @@ impl Demo {
     }
 
     /// Waits until exactly the `expected` operations are in flight. An entry of `expected` has the
-    /// form of [`active`], such as `web Starting`. The entries must be sorted.
+    /// name of an object and of its operation, such as `web Starting` (see [`active_line`]). The
+    /// entries must be sorted.
     pub async fn wait_for_operations(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let started = Instant::now();
         while started.elapsed() < DEADLINE {
-            last = self.operations().await.iter().filter_map(active).collect();
+            last = self
+                .operations()
+                .await
+                .iter()
+                .filter_map(active_line)
+                .collect();
             last.sort();
             if last == expected {
                 return;
@@ -247,7 +253,7 @@ pub async fn wait_for_exit(child: &mut Child) -> ExitStatus {
 pub async fn wait_for_signal_handlers(child: &Child) {
     const SIGINT: u64 = 1 << (2 - 1);
     const SIGTERM: u64 = 1 << (15 - 1);
-    let id = child.id().expect("the test has not waited for its exit");
+    let id = child.id().expect("the process must not have exited");
     let status = format!("/proc/{id}/status");
     eventually("signal handlers", async || {
         let status = std::fs::read_to_string(&status).expect("the process must not exit");
@@ -262,7 +268,7 @@ pub async fn wait_for_signal_handlers(child: &Child) {
 
 /// Returns the name of the object that the operation is about, and the name of the operation, such
 /// as `web Starting`. Returns None if the operation has completed.
-pub fn active(operation: &Value) -> Option<String> {
+pub fn active_line(operation: &Value) -> Option<String> {
     let text = |pointer: &str| operation.pointer(pointer)?.as_str();
     (text("/status/phase")? == "Active").then(|| {
         format!(
@@ -297,7 +303,7 @@ pub async fn eventually<T>(what: &str, check: impl AsyncFn() -> Option<T>) -> T 
         }
         assert!(
             started.elapsed() < DEADLINE,
-            "this did not happen within {} s: {what}",
+            "after {} s, the test still waits for: {what}",
             DEADLINE.as_secs()
         );
         sleep(POLL_INTERVAL).await;

@@ -1,12 +1,12 @@
 //! Tests of invalid flags, environment variables and files at the start of `ifo-apiserver` and its
 //! demo. The program must report each error in one line, and exit.
 
-use super::harness::{DEADLINE, Demo, Folders, binary};
+use super::harness::{DEADLINE, Demo, Folders, demo_command};
 use tokio::time::timeout;
 
 /// Starts the binary, waits until it exits, and returns its exit code and its standard error.
 async fn failed_start(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String) {
-    let mut command = binary(args);
+    let mut command = demo_command(args);
     command.envs(env.iter().copied());
     let output = timeout(DEADLINE, command.output())
         .await
@@ -86,7 +86,7 @@ async fn an_invalid_flag_value_is_reported_in_one_line_with_the_accepted_ones() 
 #[tokio::test]
 async fn flag_values_that_are_not_utf_8_are_rejected() {
     use std::os::unix::ffi::OsStrExt as _;
-    let mut command = binary(&["demo"]);
+    let mut command = demo_command(&["demo"]);
     command.env("DEBOUNCE_THRESHOLD", std::ffi::OsStr::from_bytes(b"\xff"));
     let output = timeout(DEADLINE, command.output())
         .await

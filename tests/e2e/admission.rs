@@ -1,8 +1,8 @@
 //! Tests of the ValidatingAdmissionPolicies in `deploy/rbac/admission.yaml`. There are two
 //! policies:
 //!
-//! - A ClusterRole with the label [`LABEL`] gives rights to the ifo server. The policy allows only
-//!   the verbs get, list and watch in this ClusterRole, and no nonResourceURLs.
+//! - A ClusterRole with the label [`AGGREGATE_TO_TARGETS`] gives rights to the ifo server. The
+//!   policy allows only the verbs get, list and watch in this ClusterRole, and no nonResourceURLs.
 //! - A user may create a rule set only if the user may list the resource that the rule set watches
 //!   (its target). The same holds for a change of the rule set's spec.
 
@@ -13,12 +13,12 @@ use crate::harness::{
 use serde_json::{Value, json};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
-const LABEL: &str = "ifo.kubevirt.io/aggregate-to-targets";
+const AGGREGATE_TO_TARGETS: &str = "ifo.kubevirt.io/aggregate-to-targets";
 
 fn role(name: &str, label: &str, rule: &Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": name, "labels": {LABEL: label}}, "rules": [rule],
+        "metadata": {"name": name, "labels": {AGGREGATE_TO_TARGETS: label}}, "rules": [rule],
     })
 }
 
@@ -106,7 +106,7 @@ fn a_role_for_targets_may_only_grant_reading() {
             .post(ROLES, &role(&name, "false", &writes))
             .await
             .ok();
-        let label = json!({"metadata": {"labels": {LABEL: "true"}}});
+        let label = json!({"metadata": {"labels": {AGGREGATE_TO_TARGETS: "true"}}});
         let answer = cluster
             .admin
             .merge(&format!("{ROLES}/{name}"), &label)

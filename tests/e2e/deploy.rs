@@ -68,7 +68,7 @@ impl Overlay {
 }
 
 /// Returns the object of this kind and name. Fails if there is no such object, or more than one.
-pub fn the<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+pub fn only_object<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects
         .iter()
         .filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
@@ -90,10 +90,10 @@ fn strings(value: &Value) -> Vec<&str> {
 
 /// One combination of options that an administrator can choose.
 pub struct Choice {
-    /// The chosen components, including the component in `certificates`.
+    /// The chosen components, including `certificate_source`.
     pub components: Vec<&'static str>,
     /// The component that provides the serving certificate, an element of [`CERTIFICATES`].
-    pub certificates: Option<&'static str>,
+    pub certificate_source: Option<&'static str>,
     /// The namespace that the overlay sets. If it is None, the objects stay in the namespace of the
     /// manifests, `ifo-system`.
     pub namespace: Option<&'static str>,
@@ -104,13 +104,13 @@ pub fn choices() -> Vec<Choice> {
     let mut choices = Vec::new();
     for chosen in 0..1 << COMPONENTS.len() {
         let is_chosen = |(bit, _): &(usize, &str)| chosen >> bit & 1 == 1;
-        for certificates in CERTIFICATES {
+        for certificate_source in CERTIFICATES {
             for namespace in [None, Some(NAMESPACE)] {
                 let components = COMPONENTS.into_iter().enumerate().filter(is_chosen);
-                let components = components.map(|(_, name)| name).chain(certificates);
+                let components = components.map(|(_, name)| name).chain(certificate_source);
                 choices.push(Choice {
                     components: components.collect(),
-                    certificates,
+                    certificate_source,
                     namespace,
                 });
             }
@@ -123,7 +123,7 @@ impl Choice {
     /// Renders the objects of the server (`deploy`) and of its registration (`apiservice`).
     pub async fn render(&self, program: &Path) -> (Vec<Value>, Vec<Value>) {
         let server = Overlay::new("deploy", &self.components, self.namespace);
-        let registration: Vec<&str> = self.certificates.into_iter().collect();
+        let registration: Vec<&str> = self.certificate_source.into_iter().collect();
         let registration = Overlay::new("apiservice", &registration, self.namespace);
         (
             server.render(program).await,
@@ -140,9 +140,9 @@ fn every_combination_of_components_renders_in_every_namespace() {
             let namespace = choice.namespace.unwrap_or("ifo-system");
             check_components(&server, &choice.components);
             check_namespace(&server, &registration, namespace);
-            check_certificates(&server, &registration, choice.certificates, namespace);
+            check_certificates(&server, &registration, choice.certificate_source, namespace);
             if choice.components.contains(&"monitoring") {
-                check_monitoring(&server, choice.certificates, namespace);
+                check_monitoring(&server, choice.certificate_source, namespace);
             }
         }
     });
@@ -152,7 +152,7 @@ fn every_combination_of_components_renders_in_every_namespace() {
 /// otherwise. Also asserts that no component has removed some flags of the Deployment or its
 /// variable `POD_UID`.
 fn check_components(objects: &[Value], components: &[&str]) {
-    let deployment = the(objects, "Deployment", "ifo-apiserver");
+    let deployment = only_object(objects, "Deployment", "ifo-apiserver");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let args = strings(&container["args"]);
     for flag in [
@@ -182,7 +182,7 @@ fn check_components(objects: &[Value], components: &[&str]) {
 /// be in `kube-system`, because its role is there. If `namespace` is not the default namespace,
 /// also asserts that no string contains the name of the default namespace.
 fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
-    the(server, "Namespace", namespace);
+    only_object(server, "Namespace", namespace);
     let binding = "ifo-apiserver-authentication-reader";
     for object in server {
         let expected = if object["metadata"]["name"] == binding {
@@ -198,8 +198,8 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
             assert_eq!(subject["namespace"], namespace, "{object}");
         }
     }
-    the(server, "RoleBinding", binding);
-    let api_service = the(registration, "APIService", "v1alpha1.live.ifo.kubevirt.io");
+    only_object(server, "RoleBinding", binding);
+    let api_service = only_object(registration, "APIService", "v1alpha1.live.ifo.kubevirt.io");
     assert_eq!(api_service["spec"]["service"]["namespace"], namespace);
     if namespace != "ifo-system" {
         for object in server.iter().chain(registration) {
@@ -214,8 +214,8 @@ fn check_namespace(server: &[Value], registration: &[Value], namespace: &str) {
 /// certificate with the right CA. `source` is the component that provides the certificate, an
 /// element of [`CERTIFICATES`].
 fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
-    let monitor = &the(server, "ServiceMonitor", "ifo-apiserver")["spec"];
-    let service = the(server, "Service", "ifo-apiserver");
+    let monitor = &only_object(server, "ServiceMonitor", "ifo-apiserver")["spec"];
+    let service = only_object(server, "Service", "ifo-apiserver");
     let selected = monitor["selector"]["matchLabels"].as_object();
     for (key, value) in selected.expect("the ServiceMonitor must select by labels") {
         assert_eq!(&service["metadata"]["labels"][key], value);
@@ -234,8 +234,8 @@ fn check_monitoring(server: &[Value], source: Option<&str>, namespace: &str) {
         }
     };
     assert_eq!(tls["ca"], ca);
-    the(server, "PrometheusRule", "ifo-apiserver");
-    let dashboard = the(server, "ConfigMap", "ifo-dashboard");
+    only_object(server, "PrometheusRule", "ifo-apiserver");
+    let dashboard = only_object(server, "ConfigMap", "ifo-dashboard");
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
 }
 
@@ -249,7 +249,7 @@ fn check_certificates(
     source: Option<&str>,
     namespace: &str,
 ) {
-    let pod = &the(server, "Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
+    let pod = &only_object(server, "Deployment", "ifo-apiserver")["spec"]["template"]["spec"];
     let volumes = pod["volumes"]
         .as_array()
         .expect("the Pod must have volumes")
@@ -264,7 +264,7 @@ fn check_certificates(
             return;
         }
         Some("cert-manager") => {
-            let leaf = &the(server, "Certificate", "ifo-apiserver-serving")["spec"];
+            let leaf = &only_object(server, "Certificate", "ifo-apiserver-serving")["spec"];
             assert_eq!(leaf["secretName"].as_str(), secret);
             assert_eq!(
                 leaf["dnsNames"],
@@ -275,17 +275,17 @@ fn check_certificates(
             );
             // The Certificate names an Issuer. The Issuer names the Secret with its CA. A second
             // Certificate has the same name as this Secret, and describes the CA.
-            let issuer = the(server, "Issuer", text(leaf, "/issuerRef/name"));
-            let ca = the(server, "Certificate", text(issuer, "/spec/ca/secretName"));
+            let issuer = only_object(server, "Issuer", text(leaf, "/issuerRef/name"));
+            let ca = only_object(server, "Certificate", text(issuer, "/spec/ca/secretName"));
             assert_eq!(ca["spec"]["isCA"], true);
-            the(server, "Issuer", text(ca, "/spec/issuerRef/name"));
+            only_object(server, "Issuer", text(ca, "/spec/issuerRef/name"));
             assert_eq!(
                 api_service["cert-manager.io/inject-ca-from"],
                 format!("{namespace}/ifo-apiserver-serving")
             );
         }
         Some(_) => {
-            let service = the(server, "Service", "ifo-apiserver");
+            let service = only_object(server, "Service", "ifo-apiserver");
             let annotations = &service["metadata"]["annotations"];
             assert_eq!(
                 annotations["service.beta.openshift.io/serving-cert-secret-name"].as_str(),

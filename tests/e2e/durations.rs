@@ -121,7 +121,7 @@ async fn kubectl_wait(cluster: &TestCluster, namespace: &str, name: &str, condit
         "--timeout=170s",
     ];
     let waited = cluster.kubectl(&args).await;
-    waited.expect("kubectl must get the condition");
+    waited.expect("kubectl wait must succeed before its timeout");
 }
 
 /// Returns the time at a JSON pointer.
@@ -618,7 +618,7 @@ async fn metric(cluster: &TestCluster, series: &str) -> Option<f64> {
 
 /// Waits until the server has baselines. Then starts an operation, and waits until the server has
 /// detected it and has no watch gap. Returns the operation.
-async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
+async fn start_with_baselines(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
     eventually("the server has baselines", async || {
         let baselines = metric(cluster, "ifo_baselines").await;
         ok_if(baselines > Some(0.0), baselines)
@@ -633,7 +633,7 @@ async fn judged(cluster: &TestCluster, namespace: &str, name: &str) -> Value {
 
 /// Asserts that the operation shows the usual duration of [`ENOUGH_RUNS`] runs, and is not overdue.
 #[track_caller]
-fn assert_compared(operation: &Value) {
+fn assert_shows_usual_duration(operation: &Value) {
     let expected = &operation["status"]["expected"];
     assert_eq!(expected["source"], "History", "{operation}");
     assert_eq!(expected["runs"], ENOUGH_RUNS, "{operation}");
@@ -671,7 +671,7 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         cluster.set_status(namespace, "first", "Broken").await;
         cluster.until_operations(namespace, &[]).await;
         succeed(cluster, namespace, ENOUGH_RUNS).await;
-        assert_compared(&judged(cluster, namespace, "before").await);
+        assert_shows_usual_duration(&start_with_baselines(cluster, namespace, "before").await);
         let labels = format!("ruleset=\"{namespace}\",operation=\"Migrating\"");
         for quantile in ["0.5", "0.95"] {
             let series =
@@ -698,7 +698,7 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         drop(server);
         cluster.served().await;
 
-        assert_compared(&judged(cluster, namespace, "after").await);
+        assert_shows_usual_duration(&start_with_baselines(cluster, namespace, "after").await);
         let path = format!("{}/{namespace}", RULE_SET.path(None));
         cluster.admin.delete(&path).await.ok();
     });

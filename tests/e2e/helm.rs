@@ -7,7 +7,7 @@ mod kubelet;
 mod upgrade_from_0_1_0;
 mod values;
 
-use crate::deploy::{NAMESPACE, choices, the};
+use crate::deploy::{NAMESPACE, choices, only_object};
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -139,7 +139,10 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
             field("/metadata/name")
         );
         let previous = found.insert(key, object);
-        assert!(previous.is_none(), "there are two of {previous:?}");
+        assert!(
+            previous.is_none(),
+            "two objects have the same kind, namespace and name: {previous:?}"
+        );
     }
     found
 }
@@ -251,7 +254,7 @@ async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]
             assert!(comparable(default.clone()).keys().any(|it| of_kind(&it)));
         }
         let policy = |objects: &[Value]| {
-            let crd = the(
+            let crd = only_object(
                 objects,
                 "CustomResourceDefinition",
                 "operationrulesets.ifo.kubevirt.io",

@@ -146,12 +146,12 @@ const WITHOUT_PERSISTENCE: [(&str, &str); 1] = [("PERSISTENCE", "off")];
 
 /// Returns the peak resident memory of a process in bytes, or 0 if the system does not report it.
 pub fn peak_memory(pid: u32) -> u64 {
-    resident(pid, "VmHWM:")
+    process_status_bytes(pid, "VmHWM:")
 }
 
 /// Returns the value of the line `name` of `/proc/PID/status` in bytes, or 0 if there is no such
 /// line. For example, `VmRSS:` is the resident memory, and `VmHWM:` is its peak.
-fn resident(pid: u32, name: &str) -> u64 {
+fn process_status_bytes(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let found = status.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes =

@@ -2,7 +2,8 @@
 //! still read statuses, logs or metrics. So values of a watched object must not appear in the
 //! status of rule sets, in the log or in metrics.
 //!
-//! The second test edits only the formatting of a rule, such as its spaces. This edit must cause no
+//! The second test writes the expression of a rule in another form, for example with a comment, and
+//! adds a label to the rule set. The meaning of the rule stays the same, so this edit must cause no
 //! relist: the server must not list the watched objects again. Another edit, which changes the
 //! meaning of the rule, must cause a relist.
 
@@ -97,8 +98,9 @@ async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
     count.parse().expect("a counter is a number")
 }
 
-/// Returns rule sets. In each of them, another expression fails on the watched object. `prefix` is
-/// the start of their names.
+/// Returns rule sets for [`VAULT`]. Each rule set has one expression that fails on the watched
+/// object, in another field or for another reason. The names of the rule sets are `PREFIX-0`,
+/// `PREFIX-1` and so on.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),

@@ -52,7 +52,7 @@ mod operation_objects;
 mod operation_records;
 mod persistence;
 mod plugin;
-mod plugin_tree;
+mod plugin_tree_and_describe;
 mod restarts;
 mod restore_operations;
 mod rollout;

@@ -107,7 +107,7 @@ fn sixty_targets_are_read_within_the_memory_limit() {
         let peak = peak_memory(server.pid());
         assert!(
             peak < server.memory_limit(),
-            "{} MiB at the peak",
+            "the server used {} MiB, which is above its memory limit",
             peak >> 20
         );
         drop(server);

@@ -2,8 +2,8 @@
 //! end, and the reasons for the end.
 
 use crate::harness::{
-    Folded, NODE, OPERATION, RULE_SET, VM, VMI, columns, condition, event_types, eventually,
-    migrating, ok_if, rule_set, same_but_for_gaps, shared, text, without_gaps,
+    NODE, OPERATION, RULE_SET, StateAfterEvents, VM, VMI, columns, condition, event_types,
+    eventually, migrating, ok_if, rule_set, same_but_for_gaps, shared, text, without_gaps,
 };
 use serde_json::{Value, json};
 
@@ -60,7 +60,7 @@ fn a_migration_appears_on_kubectl_watches_and_disappears_after_the_debounce() {
                 |events| (event_types(events, name) == gone).then(|| events.to_vec()),
             )
             .await;
-        assert!(Folded::of(&events).objects.is_empty());
+        assert!(StateAfterEvents::of(&events).objects.is_empty());
         let events = without_gaps(&events);
         assert_eq!(
             states(&events),

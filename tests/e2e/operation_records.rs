@@ -105,7 +105,10 @@ fn a_completed_operation_leaves_a_record() {
 
         let name = name_of(&good);
         let args = ["get", "opr", name, "-n", namespace, "-o", "json"];
-        let record = cluster.kubectl(&args).await.expect("kubectl must read it");
+        let record = cluster
+            .kubectl(&args)
+            .await
+            .expect("kubectl must read the record");
         let record: Value = serde_json::from_str(&record).expect("kubectl prints JSON");
         assert_eq!(record, found[1]);
         assert_eq!(record["apiVersion"], OPERATION_RECORD.api_version);
@@ -163,7 +166,10 @@ fn a_completed_operation_leaves_a_record() {
         assert_eq!(lines[2][4], text(&record, "/status/started"), "{table}");
         assert_eq!(lines[2][6], "limit 60m", "{table}");
         let wide = ["get", "opr", "-n", namespace, "-o", "wide"];
-        let table = cluster.kubectl(&wide).await.expect("kubectl must print it");
+        let table = cluster
+            .kubectl(&wide)
+            .await
+            .expect("kubectl must print the wide table");
         let lines: Vec<Vec<&str>> = table.lines().map(columns).collect();
         let additional = ["COMPONENT", "RULESET", "REASON", "COMPLETED", "MESSAGE"];
         assert_eq!(lines[0][0], "NAME", "{table}");

@@ -242,7 +242,7 @@ fn watching_shows_changes_and_the_end() {
             .await;
         // The first operation changes only if the server's watch is interrupted (a watch gap).
         // After each change, the plugin prints the row again.
-        let gaps = events.now(|events| {
+        let gaps = events.inspect(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);
             changes.filter(|event| event["type"] == "MODIFIED").count()

@@ -134,7 +134,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
         client.until(&["a", "c"]).await;
         let name = text(&before[1], "/metadata/name").to_owned();
         direct
-            .until("an event on the direct watch", |all| {
+            .until("DELETED on the direct watch", |all| {
                 (event_types(all, &name).last() == Some(&"DELETED")).then_some(())
             })
             .await;
@@ -208,9 +208,9 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         let mut server = cluster.server.lock().await;
         let status = server.terminate().await;
         assert!(status.success(), "{status}");
-        open.ended().await;
+        open.wait_for_end().await;
         // kubectl must end without an error.
-        kubectl.ended().await;
+        kubectl.wait_for_end().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
         // If kubectl sends a request while the server stops, kubectl prints this warning from the
         // answer.

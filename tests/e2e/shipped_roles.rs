@@ -170,7 +170,7 @@ impl Installation<'_> {
         let mut replicas = Vec::new();
         for replica in ["a", "b"] {
             let dir = self.folder(attempt, replica);
-            std::fs::create_dir_all(&dir).expect("the run's folder is ours");
+            std::fs::create_dir_all(&dir).expect("the folder of the control plane is writable");
             let kubeconfig = dir.join("kubeconfig");
             let account = ("ifo-system", "ifo-apiserver");
             let url = &self.control_plane.state.server;
@@ -255,7 +255,10 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             installation.reset().await;
             let skipped = installation.events(0).len();
             let replicas = installation.replicas(number + 1).await;
-            let what = format!("a refused request needs {} of {}", right.rule, right.path);
+            let what = format!(
+                "the kube-apiserver refuses a request that the rule {} of {} would allow",
+                right.rule, right.path
+            );
             eventually(&what, async || {
                 let events = installation.events(skipped);
                 let needed = events.iter().any(|event| right.was_needed_in(event));

@@ -92,7 +92,10 @@ fn each_alert_has_a_unit_test_in_which_it_fires_and_clears() {
     let tests = items(&tests["tests"]);
     for alert in names() {
         let tested = tests.iter().any(|it| fires_and_clears(it, &alert));
-        assert!(tested, "{UNIT_TESTS} has no such test of {alert}");
+        assert!(
+            tested,
+            "{UNIT_TESTS} has no test in which {alert} fires and clears"
+        );
     }
 }
 

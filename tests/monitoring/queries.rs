@@ -67,7 +67,8 @@ async fn queries_of_dashboard_and_alerts_work_on_the_demo() {
             let values = prometheus.query(&query).await;
             assert!(
                 values.is_empty(),
-                "{panel}: {query}: {values:?}, but {reason}"
+                "{panel}: {query}: the query must return no values ({reason}), but it returned \
+                 {values:?}"
             );
             continue;
         }
@@ -110,8 +111,8 @@ async fn check_variables(prometheus: &Prometheus) {
     }
 }
 
-/// Asserts that Prometheus evaluates all alerts without an error. The alerts in `never`, whose
-/// causes do not occur in the demo, must be inactive.
+/// Asserts that Prometheus evaluates all alerts without an error. Some alerts must be inactive,
+/// because their causes do not occur in the demo.
 async fn check_alerts(prometheus: &Prometheus) {
     let rules = eventually("the evaluation of all alerts", async || {
         let groups = prometheus.get("rules", &[]).await;
@@ -123,14 +124,14 @@ async fn check_alerts(prometheus: &Prometheus) {
     assert_eq!(rules.len(), alerting_rules().len());
     for rule in &rules {
         assert_eq!(rule["health"], "ok", "{rule}");
-        let never = [
+        let must_be_inactive = [
             "NoLeader",
             "RuleSetNotWorking",
             "TargetNotWatched",
             "CertificateExpiring",
             "CaBundleOutdated",
         ];
-        if never.contains(&text(rule, "/name")) {
+        if must_be_inactive.contains(&text(rule, "/name")) {
             assert_eq!(rule["state"], "inactive", "{rule}");
         }
     }

@@ -78,7 +78,7 @@ pub type Script = Box<dyn Fn(&ObjectRequest) -> Vec<Step> + Send + Sync>;
 /// A running fake kube-apiserver. It stops when this value is dropped.
 pub struct FakeApiServer {
     pub address: SocketAddr,
-    state: Arc<FakeApiserverState>,
+    state: Arc<FakeApiServerState>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -88,7 +88,7 @@ impl Drop for FakeApiServer {
     }
 }
 
-struct FakeApiserverState {
+struct FakeApiServerState {
     scripts: BTreeMap<&'static str, Script>,
     request_counts: Mutex<BTreeMap<String, usize>>,
     /// All statuses that the server has written. The key is the name of the rule set.
@@ -131,7 +131,7 @@ impl FakeApiServer {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let state = Arc::new(FakeApiserverState {
+        let state = Arc::new(FakeApiServerState {
             scripts,
             request_counts: Mutex::default(),
             statuses: Mutex::default(),
@@ -189,7 +189,7 @@ fn rule_set(name: &str) -> Value {
     })
 }
 
-impl FakeApiserverState {
+impl FakeApiServerState {
     fn statuses_of(&self, rule_set: &str) -> String {
         let statuses = self.statuses.lock().unwrap();
         statuses.get(rule_set).map_or_else(String::new, |all| {

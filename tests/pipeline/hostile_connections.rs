@@ -6,15 +6,20 @@ use crate::demo::{DEADLINE, Demo, OPERATIONS, POLL_INTERVAL, eventually};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// Largest resident memory of the server in bytes that the tests allow.
 const MAX_MEMORY: u64 = 128 << 20;
+
+/// The server closes a connection without a request after this time (`NEWCOMER_IDLE_TIMEOUT` in
+/// `src/serve/listen.rs`).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn tcp(demo: &Demo) -> TcpStream {
     let port = demo.config.cluster_url.port_u16().unwrap();
@@ -157,38 +162,64 @@ async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
     // This call waits until the server serves operations.
     assert_others_are_served(&demo).await;
-    // The test opens 100 connections, and at first sends no request on them. The server's limit is
-    // 256 connections.
+    // On a busy machine, the requests can come so late that the server has closed idle connections.
+    // Then the test tries again.
+    let started = Instant::now();
+    loop {
+        let opened = Instant::now();
+        if idle_connections_answer(&demo).await {
+            return;
+        }
+        assert!(
+            opened.elapsed() >= IDLE_TIMEOUT,
+            "the server closed a connection too early"
+        );
+        assert!(
+            started.elapsed() < DEADLINE,
+            "the machine is too slow for this test"
+        );
+    }
+}
+
+/// Opens 100 connections, and at first sends no request on them. Asserts that other clients are
+/// served. Then sends a request on each connection. Returns true if all requests are answered.
+async fn idle_connections_answer(demo: &Demo) -> bool {
+    // The server's limit is 256 connections.
     let (mut http2, mut http1) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let open = |protocol: &'static [u8], count| {
-            futures::future::join_all((0..count).map(|_| tls(&demo, protocol)))
+            futures::future::join_all((0..count).map(|_| tls(demo, protocol)))
         };
         http2.extend(open(b"h2", 13).await);
         http1.extend(open(b"http/1.1", 12).await);
     }
-    assert_others_are_served(&demo).await;
-    // The server closes a connection without a request only after 10 s (`NEWCOMER_IDLE_TIMEOUT` in
-    // `src/serve/listen.rs`). So each of these connections must still answer a request.
+    assert_others_are_served(demo).await;
     let head = "GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
-    let request = format!("{head}Authorization: Bearer {}\r\n\r\n", token(&demo));
+    let request = format!("{head}Authorization: Bearer {}\r\n\r\n", token(demo));
     let answers = http1.into_iter().map(|it| answer(it, request.as_bytes()));
+    let mut are_answered = true;
     for answer in futures::future::join_all(answers).await {
         let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 200"),
+            "{answer}"
+        );
+        are_answered &= !answer.is_empty();
     }
     let request = headers(
         END_OF_STREAM_AND_HEADERS,
         1,
-        &request_headers(&demo, "/version"),
+        &request_headers(demo, "/version"),
     );
     let request = [PREFACE, &request].concat();
-    let answers = http2.into_iter().map(|it| wait_for_headers(it, &request));
-    futures::future::join_all(answers).await;
+    let answers = http2.into_iter().map(|it| receives_headers(it, &request));
+    let received = futures::future::join_all(answers).await;
+    are_answered && received.into_iter().all(|it| it)
 }
 
-/// Sends a request on an HTTP/2 connection, and waits for the headers of the answer.
-async fn wait_for_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) {
+/// Sends a request on an HTTP/2 connection, and waits for the headers of the answer. Returns false
+/// if the server closes the connection before.
+async fn receives_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) -> bool {
     const HEADERS: u8 = 1;
     let exchange = async {
         stream.write_all(request).await?;
@@ -207,7 +238,7 @@ async fn wait_for_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) {
     timeout(DEADLINE, exchange)
         .await
         .expect("the server must answer before the deadline")
-        .expect("the server must not close the connection before its answer");
+        .is_ok()
 }
 
 /// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests

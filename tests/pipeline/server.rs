@@ -1,7 +1,9 @@
 //! Starts the real server with the fake kube-apiserver of `fake_apiserver.rs`, and sends requests
 //! to the server.
 
-use crate::demo::{DEADLINE, OPERATIONS, active, binary, eventually, signal, wait_for_exit};
+use crate::demo::{
+    DEADLINE, OPERATIONS, active_line, demo_command, eventually, signal, wait_for_exit,
+};
 use crate::fake_apiserver::FakeApiServer;
 use ifo::certs::Authority;
 use kube::{Client, Config};
@@ -50,7 +52,7 @@ pub fn write_files(folder: &Path, address: &str) -> Authority {
 /// Returns a command that starts the server with the files that [`write_files`] has written to
 /// `folder`. The server writes its port to the file `port` in this folder.
 pub fn command(folder: &Path, certificate: CertificateSource) -> Command {
-    let mut command = binary(&QUICK);
+    let mut command = demo_command(&QUICK);
     command
         .args(["--secure-port=0", "--port-file"])
         .arg(folder.join("port"))
@@ -132,7 +134,7 @@ impl RunningServer {
             Ok(text) => {
                 let list: Value = serde_json::from_str(&text).unwrap();
                 let items = list["items"].as_array().unwrap();
-                let mut all: Vec<_> = items.iter().filter_map(active).collect();
+                let mut all: Vec<_> = items.iter().filter_map(active_line).collect();
                 all.sort();
                 all
             }

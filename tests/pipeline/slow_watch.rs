@@ -13,11 +13,11 @@ use tokio::time::timeout;
 const MACHINES: usize = 300;
 /// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. The
 /// changes of all rounds have twice the size of the server's ring buffer of changes.
-const TIMES: usize = 12;
+const ROUNDS: usize = 12;
 
 /// Size limit of the ring buffer in bytes (`RING_BOUNDS` in `src/app.rs`). The ring buffer has the
 /// latest changes, from which clients continue their watches.
-const RING: usize = 12 << 20;
+const RING_LIMIT: usize = 12 << 20;
 
 /// Starts a watch on a new connection. The client uses the default flow-control window of HTTP/2,
 /// which is small: 65,535 bytes. So the server soon cannot send more events to a client that does
@@ -76,7 +76,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
             "application/json",
         )
         .await;
-    for _ in 0..TIMES {
+    for _ in 0..ROUNDS {
         for (state, kind) in [("Starting", "ADDED"), ("Running", "DELETED")] {
             write_machines(&folders, state);
             let mut left = MACHINES;
@@ -95,7 +95,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
 
     // Changes that are younger than 10 s may exceed the size limit of the ring buffer. So the test
     // waits until the size is within the limit.
-    wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING).await;
+    wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING_LIMIT).await;
     // When the slow client reads again, it first receives the events that the server had already
     // sent. Then it receives an error, because the ring buffer no longer has the following changes.
     let mut received = Vec::new();
@@ -125,7 +125,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
         assert_eq!(last["object"]["code"], 410, "{last}");
         assert_eq!(last["object"]["reason"], "Expired", "{last}");
         assert!(before.iter().all(|event| event["type"] != "ERROR"));
-        assert!(before.len() < 3 * MACHINES * TIMES);
+        assert!(before.len() < 3 * MACHINES * ROUNDS);
     }
     // After the error, the client can start a new watch from the current state.
     let mut resumed = watch(&demo, "").await;

@@ -12,11 +12,11 @@
 use crate::TURNS;
 use crate::cluster::Replicas;
 use crate::harness::{
-    Events, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, is_in_gap,
+    Events, FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually, is_in_gap,
     kubectl, migrating, ok_if, text,
 };
+use crate::list_clients::{self, version};
 use crate::operation_identity::identity;
-use crate::readers::{self, version};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -51,14 +51,14 @@ const OLDER: usize = 1;
 fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("neighbours", async |control_plane| {
-        let newer = Image {
-            program: build_neighbour_release(),
-            ..Image::default()
+        let newer = PodProgram {
+            path: build_neighbour_release(),
+            ..PodProgram::default()
         };
         let mut replicas = Replicas::install(control_plane, newer, &FOLDERS, &VARIABLES).await;
         replicas.add().await;
         replicas.wait_until_recovered().await;
-        replicas.use_image(Image::default());
+        replicas.use_program(PodProgram::default());
         replicas.add().await;
         replicas.wait_until_recovered().await;
         let mut test = Neighbours::new(replicas).await;
@@ -205,7 +205,7 @@ impl<'a> Neighbours<'a> {
     async fn wait_for_operation(&self, name: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually("the operation fulfils the condition", async || {
             let path = OPERATION.path(Some(NAMESPACE));
-            let list = readers::read(&self.replicas.admin, &path).await?;
+            let list = list_clients::read(&self.replicas.admin, &path).await?;
             let found = by_machine(&list.body).remove(name);
             match found {
                 Some(operation) if is(&operation) => Ok(operation),
@@ -220,7 +220,7 @@ impl<'a> Neighbours<'a> {
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         let path = OPERATION.path(Some(NAMESPACE));
         let list = eventually("a replica lists", async || {
-            readers::read(caller, &path).await
+            list_clients::read(caller, &path).await
         });
         by_machine(&list.await.body)
     }
@@ -233,7 +233,7 @@ impl<'a> Neighbours<'a> {
     /// Unknown. So the operations get the field if the newer release leads, and lose the field if
     /// the older release leads.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
-        self.client.now(|events| {
+        self.client.inspect(|events| {
             let objects = events.iter().map(|it| &it["object"]);
             names(objects.filter(|it| is_in_gap(it)))
         })
@@ -250,13 +250,13 @@ impl<'a> Neighbours<'a> {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());
         eventually("both replicas list the same bytes", async || {
-            let list = readers::read(&callers[0], &path).await?;
+            let list = list_clients::read(&callers[0], &path).await?;
             let exact = format!(
                 "{path}?resourceVersion={}&resourceVersionMatch=Exact",
                 version(&list)
             );
-            let first = readers::read(&callers[0], &exact).await?;
-            let second = readers::read(&callers[1], &exact).await?;
+            let first = list_clients::read(&callers[0], &exact).await?;
+            let second = list_clients::read(&callers[1], &exact).await?;
             ok_if(first.text == second.text, [&first.text, &second.text])
         })
         .await;
@@ -282,8 +282,8 @@ impl<'a> Neighbours<'a> {
         for operation in objects.values() {
             let path = format!("{path}/{}", text(operation, "/metadata/name"));
             eventually("both replicas return the same bytes", async || {
-                let first = readers::read(&callers[0], &path).await?;
-                let second = readers::read(&callers[1], &path).await?;
+                let first = list_clients::read(&callers[0], &path).await?;
+                let second = list_clients::read(&callers[1], &path).await?;
                 ok_if(first.text == second.text, [&first.text, &second.text])
             })
             .await;
@@ -346,7 +346,7 @@ impl<'a> Neighbours<'a> {
             eventually(
                 "kubectl prints the field as the replica serves it",
                 async || {
-                    let object = readers::read(caller, &path).await?.body;
+                    let object = list_clients::read(caller, &path).await?.body;
                     let arguments = ["get", "ifo", name, "-n", NAMESPACE, "-o", "yaml"];
                     let yaml = kubectl(program, &arguments, None).await?;
                     let shown = yaml.contains(&format!("\n  {FIELD}: {VALUE}\n"));

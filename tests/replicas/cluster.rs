@@ -3,8 +3,8 @@
 
 use crate::harness::relay::Relay;
 use crate::harness::{
-    Caller, ControlPlane, Image, Installed, OPERATION, ServerProcess, administrator, credentials,
-    eventually, front_proxy, install, ok_if, register, text,
+    Caller, ControlPlane, Installed, OPERATION, PodProgram, ServerProcess, administrator,
+    credentials, eventually, front_proxy, install, ok_if, register, text,
 };
 use crate::load_balancer::{self, Endpoint, Endpoints};
 use http::Method;
@@ -29,8 +29,8 @@ pub struct Replicas<'a> {
     pub endpoints: Endpoints,
     /// The replicas. The oldest replica is the first.
     pub all: Vec<Replica>,
-    /// The program and the address of the replicas that [`Self::add`] starts.
-    image: Image,
+    /// [`Self::add`] starts this program as a new replica, with this address of its Pod.
+    program: PodProgram,
     /// The manifest of the Deployment, with the flags and environment variables of the replicas.
     deployment: Value,
     /// Number of replicas that were started so far, including stopped replicas.
@@ -64,8 +64,8 @@ impl<'a> Replicas<'a> {
         variables: &[(&str, &str)],
         count: usize,
     ) -> Self {
-        let image = Image::default();
-        let mut replicas = Self::install(control_plane, image, folders, variables).await;
+        let program = PodProgram::default();
+        let mut replicas = Self::install(control_plane, program, folders, variables).await;
         for _ in 0..count {
             replicas.add().await;
         }
@@ -76,7 +76,7 @@ impl<'a> Replicas<'a> {
     /// Installs the folders of manifests. Does not start a replica.
     pub async fn install(
         control_plane: &'a ControlPlane,
-        image: Image,
+        program: PodProgram,
         folders: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
@@ -93,24 +93,28 @@ impl<'a> Replicas<'a> {
             admin,
             endpoints,
             all: Vec::new(),
-            image,
+            program,
             deployment: with_variables(deployment, variables),
             started: 0,
         }
     }
 
-    /// Sets the image of the replicas that [`Self::add`] starts from now on. The manifests stay the
-    /// same.
-    pub fn use_image(&mut self, image: Image) {
-        self.image = image;
+    /// Sets the program that [`Self::add`] starts from now on. The manifests stay the same.
+    pub fn use_program(&mut self, program: PodProgram) {
+        self.program = program;
     }
 
     /// Applies the manifests of another release. [`Self::add`] then starts replicas of this
     /// release.
-    pub async fn apply(&mut self, image: Image, folders: &[&str], variables: &[(&str, &str)]) {
+    pub async fn apply(
+        &mut self,
+        program: PodProgram,
+        folders: &[&str],
+        variables: &[(&str, &str)],
+    ) {
         let installed = install(self.control_plane, folders).await;
         self.deployment = with_variables(installed.deployment, variables);
-        self.image = image;
+        self.program = program;
     }
 
     /// Starts one more replica, as a new Pod, and waits until it is ready.
@@ -126,8 +130,9 @@ impl<'a> Replicas<'a> {
         let account = (text(&self.deployment, "/metadata/namespace"), account);
         let (control_plane, admin) = (self.control_plane, &self.admin);
         credentials(control_plane, &relay.url, admin, account, &kubeconfig).await;
-        let image = self.image.clone();
-        let server = ServerProcess::start_image(image, &dir, &self.deployment, &kubeconfig).await;
+        let program = self.program.clone();
+        let server =
+            ServerProcess::start_program(program, &dir, &self.deployment, &kubeconfig).await;
         let caller = front_proxy(control_plane, as_administrator(server.stranger()));
         let endpoint = Endpoint::new(number, server.port(), caller, server.stranger());
         let endpoint = Arc::new(endpoint);

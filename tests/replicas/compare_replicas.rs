@@ -3,8 +3,8 @@
 //! reads whole lists, and another client reads lists in pages.
 
 use crate::harness::{ApiAnswer, OPERATION, text};
+use crate::list_clients::{read, unless_disturbed, version};
 use crate::load_balancer::{Chosen, Endpoints};
-use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
 use serde_json::Value;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of the custom resource that the leader writes for an operation.
-pub const OPERATION_RECORD: Kind = Kind {
+pub const CUSTOM_RESOURCE: Kind = Kind {
     api_version: "ifo.kubevirt.io/v1alpha1",
     kind: "InFlightOperation",
     plural: "inflightoperations",
@@ -29,7 +29,7 @@ pub async fn wait_until_equal(replicas: &Replicas<'_>) {
         let live = live.await?;
         let records = list(
             replicas,
-            OPERATION_RECORD,
+            CUSTOM_RESOURCE,
             ["/status/liveUID", "/status/started"],
         );
         let records = records.await?;
@@ -67,7 +67,7 @@ pub fn assert_written_once(replicas: &Replicas<'_>) {
         let succeeded = event["responseStatus"]["code"].as_u64() < Some(300);
         let (verb, name) = (field("/verb"), field("/objectRef/name"));
         let ours = field("/objectRef/apiGroup") == "ifo.kubevirt.io"
-            && field("/objectRef/resource") == OPERATION_RECORD.plural
+            && field("/objectRef/resource") == CUSTOM_RESOURCE.plural
             && field("/user/username") == "system:serviceaccount:ifo-system:ifo-apiserver";
         // Release 0.1.0 creates custom resources with a PATCH (server-side apply).
         let created = verb == "patch" && event["responseStatus"]["code"] == 201;

@@ -80,13 +80,13 @@ const ALL: [Disturbance; 15] = [
     RestartApiServer,
 ];
 
-/// Returns the disturbances with these names. An example of `names` is `Kill(Leader);Update`.
-/// Panics if a name is unknown.
-pub fn named(names: &str) -> Vec<Disturbance> {
+/// Returns the disturbances with these names. `names` is the value of the environment variable
+/// `IFO_PLAN`, such as `Kill(Leader);Update`. Panics if a name is unknown.
+pub fn parse_plan(names: &str) -> Vec<Disturbance> {
     let find = |name: &str| {
         let mut all = ALL.into_iter();
         let found = all.find(|disturbance| format!("{disturbance:?}") == name);
-        found.unwrap_or_else(|| panic!("no disturbance is named {name}: {ALL:?}"))
+        found.unwrap_or_else(|| panic!("unknown disturbance {name}; the disturbances are {ALL:?}"))
     };
     names.split(';').map(find).collect()
 }

@@ -50,7 +50,7 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
 
         migrate(&replicas.admin, "long").await;
         let long = wait_for_operation(&replicas.admin, "long").await;
-        assert_compared(&long);
+        assert_shows_usual_duration(&long);
         let mut records = wait_until_equal(&replicas).await;
         assert_eq!(records.len(), names.len());
 
@@ -69,11 +69,11 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             // A takeover alone changes no operation, so each event must show the usual duration. In
             // a watch gap, the leader's watch of the VirtualMachines is interrupted, and the leader
             // changes the operations. If there was a watch gap, the test skips this check.
-            watch.now(|events| {
+            watch.inspect(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
                 if !objects.iter().any(|it| is_in_gap(it)) {
-                    objects.into_iter().for_each(assert_compared);
-                    assert_compared(&now);
+                    objects.into_iter().for_each(assert_shows_usual_duration);
+                    assert_shows_usual_duration(&now);
                 }
             });
 
@@ -82,7 +82,7 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             let name = format!("{stop:?}").to_lowercase();
             wait_until_leader_has_baselines(&replicas).await;
             migrate(&replicas.admin, &name).await;
-            assert_compared(&wait_for_operation(&replicas.admin, &name).await);
+            assert_shows_usual_duration(&wait_for_operation(&replicas.admin, &name).await);
             // This operation fails. Only successful runs change the usual duration, so the number
             // of runs stays the same.
             set_status(&replicas.admin, &name, "Broken").await;
@@ -186,7 +186,7 @@ async fn wait_for_operation(admin: &Caller, subject: &str) -> Value {
 
 /// Asserts that the operation shows a usual duration that comes from [`ENOUGH_RUNS`] runs.
 #[track_caller]
-fn assert_compared(operation: &Value) {
+fn assert_shows_usual_duration(operation: &Value) {
     let expected = &operation["status"]["expected"];
     assert_eq!(expected["source"], "History", "{operation}");
     assert_eq!(expected["runs"], ENOUGH_RUNS, "{operation}");

@@ -40,16 +40,16 @@ mod compare_replicas;
 mod custom_resources;
 mod disturbance;
 mod durations;
+mod list_clients;
 mod load;
 mod load_balancer;
 mod moving_watches;
 mod operation_identity;
-mod readers;
 mod report;
 mod upgrade;
 
 use cluster::Replicas;
-use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, named, plan};
+use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, parse_plan, plan};
 use harness::informers::{ClientGo, KubeRs, wait_until_state_correct};
 use harness::relay::Link;
 use harness::{FOLDERS, apart, eventually};
@@ -73,7 +73,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
         let seed = seed();
         let count = number("IFO_DISTURBANCES").unwrap_or(6);
         let plan = match std::env::var("IFO_PLAN") {
-            Ok(names) => named(&names),
+            Ok(names) => parse_plan(&names),
             Err(_) => plan(
                 usize::try_from(count).expect("IFO_DISTURBANCES must be a small number"),
                 seed,
@@ -145,8 +145,11 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     let (admin, endpoints) = (replicas.admin.clone(), replicas.endpoints.clone());
     let mut clients = JoinSet::new();
     for _ in 0..3 {
-        clients.spawn(readers::through_aggregator(admin.clone(), report.clone()));
-        clients.spawn(readers::direct(endpoints.clone(), report.clone()));
+        clients.spawn(list_clients::through_aggregator(
+            admin.clone(),
+            report.clone(),
+        ));
+        clients.spawn(list_clients::direct(endpoints.clone(), report.clone()));
     }
     clients.spawn(compare_replicas::lists(endpoints.clone(), report.clone()));
     clients.spawn(compare_replicas::pages(endpoints.clone(), report.clone()));
@@ -201,7 +204,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
                 may_lose_changes && is_about_version,
                 "an informer reports: {complaint}"
             );
-            report.count("versions of objects that fell for an informer");
+            report.count("objects whose resourceVersion decreased for an informer");
         }
     }
     events.check(&report);
@@ -210,8 +213,8 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     report.check(replicas);
     for client in [
         load::NAMESPACE,
-        readers::AGGREGATED,
-        readers::DIRECT,
+        list_clients::AGGREGATED,
+        list_clients::DIRECT,
         compare_replicas::LISTS,
         compare_replicas::PAGES,
         moving_watches::WATCHES,
@@ -224,5 +227,6 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
 /// Returns the number in an environment variable. Returns None if the variable is not set.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))
 }

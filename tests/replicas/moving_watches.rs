@@ -6,8 +6,8 @@
 use crate::compare_replicas::difference;
 use crate::harness::informers::{Objects, compare, key, list_operations};
 use crate::harness::{Caller, OPERATION, eventually, text};
+use crate::list_clients::{read, unless_disturbed, version};
 use crate::load_balancer::{Endpoint, Endpoints};
-use crate::readers::{read, unless_disturbed, version};
 use crate::report::Report;
 use futures::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _};
 use http::Request;

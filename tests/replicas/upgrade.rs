@@ -8,12 +8,12 @@
 
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
-    Caller, FOLDERS, Image, OPERATION, RULE_SET, VM, apart, condition, eventually, migrating,
+    Caller, FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually, migrating,
     ok_if, previous_release, print_skipped, text,
 };
 use crate::load_balancer::{Endpoint, Endpoints};
 use crate::operation_identity::identity;
-use crate::{TURNS, custom_resources, readers};
+use crate::{TURNS, custom_resources, list_clients};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,13 +66,13 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
     let is_persistent = folder != "deploy";
     let previous_folders = folders(&previous.join("source"), folder);
     let current_folders = folders(Path::new(env!("CARGO_MANIFEST_DIR")), folder);
-    let previous = Image {
-        program: previous.join("ifo-apiserver"),
+    let previous = PodProgram {
+        path: previous.join("ifo-apiserver"),
         ip,
     };
-    let current = Image {
+    let current = PodProgram {
         ip,
-        ..Image::default()
+        ..PodProgram::default()
     };
     apart(name, async |control_plane| {
         let previous_folders = &as_str(&previous_folders);
@@ -90,10 +90,10 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         replicas.add().await;
         slices.put(&replicas.all[0], false).await;
         replicas.wait_until_served().await;
-        let mut machines = Machines::new(&replicas.admin).await;
+        let mut machines = MachinesAndOperations::new(&replicas.admin).await;
         machines.create("before", 10).await;
         machines.assert_start_times_detected().await;
-        machines.change_every_other("before").await;
+        machines.relabel_every_other("before").await;
 
         let reads = Reads::start(&replicas.admin, machines.operations.clone());
         replicas
@@ -109,7 +109,7 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         machines.end(&["before-0".to_owned()]).await;
         machines.create("after", 4).await;
 
-        machines.change_every_other("after").await;
+        machines.relabel_every_other("after").await;
         downgrade(&mut replicas, &slices, previous, previous_folders).await;
         if is_persistent {
             machines.wait_until_same(&BTreeSet::new()).await;
@@ -136,7 +136,7 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
 async fn upgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
-    machines: &mut Machines,
+    machines: &mut MachinesAndOperations,
     reads: &Reads,
 ) {
     let mut old = OldServer {
@@ -156,7 +156,7 @@ async fn upgrade(
     old.observe_during(replicas.connect_to_new(endpoint)).await;
     reads.begin_step("while the kube-apiserver is connected to a new server");
     old.observe_during(machines.create("during", 5)).await;
-    old.observe_during(machines.change_every_other("during"))
+    old.observe_during(machines.relabel_every_other("during"))
         .await;
     assert!(old.observed > 10, "only {} observations", old.observed);
 
@@ -172,7 +172,7 @@ async fn upgrade(
     let mut step = 0;
     while old.is_running_alone().await {
         step += 1;
-        machines.change_all("late", 5, step).await;
+        machines.relabel_all("late", 5, step).await;
         if let Ok(listed) = identities(&caller).await {
             machines.record(listed);
         }
@@ -210,7 +210,7 @@ impl Replicas<'_> {
 async fn downgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
-    previous: Image,
+    previous: PodProgram,
     folders: &[&str],
 ) {
     // The steps set the strategy `Recreate` in the Deployment of release 0.1.0. So all new replicas
@@ -305,7 +305,7 @@ async fn count_leaders(replicas: &Replicas<'_>) -> usize {
 }
 
 /// The VirtualMachines of the test and their operations.
-struct Machines {
+struct MachinesAndOperations {
     admin: Caller,
     /// The operations that must exist: a list has contained them, and the test has not ended them.
     operations: Identities,
@@ -314,7 +314,7 @@ struct Machines {
     changed: BTreeSet<String>,
 }
 
-impl Machines {
+impl MachinesAndOperations {
     async fn new(admin: &Caller) -> Self {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -379,7 +379,7 @@ impl Machines {
 
     /// Changes a label of the VirtualMachines `{prefix}-0`, `{prefix}-1` ... Their status stays the
     /// same.
-    async fn change_all(&mut self, prefix: &str, count: usize, step: u64) {
+    async fn relabel_all(&mut self, prefix: &str, count: usize, step: u64) {
         for number in 0..count {
             let name = format!("{prefix}-{number}");
             let patch = json!({"metadata": {"labels": {"step": step.to_string()}}});
@@ -391,7 +391,7 @@ impl Machines {
     /// Changes a label of every second VirtualMachine with the prefix `prefix`. The status stays
     /// the same. Repeats the change until the newest time in `managedFields` is later than the
     /// start of the operation.
-    async fn change_every_other(&mut self, prefix: &str) {
+    async fn relabel_every_other(&mut self, prefix: &str) {
         let mut machines = self.operations.clone();
         machines.retain(|name, _| name.starts_with(prefix));
         for (name, [_, _, start]) in machines.iter().step_by(2) {
@@ -459,7 +459,7 @@ impl Machines {
 /// Lists the operations in flight. Returns an error if the list fails. Panics if a VirtualMachine
 /// has two operations in flight.
 async fn identities(caller: &Caller) -> Result<Identities, String> {
-    let list = readers::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
+    let list = list_clients::read(caller, &OPERATION.path(Some(NAMESPACE))).await?;
     let mut found = Identities::new();
     for operation in list.body["items"].as_array().into_iter().flatten() {
         let name = text(operation, "/spec/subject/name").to_owned();

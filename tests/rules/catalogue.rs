@@ -157,7 +157,10 @@ fn kustomizations_list_every_rule_set_that_is_installed_by_default() {
                 Some(name.to_owned())
             })
             .collect();
-        assert_eq!(listed, expected, "{component}");
+        assert_eq!(
+            listed, expected,
+            "{component}: the kustomization must list the rule sets that are installed by default"
+        );
     }
     assert_eq!(kustomization(&root()), component_folders());
 }

@@ -57,7 +57,9 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     }
     for (name, status) in fixture.status.iter().filter(|(name, _)| is_compared(name)) {
         let Some(says) = found.get(name) else {
-            return Err(format!("expect-status: {name} is not in flight"));
+            return Err(format!(
+                "expect-status names {name}, but no rule detects or continues it"
+            ));
         };
         compare(name, says, status)?;
     }
@@ -67,6 +69,13 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
         .iter()
         .filter(|(name, _)| is_compared(name))
     {
+        // The server evaluates `outcome` only if the rule neither detects nor continues the
+        // operation.
+        if found.contains_key(name) {
+            return Err(format!(
+                "expect-outcome names {name}, but a rule detects or continues it"
+            ));
+        }
         let outcome = outcomes.get(name).map_or("", |state| state.name());
         if outcome != expected {
             return Err(format!("{name} ended {outcome:?}, expected {expected:?}"));
@@ -135,4 +144,33 @@ fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Resu
         }
     }
     Ok(())
+}
+
+#[test]
+fn an_expected_outcome_of_an_operation_in_flight_is_an_error() {
+    let spec = json!({
+        "component": "tests",
+        "target": {"group": "", "version": "v1", "resource": "pods"},
+        "rules": [{"operation": "Starting", "expression": "true", "outcome": "'Succeeded'"}],
+    });
+    let spec = serde_json::from_value(spec).expect("the spec is valid");
+    let book = book("tests", &spec).expect("the rule set compiles");
+    let mut fixture = Fixture {
+        place: "pods.yaml[0]".to_owned(),
+        comment: String::new(),
+        object: json!({"metadata": {"name": "a", "namespace": "shop", "uid": "1"}}),
+        operations: BTreeSet::from(["Starting".to_owned()]),
+        continued: BTreeSet::new(),
+        status: BTreeMap::new(),
+        outcomes: BTreeMap::new(),
+    };
+    assert_eq!(judge(&book, &fixture, None), Ok(()));
+    fixture
+        .outcomes
+        .insert("Starting".to_owned(), String::new());
+    let error = judge(&book, &fixture, None).expect_err("the operation is in flight");
+    assert!(
+        error.starts_with("expect-outcome names Starting"),
+        "{error}"
+    );
 }

@@ -132,7 +132,11 @@ fn every_fixture_has_a_comment_and_the_api_version_of_its_target() {
                 format!("{group}/{version}")
             };
             let version = fixture.object["apiVersion"].as_str();
-            assert_eq!(version, Some(expected.as_str()), "{place}");
+            assert_eq!(
+                version,
+                Some(expected.as_str()),
+                "{place}: the apiVersion must be that of the target"
+            );
         }
     }
 }
@@ -148,7 +152,7 @@ fn expectations_name_existing_operations() {
             for name in names.chain(fixture.status.keys()) {
                 assert!(
                     known.contains(operation_name(name)),
-                    "{}: {name}",
+                    "{}: no rule detects the operation {name}",
                     fixture.place
                 );
             }

@@ -14,7 +14,8 @@
 //!   Null means that the rule yields no value for the detail.
 //! - `ifo.kubevirt.io/expect-outcome`: YAML with the expected outcome of operations that the rules
 //!   neither detect nor continue, such as `Syncing: Succeeded`. An empty text means that the rule
-//!   yields no outcome. The test compares only the operations in the YAML.
+//!   yields no outcome. The test compares only the operations in the YAML. If the YAML names an
+//!   operation that the rules detect or continue, the test fails.
 
 use crate::catalogue::{Shipped, documents, read};
 use serde_json::{Map, Value};

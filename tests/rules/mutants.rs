@@ -14,12 +14,12 @@ pub struct Mutant {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// A string literal, with its quotes.
-    Text,
+    StringLiteral,
     Number,
     /// An identifier or a keyword, such as `has` or `true`.
     Word,
     /// Any other token, such as an operator, a bracket or a dot.
-    Sign,
+    Symbol,
 }
 
 struct Token<'s> {
@@ -50,7 +50,7 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
         let (kind, length) = match first {
             '\'' | '"' => {
                 let close = rest[1..].find(first).expect("the string literal is closed");
-                (Kind::Text, close + 2)
+                (Kind::StringLiteral, close + 2)
             }
             '0'..='9' => (Kind::Number, while_of(|c| c.is_ascii_digit() || c == '.')),
             'a'..='z' | 'A'..='Z' | '_' => (
@@ -61,8 +61,8 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
                 at += 1;
                 continue;
             }
-            _ if PAIRS.iter().any(|pair| rest.starts_with(pair)) => (Kind::Sign, 2),
-            _ => (Kind::Sign, first.len_utf8()),
+            _ if PAIRS.iter().any(|pair| rest.starts_with(pair)) => (Kind::Symbol, 2),
+            _ => (Kind::Symbol, first.len_utf8()),
         };
         let text = &rest[..length];
         if matches!(text, "(" | "[" | "{") {
@@ -93,7 +93,7 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
     };
     for (index, token) in tokens.iter().enumerate() {
         match (token.kind, token.text) {
-            (Kind::Text, text) => {
+            (Kind::StringLiteral, text) => {
                 let quote = &text[..1];
                 let by = format!("{}~{quote}", &text[..text.len() - 1]);
                 change(token.start, token.end(), &by);
@@ -112,16 +112,16 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
                 change(token.start, close, "true");
                 change(token.start, close, "false");
             }
-            (Kind::Sign, "!") => change(token.start, token.end(), ""),
-            (Kind::Sign, sign @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => {
-                change(token.start, token.end(), opposite(sign));
+            (Kind::Symbol, "!") => change(token.start, token.end(), ""),
+            (Kind::Symbol, symbol @ ("==" | "!=" | "<" | "<=" | ">" | ">=")) => {
+                change(token.start, token.end(), opposite(symbol));
             }
-            (Kind::Sign, sign @ ("+" | "-" | "*" | "/")) => {
-                change(token.start, token.end(), inverse(sign));
+            (Kind::Symbol, symbol @ ("+" | "-" | "*" | "/")) => {
+                change(token.start, token.end(), inverse(symbol));
             }
-            (Kind::Sign, sign @ ("&&" | "||")) => {
-                let neutral = if sign == "&&" { "true" } else { "false" };
-                let (start, end) = operands(&tokens, index, sign);
+            (Kind::Symbol, symbol @ ("&&" | "||")) => {
+                let neutral = if symbol == "&&" { "true" } else { "false" };
+                let (start, end) = operands(&tokens, index, symbol);
                 // In a chain such as `a && b && c`, the first operator gives a mutant for `a` and a
                 // mutant for `b`. The second operator gives only a mutant for `c`: its left operand
                 // is `a && b`, which already has mutants.
@@ -130,12 +130,12 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
                     .rev()
                     .take_while(|t| t.start >= start);
                 let mut row = row.filter(|t| t.depth == token.depth);
-                if !row.any(|t| t.text == sign) {
+                if !row.any(|t| t.text == symbol) {
                     change(start, tokens[index - 1].end(), neutral);
                 }
                 change(tokens[index + 1].start, end, neutral);
             }
-            (Kind::Sign, "?") => {
+            (Kind::Symbol, "?") => {
                 let (start, _) = operands(&tokens, index, "?");
                 change(start, tokens[index - 1].end(), "true");
                 change(start, tokens[index - 1].end(), "false");
@@ -146,8 +146,8 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
     all
 }
 
-fn opposite(sign: &str) -> &'static str {
-    match sign {
+fn opposite(symbol: &str) -> &'static str {
+    match symbol {
         "==" => "!=",
         "!=" => "==",
         "<" => ">=",
@@ -157,8 +157,8 @@ fn opposite(sign: &str) -> &'static str {
     }
 }
 
-fn inverse(sign: &str) -> &'static str {
-    match sign {
+fn inverse(symbol: &str) -> &'static str {
+    match symbol {
         "+" => "-",
         "-" => "+",
         "*" => "/",
@@ -180,10 +180,10 @@ fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
 /// Returns the byte offsets of the beginning of the left operand, and of the end of the right
 /// operand. The operator is `tokens[index]`. In a chain such as `a && b && c`, the operands of the
 /// second operator are `a && b` and `c`.
-fn operands(tokens: &[Token<'_>], index: usize, sign: &str) -> (usize, usize) {
+fn operands(tokens: &[Token<'_>], index: usize, symbol: &str) -> (usize, usize) {
     let depth = tokens[index].depth;
     let ends = |token: &Token<'_>, left: bool| {
-        let looser = match (token.text, sign) {
+        let looser = match (token.text, symbol) {
             ("?" | ":" | ",", _) | ("||", "&&") => true,
             ("&&" | "||", own) => !left && token.text == own,
             _ => false,

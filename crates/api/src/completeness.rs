@@ -34,7 +34,7 @@ pub trait Completeness: Send + Sync + 'static {
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     /// True if the server has read the rule sets of the cluster.
-    pub read: bool,
+    pub rule_sets_are_read: bool,
     /// Number of all rule sets.
     pub total: usize,
     /// Rule sets that may miss operations, sorted by name.
@@ -155,12 +155,12 @@ impl fmt::Display for Incomplete {
 /// kube-apiserver.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the warning is not about rule sets")]
-pub struct AnotherText;
+pub struct NotAnIncompleteText;
 
 impl FromStr for Incomplete {
-    type Err = AnotherText;
+    type Err = NotAnIncompleteText;
 
-    fn from_str(text: &str) -> Result<Self, AnotherText> {
+    fn from_str(text: &str) -> Result<Self, NotAnIncompleteText> {
         match text {
             NONE_INSTALLED => return Ok(Self::NoRuleSets),
             NOT_READ => return Ok(Self::NotRead),
@@ -170,9 +170,13 @@ impl FromStr for Incomplete {
         }
         let (summary, names) = text
             .split_once(" not working, operations may be missing")
-            .ok_or(AnotherText)?;
+            .ok_or(NotAnIncompleteText)?;
         let mut words = summary.split(' ');
-        let mut number = || words.find_map(|word| word.parse().ok()).ok_or(AnotherText);
+        let mut number = || {
+            words
+                .find_map(|word| word.parse().ok())
+                .ok_or(NotAnIncompleteText)
+        };
         let (count, total) = (number()?, number()?);
         let named = names
             .trim_start_matches(": ")

@@ -12,9 +12,9 @@
 mod constraints;
 use crate::duration;
 use constraints::{
-    DNS_1035_LABEL, DNS_LABEL, DURATION, FEEDS_BACK, GROUP, IDENTIFIER, KEY_IS_FREE,
-    KEY_IS_QUALIFIED, KEY_NEEDS_LIST, KEYS_ARE_FREE, KEYS_ARE_QUALIFIED, MAX_KEY, NOT_FREE,
-    NOT_QUALIFIED, OPERATION_OR_ALL, OPTIONAL_VALUE, STALL_NEEDS_PROGRESS, VALUE,
+    DNS_1035_LABEL, DNS_LABEL, DURATION, GROUP, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED,
+    KEY_NEEDS_LIST, KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED,
+    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS, VALUE,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -95,7 +95,7 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
     printcolumn(
         name = "Reason",
         type_ = "string",
-        description = "Why the rule set is ready, or is not.",
+        description = "Reason of the condition Ready.",
         json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
     ),
     printcolumn(
@@ -129,7 +129,7 @@ pub struct OperationRuleSetSpec {
     pub component: String,
     /// The resource that the server watches for this rule set.
     #[schemars(extend("x-kubernetes-validations" = [
-        {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": FEEDS_BACK, "fieldPath": ".group", "reason": "FieldValueForbidden"}
+        {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": OWN_GROUP, "fieldPath": ".group", "reason": "FieldValueForbidden"}
     ]))]
     pub target: Target,
     /// Selects objects of the target by their labels. Without a selector, the server evaluates the
@@ -172,7 +172,7 @@ pub struct OperationRuleSetSpec {
         "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": OPTIONAL_VALUE},
         "x-kubernetes-validations" = [
             {"rule": KEYS_ARE_QUALIFIED, "message": NOT_QUALIFIED},
-            {"rule": KEYS_ARE_FREE, "message": NOT_FREE, "reason": "FieldValueForbidden"}
+            {"rule": KEYS_ARE_UNRESERVED, "message": RESERVED_KEY, "reason": "FieldValueForbidden"}
         ]
     ))]
     pub labels: BTreeMap<String, String>,
@@ -429,7 +429,7 @@ pub struct LabelExpression {
         length(min = 1, max = MAX_KEY),
         extend("x-kubernetes-validations" = [
             {"rule": KEY_IS_QUALIFIED, "message": NOT_QUALIFIED},
-            {"rule": KEY_IS_FREE, "message": NOT_FREE, "reason": "FieldValueForbidden"}
+            {"rule": KEY_IS_UNRESERVED, "message": RESERVED_KEY, "reason": "FieldValueForbidden"}
         ])
     )]
     pub key: String,

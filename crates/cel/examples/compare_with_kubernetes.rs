@@ -21,7 +21,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use ifo_cel::fuzzing::comparison::{Answer, Comparison, PolicyVariable, compare};
+use ifo_cel::fuzzing::kubernetes_comparison::{Answer, Comparison, PolicyVariable, compare};
 use ifo_cel::fuzzing::random_expressions::{Case, Expression, Generator};
 use serde_json::{Value, json};
 

@@ -45,7 +45,7 @@ fn evaluate(expression: &str, json: &str) -> Result<String, Box<dyn Error>> {
     };
     #[expect(
         clippy::disallowed_methods,
-        reason = "only the library may not read the clock; this is a program"
+        reason = "the library must not read the clock, but this example may"
     )]
     let now = Timestamp::now();
     let answer = program.value(&mut EvaluationScope::new(&doc, now, &mut budget));

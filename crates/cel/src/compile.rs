@@ -2,7 +2,7 @@
 //!
 //! The compiler runs on a separate thread with a large stack. The parser recurses for each operator
 //! in a chain of operators, and a stack overflow would end the process. The stack is large enough
-//! for every expression of up to [`MAX_SOURCE`] bytes.
+//! for every expression of up to [`MAX_SOURCE`] characters.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -10,23 +10,23 @@ use std::thread;
 use cel::common::ast::{EntryExpr, Expr, SourceInfo};
 use cel::{Env, IdedExpr, ParseError, ParseErrors};
 
-use super::check::Ty;
 use super::error_hints::hint;
 use super::op::Op;
 use super::op_positions::{Spans, line_and_column};
 use super::projection::NeededPart;
 use super::to_ops::{NodeError, lower};
+use super::type_check::Ty;
 use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 
-/// Maximum size of an expression in bytes. A longer expression does not compile. [`STACK_BYTES`]
-/// depends on this limit.
+/// Maximum number of characters of an expression. A longer expression does not compile.
+/// [`STACK_BYTES`] depends on this limit.
 pub(super) const MAX_SOURCE: usize = 4096;
 
 /// Maximum nesting depth of an expression. A deeper expression does not compile. cel-go has the
 /// same limit. The depth is limited because the evaluation recurses once for each level.
 pub(super) const MAX_DEPTH: usize = 250;
 
-/// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] bytes, such as
+/// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] characters, such as
 /// `1+1+…+1`, can have 2,048 levels. The parser visits all of these levels before the expression is
 /// refused because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB of stack for
 /// each level. Unused pages of the stack need no memory.
@@ -160,10 +160,10 @@ pub(super) fn compile_on_this_thread(
 /// Parses `source`. Returns an error if `source` has a syntax error, or exceeds [`MAX_SOURCE`] or
 /// [`MAX_DEPTH`].
 pub(super) fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), CompileError> {
-    if source.len() > MAX_SOURCE {
+    let size = source.chars().count();
+    if size > MAX_SOURCE {
         return Err(error(format!(
-            "expression code point size exceeds limit: size: {}, limit {MAX_SOURCE}",
-            source.len()
+            "expression code point size exceeds limit: size: {size}, limit {MAX_SOURCE}"
         )));
     }
     // The parser does not expand macros, so the function `lower` receives macros as calls.

@@ -139,6 +139,8 @@ impl Decimal {
         }
     }
 
+    /// Returns the sum. Returns an error if the sum, or one of the numbers with the exponent of the
+    /// sum, has more than [`MAX_DIGITS`] digits.
     pub(super) fn plus(&self, other: &Self) -> Result<Self, TooLarge> {
         let exponent = self.exponent.min(other.exponent);
         let (mut a, mut b) = (self.clone(), other.clone());
@@ -165,6 +167,9 @@ impl Decimal {
             };
         }
         if carry > 0 {
+            if a.digits.len() >= MAX_DIGITS {
+                return Err(TooLarge);
+            }
             a.digits.insert(0, carry);
         }
         let zeros = a.digits.iter().take_while(|digit| **digit == 0).count();

@@ -3,9 +3,9 @@
 //! evaluation look up variables here. A variable can use the variables that were declared before
 //! it.
 
-use super::check::Ty;
 use super::op::Op;
 use super::projection::NeededPart;
+use super::type_check::Ty;
 use super::{Program, Projection};
 
 /// Reserved words of CEL, which cannot be identifiers.

@@ -48,7 +48,7 @@ pub(super) fn hint(source: &str, message: &str, line: usize, column: usize) -> O
     if let Some(types) = message.strip_prefix("expected type '") {
         return result_hint(types);
     }
-    if message.contains("' is not a value of the field, which can be '") {
+    if message.contains("' is not a possible value of the field; possible are '") {
         return value_hint(message);
     }
     let fixed = if message.starts_with("invalid duration argument") {
@@ -156,7 +156,9 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         "json" | "yaml" => {
             "there is no function that parses JSON or YAML. Read a part of a string with find"
         }
-        "now" => "`now` is a value and not a function: now - duration('10m')",
+        "now" => {
+            "`now` is a value and not a function. Write it without parentheses: now - duration('10m')"
+        }
         "item" => "`item` exists only in a rule with `forEach`",
         _ => "",
     };
@@ -170,7 +172,7 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         return Some(format!("in CEL, write `{here}`"));
     }
     if let Some(nearest) = nearest(name) {
-        return Some(format!("the nearest is `{nearest}`"));
+        return Some(format!("did you mean `{nearest}`?"));
     }
     // A name that begins with a capital letter is probably a string without quotes, such as
     // `Running`. A name before a dot, an index or an argument list gets no hint. The error of an
@@ -221,8 +223,8 @@ fn overload_hint(types: &str) -> Option<String> {
 }
 
 /// Returns the hint for a string that is not a possible value of the field with which it is
-/// compared. The hint is the nearest possible value. `message` quotes first the string, and then
-/// the possible values, which come from the schema.
+/// compared. The hint is the most similar possible value. `message` quotes first the string, and
+/// then the possible values, which come from the schema.
 fn value_hint(message: &str) -> Option<String> {
     let mut quoted = message.split('\'').skip(1).step_by(2);
     let found = quoted.next()?;
@@ -234,7 +236,7 @@ fn value_hint(message: &str) -> Option<String> {
         })
         .filter(|(distance, value)| *distance * 2 <= value.chars().count())
         .min()?;
-    Some(format!("the nearest is '{}'", nearest.1))
+    Some(format!("did you mean '{}'?", nearest.1))
 }
 
 /// Returns the hint for a result of a wrong type. `types` is `WANTED' but found 'FOUND'`.

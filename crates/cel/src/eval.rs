@@ -77,7 +77,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
             Op::Now => Ok(self.read_now()),
             Op::Item => self.item(),
             Op::Variable(slot) => self.variable(*slot),
-            Op::Var(slot) => self.comprehension_variable(*slot),
+            Op::LocalVariable(slot) => self.comprehension_variable(*slot),
             Op::Path(base, fields) => self.path(base, fields),
             Op::OptionalPath(base, fields) => self.optional_path(base, fields),
             Op::Has(base, field) => self.has(base, field),

@@ -202,7 +202,7 @@ impl<'a> Explainer<'_, 'a, '_> {
         operands: &mut Vec<(String, Result<TypedValue, EvaluationFault>)>,
     ) {
         for operand in operands_of(op) {
-            let is_shown = !matches!(operand, Op::Const(_) | Op::Object | Op::Var(_));
+            let is_shown = !matches!(operand, Op::Const(_) | Op::Object | Op::LocalVariable(_));
             let outcome = self.outcome(operand).cloned();
             if let (true, Some(text), Some(outcome)) = (is_shown, self.text(operand), outcome)
                 && operands.iter().all(|(own, _)| *own != text)
@@ -250,7 +250,7 @@ fn operands_of(op: &Op) -> Vec<&Op> {
         | Op::Now
         | Op::Item
         | Op::Variable(_)
-        | Op::Var(_)
+        | Op::LocalVariable(_)
         | Op::Call(Function::OptionalOf | Function::HasValue, _) => Vec::new(),
         Op::Path(operand, _)
         | Op::OptionalPath(operand, _)

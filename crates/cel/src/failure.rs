@@ -111,13 +111,13 @@ pub struct FixedText(Words);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Words {
-    One(&'static str),
+    Single(&'static str),
     Several(Box<[&'static str]>),
 }
 
 impl FixedText {
     pub(super) const fn of(text: &'static str) -> Self {
-        Self(Words::One(text))
+        Self(Words::Single(text))
     }
 
     /// Returns the concatenation of `words`.
@@ -127,14 +127,14 @@ impl FixedText {
 
     /// Returns true if the text is from [`Self::of`], such as `no such overload`. Returns false for
     /// a text from [`Self::joined`], which can contain names of types.
-    pub(super) fn is_one_word(&self) -> bool {
-        matches!(self.0, Words::One(_))
+    pub(super) fn is_single_text(&self) -> bool {
+        matches!(self.0, Words::Single(_))
     }
 
     /// Adds `prefix` before the text.
     pub(super) fn with_prefix(self, prefix: &'static str) -> Self {
         match self.0 {
-            Words::One(word) => Self::joined(&[prefix, word]),
+            Words::Single(word) => Self::joined(&[prefix, word]),
             Words::Several(words) => {
                 let all = std::iter::once(prefix).chain(words);
                 Self(Words::Several(all.collect()))
@@ -146,7 +146,7 @@ impl FixedText {
 impl fmt::Display for FixedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Words::One(word) => f.write_str(word),
+            Words::Single(word) => f.write_str(word),
             Words::Several(words) => words.iter().try_for_each(|word| f.write_str(word)),
         }
     }

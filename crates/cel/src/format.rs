@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use super::Budget;
 use super::convert::{COPY_BYTES_PER_STEP, to_string};
-use super::format_clause::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
+use super::format_string::{Clause, FORMATTING, FormatPart, FormatParts, GIVEN};
 use super::strings::is_printable;
 use super::value::{Fault, V, charge, steps};
 
@@ -38,7 +38,7 @@ pub(super) fn format<'e>(
             FormatPart::Text(text) => out.push(text)?,
             FormatPart::Clause(clause) => {
                 let value = list
-                    .element(parts.seen - 1)
+                    .element(parts.clause_count - 1)
                     .ok_or(Fault::error("index out of range"))?;
                 out.push_clause(clause, &value)?;
             }
@@ -82,11 +82,11 @@ impl Output<'_> {
             (Clause::Decimal, V::Int(value)) => value.to_string(),
             (Clause::Decimal, V::Uint(value)) => value.to_string(),
             (Clause::Fixed(precision), _) => {
-                let number = double(value).ok_or_else(refused)?;
+                let number = number_of(value).ok_or_else(refused)?;
                 fixed(number, bounded(precision)?)
             }
             (Clause::Scientific(width), _) => {
-                let number = double(value).ok_or_else(refused)?;
+                let number = number_of(value).ok_or_else(refused)?;
                 scientific(number, bounded(width)?)
             }
             (Clause::Binary, V::Bool(value)) => u8::from(*value).to_string(),
@@ -278,7 +278,7 @@ fn bounded<'e>(precision: Option<usize>) -> Result<usize, Fault<'e>> {
 /// Returns the number that `%f` or `%e` formats, or None if the clause does not accept the value.
 /// Both clauses also accept the names of infinities and NaN as strings, because CEL has no literals
 /// for these numbers.
-fn double(value: &V<'_>) -> Option<f64> {
+fn number_of(value: &V<'_>) -> Option<f64> {
     match value {
         V::Double(number) => Some(*number),
         V::Str(text) => match &**text {
@@ -292,7 +292,7 @@ fn double(value: &V<'_>) -> Option<f64> {
 }
 
 /// Formats infinities and NaN. Returns None for other numbers.
-fn special(number: f64) -> Option<&'static str> {
+fn non_finite_text(number: f64) -> Option<&'static str> {
     if number.is_nan() {
         Some("NaN")
     } else if number.is_infinite() {
@@ -304,7 +304,7 @@ fn special(number: f64) -> Option<&'static str> {
 
 /// Formats a number for `%f`, with `,` between thousands.
 fn fixed(number: f64, precision: usize) -> String {
-    if let Some(name) = special(number) {
+    if let Some(name) = non_finite_text(number) {
         return name.to_owned();
     }
     let digits = format!("{:.precision$}", number.abs());
@@ -325,7 +325,7 @@ fn fixed(number: f64, precision: usize) -> String {
 /// Formats a number for `%e`, such as `1.234500×10⁰³`. As in cel-go, the number in the clause is
 /// not a precision, but the width of the text.
 fn scientific(number: f64, width: usize) -> String {
-    if let Some(name) = special(number) {
+    if let Some(name) = non_finite_text(number) {
         return format!("{name:>width$}");
     }
     // Adding zero removes the sign of a negative zero.

@@ -4,9 +4,9 @@
 use cel::IdedExpr;
 use cel::common::ast::{EntryExpr, Expr, LiteralValue};
 
-use super::check::Ty;
-use super::format_clause::{Clause, FormatPart, FormatParts};
+use super::format_string::{Clause, FormatPart, FormatParts};
 use super::to_ops::{Lowering, NodeError};
+use super::type_check::Ty;
 
 impl Lowering<'_> {
     /// Adds an error to `self.invalid` if the format string and the values do not match.
@@ -39,16 +39,16 @@ impl Lowering<'_> {
                 Ok(FormatPart::Clause(clause)) => clause,
                 Err(wrong) => return Some((None, wrong.to_string())),
             };
-            if let Some(arg) = args.get(parts.seen - 1)
+            if let Some(arg) = args.get(parts.clause_count - 1)
                 && let Some((node, ty)) = self.find_refused(clause, arg)
             {
                 return Some((Some(node), clause.refusal(&ty.runtime_name())));
             }
         }
-        (parts.seen < args.len()).then(|| {
-            let (seen, given) = (parts.seen, args.len());
+        (parts.clause_count < args.len()).then(|| {
+            let (expected, given) = (parts.clause_count, args.len());
             let message = format!(
-                "too many arguments supplied to string.format (expected {seen}, got {given})"
+                "too many arguments supplied to string.format (expected {expected}, got {given})"
             );
             (None, message)
         })

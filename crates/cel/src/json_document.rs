@@ -302,13 +302,13 @@ fn decode<'a>(json: &'a str, need: &NeededPart) -> Result<Doc<'a>, DocError> {
     };
     let mut input = serde_json::Deserializer::from_str(json);
     let root = input
-        .deserialize_any(Value {
+        .deserialize_any(ValueDecoder {
             arena: &mut arena,
             need,
         })
         .and_then(|root| input.end().map(|()| root))
         .map_err(|error| match error.classify() {
-            // `Value` accepts every JSON type, so only `Arena::push` returns an error of this
+            // `ValueDecoder` accepts every JSON type, so only `Arena::push` returns an error of this
             // category.
             Category::Data => DocError::TooManyValues,
             _ => DocError::NoJson(JsonFault::from(&error)),
@@ -373,12 +373,12 @@ impl<'a> Arena<'a> {
 }
 
 /// Decodes the part `need` of one value. Adds the members or elements of the value to the arena.
-struct Value<'b, 'a, 'p> {
+struct ValueDecoder<'b, 'a, 'p> {
     arena: &'b mut Arena<'a>,
     need: &'p NeededPart,
 }
 
-impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
+impl<'a> DeserializeSeed<'a> for ValueDecoder<'_, 'a, '_> {
     type Value = DocItem<'a>;
 
     fn deserialize<D: Deserializer<'a>>(self, input: D) -> Result<DocItem<'a>, D::Error> {
@@ -390,7 +390,7 @@ impl<'a> DeserializeSeed<'a> for Value<'_, 'a, '_> {
     }
 }
 
-impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
+impl<'a> Visitor<'a> for ValueDecoder<'_, 'a, '_> {
     type Value = DocItem<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -431,7 +431,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
         let from = arena.open.len();
         match self.need.element() {
             Some(need) => {
-                while let Some(item) = elements.next_element_seed(Value { arena, need })? {
+                while let Some(item) = elements.next_element_seed(ValueDecoder { arena, need })? {
                     arena.push(Cow::Borrowed(""), item)?;
                 }
             }
@@ -446,7 +446,7 @@ impl<'a> Visitor<'a> for Value<'_, 'a, '_> {
         while let Some(key) = members.next_key_seed(NeededKey(need))? {
             match key {
                 Some((key, need)) => {
-                    let item = members.next_value_seed(Value { arena, need })?;
+                    let item = members.next_value_seed(ValueDecoder { arena, need })?;
                     arena.push(key, item)?;
                 }
                 None => {

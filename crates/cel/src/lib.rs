@@ -29,7 +29,6 @@
 //! interpreter of `cel` differs from cel-go in many details, allocates memory for every selected
 //! field, and has no limit on its steps.
 
-mod check;
 mod compile;
 mod convert;
 mod convert_result;
@@ -37,11 +36,12 @@ mod decimal;
 mod environment;
 mod error_hints;
 mod eval;
+mod evaluation_scope;
 mod explanation;
 mod failure;
 mod format;
 mod format_check;
-mod format_clause;
+mod format_string;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod ip_address;
@@ -62,12 +62,12 @@ mod quantity;
 mod re2;
 mod result_kind;
 mod schema;
-mod scope;
 mod semantic_version;
 mod semver_functions;
 mod strings;
 mod time;
 mod to_ops;
+mod type_check;
 mod url;
 mod url_and_ip_functions;
 mod value;
@@ -87,6 +87,7 @@ use jiff::Timestamp;
 
 pub use self::convert_result::TypedValue;
 pub use self::environment::{DeclareError, Environment};
+pub use self::evaluation_scope::{EvaluationScope, ListElement};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
 pub use self::json_document::{Doc, DocError, Node};
@@ -97,7 +98,6 @@ pub use self::named_fields::{
 pub use self::projection::Projection;
 pub use self::result_kind::ResultKind;
 pub use self::schema::{FieldType, ObjectSchema};
-pub use self::scope::{EvaluationScope, ListElement};
 
 use self::compile::Compiled;
 use self::convert_result::unexpected;
@@ -111,9 +111,9 @@ use self::value::{Fault, V, charge, steps};
 #[derive(Clone, Debug)]
 pub struct Program(Arc<Compiled>);
 
-/// Compiles and type-checks `source`. An expression has at most 4,096 bytes and 250 nesting levels.
-/// It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for the
-/// program must have the values of the names that the program uses.
+/// Compiles and type-checks `source`. An expression has at most 4,096 characters and 250 nesting
+/// levels. It can use `object`, `now` and the names in `environment`. An [`EvaluationScope`] for
+/// the program must have the values of the names that the program uses.
 ///
 /// # Errors
 /// Returns one error, even if `source` has several. The possible errors are an exceeded limit,

@@ -100,11 +100,11 @@ impl NamedFormat {
         };
         match self {
             Self::Dns1123Label => dns_1123_label(bytes),
-            Self::Dns1123LabelPrefix => dns_1123_label(&without_final_dash(bytes)),
+            Self::Dns1123LabelPrefix => dns_1123_label(&with_final_dash_replaced(bytes)),
             Self::Dns1123Subdomain => dns_1123_subdomain(bytes),
-            Self::Dns1123SubdomainPrefix => dns_1123_subdomain(&without_final_dash(bytes)),
+            Self::Dns1123SubdomainPrefix => dns_1123_subdomain(&with_final_dash_replaced(bytes)),
             Self::Dns1035Label => dns_1035_label(bytes),
-            Self::Dns1035LabelPrefix => dns_1035_label(&without_final_dash(bytes)),
+            Self::Dns1035LabelPrefix => dns_1035_label(&with_final_dash_replaced(bytes)),
             Self::QualifiedName => qualified_name(bytes),
             Self::LabelValue => label_value(bytes),
             Self::Uri => request_uri_error(text).into_iter().collect(),
@@ -119,7 +119,7 @@ impl NamedFormat {
 /// If a prefix ends with `-`, replaces its last two bytes by `a`: `my-` becomes `ma`. Kubernetes
 /// does the same. The replacement has two effects: a prefix can be one byte longer than a name, and
 /// the byte before the `-` is not checked.
-fn without_final_dash(name: &[u8]) -> Vec<u8> {
+fn with_final_dash_replaced(name: &[u8]) -> Vec<u8> {
     match name {
         [start @ .., _, b'-'] => [start, b"a"].concat(),
         _ => name.to_vec(),

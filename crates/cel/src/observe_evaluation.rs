@@ -83,7 +83,7 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                     }
                 });
                 // A text of several words already contains the types.
-                let operation = text.is_one_word().then(|| self.operation(op)).flatten();
+                let operation = text.is_single_text().then(|| self.operation(op)).flatten();
                 *outcome = Err(Fault::Located(Rc::new(FailureText {
                     text: text.clone(),
                     operation,

@@ -20,7 +20,7 @@ pub(super) enum Op {
     /// A variable of a comprehension, `optMap` or `optFlatMap`. The number is the index of the
     /// variable among all such variables in scope: 0 for the first variable of the outermost
     /// comprehension.
-    Var(usize),
+    LocalVariable(usize),
     /// A chain of field selections, such as `a.b.c`. The whole chain is one op, so that the
     /// evaluation does not recurse for each field.
     Path(Box<Op>, Vec<Box<str>>),

@@ -61,7 +61,7 @@ fn operands_address(op: &Op) -> Option<usize> {
         operands.first().map(of)
     }
     Some(match op {
-        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::Var(_) => {
+        Op::Const(_) | Op::Object | Op::Now | Op::Item | Op::Variable(_) | Op::LocalVariable(_) => {
             return None;
         }
         Op::Path(operand, _)

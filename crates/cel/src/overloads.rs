@@ -7,7 +7,7 @@ use super::named_format::NamedFormat as NamedFormatValue;
 /// A type in the declaration of an overload. `A` and `B` are type parameters, which stand for any
 /// type. Two arguments with the type `A` have the same type.
 #[derive(Clone, Copy)]
-pub(super) enum P {
+pub(super) enum ParameterType {
     A,
     B,
     Dyn,
@@ -25,10 +25,10 @@ pub(super) enum P {
     Cidr,
     Semver,
     NamedFormat,
-    Type(&'static P),
-    List(&'static P),
-    Map(&'static P, &'static P),
-    Optional(&'static P),
+    Type(&'static ParameterType),
+    List(&'static ParameterType),
+    Map(&'static ParameterType, &'static ParameterType),
+    Optional(&'static ParameterType),
 }
 
 /// The types of the arguments and of the result of one variant of a function.
@@ -36,12 +36,12 @@ pub(super) struct Overload {
     /// True for `receiver.name(..)`, and false for `name(..)`.
     pub member: bool,
     /// The types of the arguments. The receiver of a member call is the first argument.
-    pub args: &'static [P],
-    pub result: P,
+    pub args: &'static [ParameterType],
+    pub result: ParameterType,
 }
 
 /// Declares an overload of the form `name(..)`.
-const fn f(args: &'static [P], result: P) -> Overload {
+const fn f(args: &'static [ParameterType], result: ParameterType) -> Overload {
     Overload {
         member: false,
         args,
@@ -50,7 +50,7 @@ const fn f(args: &'static [P], result: P) -> Overload {
 }
 
 /// Declares an overload of the form `receiver.name(..)`.
-const fn m(args: &'static [P], result: P) -> Overload {
+const fn m(args: &'static [ParameterType], result: ParameterType) -> Overload {
     Overload {
         member: true,
         args,
@@ -58,15 +58,15 @@ const fn m(args: &'static [P], result: P) -> Overload {
     }
 }
 
-use P::{
-    A, B, Bool, Bytes, Cidr, Double, Duration, Dyn, Int, Ip, NamedFormat, Quantity, Semver,
-    String as Str, Timestamp, Uint, Url,
+use ParameterType::{
+    A, B, Bool, Bytes, Cidr, Double, Duration, Dyn, Int, Ip, List, Map, NamedFormat, Optional,
+    Quantity, Semver, String as Str, Timestamp, Type, Uint, Url,
 };
 
-const LIST_A: P = P::List(&A);
-const LIST_STRING: P = P::List(&Str);
-const MAP_A_B: P = P::Map(&A, &B);
-const OPTIONAL_A: P = P::Optional(&A);
+const LIST_A: ParameterType = List(&A);
+const LIST_STRING: ParameterType = List(&Str);
+const MAP_A_B: ParameterType = Map(&A, &B);
+const OPTIONAL_A: ParameterType = Optional(&A);
 
 static ADD: [Overload; 9] = [
     f(&[Bytes, Bytes], Bytes),
@@ -117,14 +117,14 @@ static ORDER: [Overload; 14] = [
 static INDEX: [Overload; 4] = [
     f(&[LIST_A, Int], A),
     f(&[MAP_A_B, A], B),
-    f(&[P::Optional(&LIST_A), Int], OPTIONAL_A),
-    f(&[P::Optional(&MAP_A_B), A], P::Optional(&B)),
+    f(&[Optional(&LIST_A), Int], OPTIONAL_A),
+    f(&[Optional(&MAP_A_B), A], Optional(&B)),
 ];
 static OPTIONAL_INDEX: [Overload; 4] = [
     f(&[LIST_A, Int], OPTIONAL_A),
-    f(&[P::Optional(&LIST_A), Int], OPTIONAL_A),
-    f(&[MAP_A_B, A], P::Optional(&B)),
-    f(&[P::Optional(&MAP_A_B), A], P::Optional(&B)),
+    f(&[Optional(&LIST_A), Int], OPTIONAL_A),
+    f(&[MAP_A_B, A], Optional(&B)),
+    f(&[Optional(&MAP_A_B), A], Optional(&B)),
 ];
 static IN: [Overload; 2] = [f(&[A, LIST_A], Bool), f(&[A, MAP_A_B], Bool)];
 static SIZE: [Overload; 8] = [
@@ -137,7 +137,7 @@ static SIZE: [Overload; 8] = [
     f(&[Str], Int),
     m(&[Str], Int),
 ];
-static TYPE: [Overload; 1] = [f(&[A], P::Type(&A))];
+static TYPE: [Overload; 1] = [f(&[A], Type(&A))];
 static DYN: [Overload; 1] = [f(&[A], Dyn)];
 static TO_BOOL: [Overload; 2] = [f(&[Bool], Bool), f(&[Str], Bool)];
 static TO_BYTES: [Overload; 2] = [f(&[Bytes], Bytes), f(&[Str], Bytes)];
@@ -194,7 +194,7 @@ static GET_TIME: [Overload; 3] = [
 ];
 
 static CHAR_AT: [Overload; 1] = [m(&[Str, Int], Str)];
-static FORMAT: [Overload; 1] = [m(&[Str, P::List(&Dyn)], Str)];
+static FORMAT: [Overload; 1] = [m(&[Str, List(&Dyn)], Str)];
 static INDEX_OF: [Overload; 3] = [
     m(&[Str, Str], Int),
     m(&[Str, Str, Int], Int),
@@ -224,53 +224,53 @@ static COMPARE: [Overload; 2] = [m(&[Quantity, Quantity], Int), m(&[Semver, Semv
 static IS_BEYOND: [Overload; 2] = [m(&[Quantity, Quantity], Bool), m(&[Semver, Semver], Bool)];
 
 static SUM: [Overload; 4] = [
-    m(&[P::List(&Int)], Int),
-    m(&[P::List(&Uint)], Uint),
-    m(&[P::List(&Double)], Double),
-    m(&[P::List(&Duration)], Duration),
+    m(&[List(&Int)], Int),
+    m(&[List(&Uint)], Uint),
+    m(&[List(&Double)], Double),
+    m(&[List(&Duration)], Duration),
 ];
 /// `min` and `max`.
 static EXTREME: [Overload; 8] = [
-    m(&[P::List(&Int)], Int),
-    m(&[P::List(&Uint)], Uint),
-    m(&[P::List(&Double)], Double),
-    m(&[P::List(&Bool)], Bool),
-    m(&[P::List(&Duration)], Duration),
-    m(&[P::List(&Timestamp)], Timestamp),
-    m(&[P::List(&Str)], Str),
-    m(&[P::List(&Bytes)], Bytes),
+    m(&[List(&Int)], Int),
+    m(&[List(&Uint)], Uint),
+    m(&[List(&Double)], Double),
+    m(&[List(&Bool)], Bool),
+    m(&[List(&Duration)], Duration),
+    m(&[List(&Timestamp)], Timestamp),
+    m(&[List(&Str)], Str),
+    m(&[List(&Bytes)], Bytes),
 ];
 static IS_SORTED: [Overload; 8] = [
-    m(&[P::List(&Int)], Bool),
-    m(&[P::List(&Uint)], Bool),
-    m(&[P::List(&Double)], Bool),
-    m(&[P::List(&Bool)], Bool),
-    m(&[P::List(&Duration)], Bool),
-    m(&[P::List(&Timestamp)], Bool),
-    m(&[P::List(&Str)], Bool),
-    m(&[P::List(&Bytes)], Bool),
+    m(&[List(&Int)], Bool),
+    m(&[List(&Uint)], Bool),
+    m(&[List(&Double)], Bool),
+    m(&[List(&Bool)], Bool),
+    m(&[List(&Duration)], Bool),
+    m(&[List(&Timestamp)], Bool),
+    m(&[List(&Str)], Bool),
+    m(&[List(&Bytes)], Bool),
 ];
 static SORT: [Overload; 8] = [
-    m(&[P::List(&Int)], P::List(&Int)),
-    m(&[P::List(&Uint)], P::List(&Uint)),
-    m(&[P::List(&Double)], P::List(&Double)),
-    m(&[P::List(&Bool)], P::List(&Bool)),
-    m(&[P::List(&Duration)], P::List(&Duration)),
-    m(&[P::List(&Timestamp)], P::List(&Timestamp)),
-    m(&[P::List(&Str)], P::List(&Str)),
-    m(&[P::List(&Bytes)], P::List(&Bytes)),
+    m(&[List(&Int)], List(&Int)),
+    m(&[List(&Uint)], List(&Uint)),
+    m(&[List(&Double)], List(&Double)),
+    m(&[List(&Bool)], List(&Bool)),
+    m(&[List(&Duration)], List(&Duration)),
+    m(&[List(&Timestamp)], List(&Timestamp)),
+    m(&[List(&Str)], List(&Str)),
+    m(&[List(&Bytes)], List(&Bytes)),
 ];
 /// The internal function that cel-go calls for the macro `sortBy`. Its arguments are the list and
 /// the list of the keys. The name of the function occurs in errors.
 static SORT_BY_KEYS: [Overload; 8] = [
-    m(&[LIST_A, P::List(&Int)], LIST_A),
-    m(&[LIST_A, P::List(&Uint)], LIST_A),
-    m(&[LIST_A, P::List(&Double)], LIST_A),
-    m(&[LIST_A, P::List(&Bool)], LIST_A),
-    m(&[LIST_A, P::List(&Duration)], LIST_A),
-    m(&[LIST_A, P::List(&Timestamp)], LIST_A),
-    m(&[LIST_A, P::List(&Str)], LIST_A),
-    m(&[LIST_A, P::List(&Bytes)], LIST_A),
+    m(&[LIST_A, List(&Int)], LIST_A),
+    m(&[LIST_A, List(&Uint)], LIST_A),
+    m(&[LIST_A, List(&Double)], LIST_A),
+    m(&[LIST_A, List(&Bool)], LIST_A),
+    m(&[LIST_A, List(&Duration)], LIST_A),
+    m(&[LIST_A, List(&Timestamp)], LIST_A),
+    m(&[LIST_A, List(&Str)], LIST_A),
+    m(&[LIST_A, List(&Bytes)], LIST_A),
 ];
 /// The internal function that cel-go calls for the macros `transformMap` and `transformMapEntry`.
 static MAP_INSERT: [Overload; 2] = [
@@ -279,10 +279,10 @@ static MAP_INSERT: [Overload; 2] = [
 ];
 static SLICE: [Overload; 1] = [m(&[LIST_A, Int, Int], LIST_A)];
 static FLATTEN: [Overload; 2] = [
-    m(&[P::List(&LIST_A)], LIST_A),
-    m(&[P::List(&Dyn), Int], P::List(&Dyn)),
+    m(&[List(&LIST_A)], LIST_A),
+    m(&[List(&Dyn), Int], List(&Dyn)),
 ];
-static RANGE: [Overload; 1] = [f(&[Int], P::List(&Int))];
+static RANGE: [Overload; 1] = [f(&[Int], List(&Int))];
 /// `reverse` and `distinct`.
 static SAME_LIST: [Overload; 1] = [m(&[LIST_A], LIST_A)];
 /// `first` and `last`.
@@ -296,8 +296,8 @@ static SETS: [Overload; 1] = [f(&[LIST_A, LIST_A], Bool)];
 
 static OPTIONAL_OF: [Overload; 1] = [f(&[A], OPTIONAL_A)];
 static OPTIONAL_NONE: [Overload; 1] = [f(&[], OPTIONAL_A)];
-static OPTIONAL_UNWRAP: [Overload; 1] = [f(&[P::List(&OPTIONAL_A)], LIST_A)];
-static UNWRAP_OPTIONALS: [Overload; 1] = [m(&[P::List(&OPTIONAL_A)], LIST_A)];
+static OPTIONAL_UNWRAP: [Overload; 1] = [f(&[List(&OPTIONAL_A)], LIST_A)];
+static UNWRAP_OPTIONALS: [Overload; 1] = [m(&[List(&OPTIONAL_A)], LIST_A)];
 static OPTIONAL_VALUE: [Overload; 1] = [m(&[OPTIONAL_A], A)];
 static HAS_VALUE: [Overload; 1] = [m(&[OPTIONAL_A], Bool)];
 static OPTIONAL_OR: [Overload; 1] = [m(&[OPTIONAL_A, OPTIONAL_A], OPTIONAL_A)];
@@ -305,7 +305,7 @@ static OR_VALUE: [Overload; 1] = [m(&[OPTIONAL_A, A], A)];
 
 static URL: [Overload; 1] = [f(&[Str], Url)];
 static URL_TEXT: [Overload; 1] = [m(&[Url], Str)];
-static URL_QUERY: [Overload; 1] = [m(&[Url], P::Map(&Str, &LIST_STRING))];
+static URL_QUERY: [Overload; 1] = [m(&[Url], Map(&Str, &LIST_STRING))];
 /// `isURL`, `isIP`, `isCIDR` and `ip.isCanonical`.
 static IS_TEXT_OF: [Overload; 1] = [f(&[Str], Bool)];
 static IP: [Overload; 2] = [f(&[Str], Ip), m(&[Cidr], Ip)];
@@ -319,9 +319,9 @@ static PREFIX_LENGTH: [Overload; 1] = [m(&[Cidr], Int)];
 static SEMVER: [Overload; 2] = [f(&[Str], Semver), f(&[Str, Bool], Semver)];
 static IS_SEMVER: [Overload; 2] = [f(&[Str], Bool), f(&[Str, Bool], Bool)];
 static SEMVER_PART: [Overload; 1] = [m(&[Semver], Int)];
-static NAMED: [Overload; 1] = [f(&[Str], P::Optional(&NamedFormat))];
+static NAMED: [Overload; 1] = [f(&[Str], Optional(&NamedFormat))];
 static CONSTANT_FORMAT: [Overload; 1] = [f(&[], NamedFormat)];
-static VALIDATE: [Overload; 1] = [m(&[NamedFormat, Str], P::Optional(&LIST_STRING))];
+static VALIDATE: [Overload; 1] = [m(&[NamedFormat, Str], Optional(&LIST_STRING))];
 
 /// Returns the overloads of a function or operator. The result is empty for an unknown name. The
 /// parser returns operators under names such as `_+_`.

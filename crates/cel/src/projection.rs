@@ -188,7 +188,7 @@ impl NeedCollector {
                     variable.get_or_insert_default().merge(want);
                 }
             }
-            Op::Var(slot) => {
+            Op::LocalVariable(slot) => {
                 if let Some(var) = self.vars.get_mut(*slot) {
                     var.merge(want);
                 }

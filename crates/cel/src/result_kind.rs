@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::check::Ty;
+use super::type_check::Ty;
 
 /// The result that a caller requires of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::thread;
 use serde::Deserialize;
 
 use super::compile::Compiled;
-use super::fuzzing::comparison::format_value;
+use super::fuzzing::kubernetes_comparison::format_value;
 use super::*;
 
 mod costs;

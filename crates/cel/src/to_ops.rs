@@ -9,7 +9,6 @@ use cel::common::ast::{
 
 use std::collections::HashMap;
 
-use super::check::{Ty, resolve, resolve_with_schema};
 use super::convert::convert;
 use super::named_fields::PathStep;
 use super::op::{
@@ -18,6 +17,7 @@ use super::op::{
 };
 use super::op_positions::{Span, Spans};
 use super::pattern::Pattern;
+use super::type_check::{Ty, resolve, resolve_with_schema};
 use super::{Budget, Environment, FieldType, ObjectSchema};
 
 /// Number of ops whose evaluation costs one step of the [`Budget`]. With this number, a step takes
@@ -310,19 +310,20 @@ impl Lowering<'_> {
         if text.is_empty() || values.iter().any(|own| own == text) {
             return;
         }
-        let quoted: Vec<String> = values
+        let mut quoted: Vec<String> = values
             .iter()
             .filter(|value| !value.is_empty())
-            .take(MAX_VALUES)
             .map(|value| format!("'{value}'"))
             .collect();
-        let more = if values.len() > MAX_VALUES {
+        let more = if quoted.len() > MAX_VALUES {
             ", …"
         } else {
             ""
         };
-        let quoted = quoted.join(", ");
-        let message = format!("'{text}' is not a value of the field, which can be {quoted}{more}");
+        quoted.truncate(MAX_VALUES);
+        let possible = quoted.join(", ");
+        let message =
+            format!("'{text}' is not a possible value of the field; possible are {possible}{more}");
         self.mistyped(value.id, message);
     }
 
@@ -348,7 +349,7 @@ impl Lowering<'_> {
         // As in cel-go, a leading dot has no meaning, because the environment has no namespace.
         let name = without_dot(name);
         if let Some(slot) = self.vars.iter().rposition(|(var, _)| var == name) {
-            return (Op::Var(slot), self.vars[slot].1.clone());
+            return (Op::LocalVariable(slot), self.vars[slot].1.clone());
         }
         match name {
             "object" => (Op::Object, self.schema_type(&[])),
@@ -471,7 +472,7 @@ impl Lowering<'_> {
     }
 
     fn list(&mut self, list: &ListExpr) -> (Op, Ty) {
-        let mut joined = Ty::Free;
+        let mut joined = Ty::Unknown;
         let mut ops = Vec::with_capacity(list.elements.len());
         for (index, element) in list.elements.iter().enumerate() {
             let is_optional = list.optional_indices.contains(&index);
@@ -488,7 +489,7 @@ impl Lowering<'_> {
     }
 
     fn map(&mut self, map: &MapExpr) -> (Op, Ty) {
-        let (mut keys, mut values) = (Ty::Free, Ty::Free);
+        let (mut keys, mut values) = (Ty::Unknown, Ty::Unknown);
         let mut ops = Vec::with_capacity(map.entries.len());
         for entry in &map.entries {
             let EntryExpr::MapEntry(entry) = &entry.expr else {
@@ -863,7 +864,7 @@ impl Lowering<'_> {
             ComprehensionKind::Map => Ty::list(body.clone()),
             ComprehensionKind::TransformMap => Ty::map(first, body.clone()),
             ComprehensionKind::TransformMapEntry => {
-                let empty = Ty::map(Ty::Free, Ty::Free);
+                let empty = Ty::map(Ty::Unknown, Ty::Unknown);
                 match check("cel.@mapInsert", &[empty.clone(), body.clone()], false) {
                     // As in cel-go, the result has a map type even if the check fails.
                     Ty::Error => empty,
@@ -905,7 +906,7 @@ impl Lowering<'_> {
         let (body, body_ty) = self.expr(body);
         self.vars.pop();
         let result = if flat { body_ty } else { Ty::optional(body_ty) };
-        let branches = [Ty::Bool, result, Ty::optional(Ty::Free)];
+        let branches = [Ty::Bool, result, Ty::optional(Ty::Unknown)];
         let ty = match resolve(operators::CONDITIONAL, &branches, false) {
             Ok(ty) => ty,
             Err(message) => return self.mistyped(node, message),

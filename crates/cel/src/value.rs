@@ -297,8 +297,8 @@ impl<'e> V<'e> {
 /// values in a document. The binary search in such a map takes up to 17 comparisons.
 const MAX_NODE_COMPARISONS: usize = 17;
 
-/// Returns the number of steps for the bytes that are read when `key` is compared with `keys` other
-/// keys. Short keys take few steps or none.
+/// Returns the number of steps for a comparison of `key` with `keys` other keys. The steps pay for
+/// the bytes of the keys that are read. Short keys take few steps or none.
 pub(super) fn key_cost(keys: usize, key: &V<'_>) -> u64 {
     let bytes = match key {
         V::Str(text) => text.len(),
@@ -456,8 +456,8 @@ pub(super) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
     })
 }
 
-/// Returns true if two elements of lists or two values of maps are equal. As in cel-go, values
-/// whose comparison is an error, such as a quantity and a number, are equal here.
+/// Returns true if two elements of lists or two values of maps are equal. If the comparison of both
+/// values is an error, also returns true, as cel-go does. An example is a quantity and a number.
 fn equal_parts<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<bool, Fault<'e>> {
     match equal(a, b, budget) {
         Err(Fault::Budget) => Err(Fault::Budget),

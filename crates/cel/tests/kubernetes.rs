@@ -72,7 +72,7 @@ fn evaluate(case: &Case, kind: ResultKind) -> Result<String, EvaluationFault> {
 fn booleans_and_strings_equal_those_of_cel_go() {
     let mut compared = 0;
     for case in cases() {
-        if case.phase != "ok" || case.json.is_empty() {
+        if case.phase != "ok" {
             continue;
         }
         let kind = match case.answer.split_once(':') {

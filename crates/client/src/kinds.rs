@@ -7,12 +7,12 @@
 //!
 //! | wanted | first source | second source | third source |
 //! | --- | --- | --- | --- |
-//! | plural of a kind | the CRD of the kind, if it is among the objects | a resource that a rule set watches and that [`is_plural`] accepts for the kind | the algorithm of apimachinery ([`plural`]) |
-//! | whether a kind belongs to a resource | the CRD of the kind, if it is among the objects | the rules of English plurals ([`is_plural`]) | |
+//! | plural of a kind | the CRD of the kind, if it is among the objects | a resource that a rule set watches and that [`is_kind_or_plural`] accepts for the kind | the algorithm of apimachinery ([`plural`]) |
+//! | whether a kind belongs to a resource | the CRD of the kind, if it is among the objects | the rules of English plurals ([`is_kind_or_plural`]) | |
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod kind_name;
-mod scope;
+mod namespaced_kinds;
 mod short_names;
 
 pub use kind_name::KindName;
@@ -53,7 +53,7 @@ const ES_ENDINGS: [&str; 6] = ["s", "x", "z", "ch", "sh", "o"];
 /// Returns true if `resource` can be the plural of `kind`. More than one resource can be the plural
 /// of a kind, such as `gateways` and `gatewaies` for `Gateway`. The kind itself in lower case also
 /// counts as its plural, as `endpoints` for `Endpoints`.
-pub fn is_plural(resource: &str, kind: &str) -> bool {
+pub fn is_kind_or_plural(resource: &str, kind: &str) -> bool {
     let kind = kind.to_lowercase();
     let takes_es = || ES_ENDINGS.iter().any(|end| kind.ends_with(end));
     // The first arm accepts `endpoints` and `pods`, the second `ingresses`, and the third
@@ -118,7 +118,7 @@ pub struct KnownKinds {
     /// Kinds that CRDs define.
     declared: BTreeMap<GroupKind, Declaration>,
     /// Plurals of the resources that rule sets watch, by API group.
-    targets: BTreeMap<String, BTreeSet<String>>,
+    watched_plurals: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl KnownKinds {
@@ -126,7 +126,7 @@ impl KnownKinds {
     pub fn of<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Self {
         Self {
             declared: objects.into_iter().filter_map(read_declaration).collect(),
-            targets: BTreeMap::new(),
+            watched_plurals: BTreeMap::new(),
         }
     }
 
@@ -134,7 +134,10 @@ impl KnownKinds {
     #[must_use]
     pub fn with_targets<'a>(mut self, targets: impl IntoIterator<Item = &'a Gvr>) -> Self {
         for target in targets {
-            let plurals = self.targets.entry(target.group.clone()).or_default();
+            let plurals = self
+                .watched_plurals
+                .entry(target.group.clone())
+                .or_default();
             plurals.insert(target.resource.clone());
         }
         self
@@ -153,8 +156,8 @@ impl KnownKinds {
     pub fn resource(&self, api_version: &str, kind: &str) -> Gvr {
         let (group, version) = group_and_version(api_version);
         let named = || {
-            let plurals = self.targets.get(group)?;
-            plurals.iter().find(|it| is_plural(it, kind))
+            let plurals = self.watched_plurals.get(group)?;
+            plurals.iter().find(|it| is_kind_or_plural(it, kind))
         };
         let known = self.declared_plural(group, kind);
         let known = known.or_else(|| named().map(String::as_str));
@@ -170,7 +173,7 @@ impl KnownKinds {
     pub fn is_resource(&self, group: &str, kind: &str, resource: &str) -> bool {
         match self.declared_plural(group, kind) {
             Some(plural) => plural == resource,
-            None => is_plural(resource, kind),
+            None => is_kind_or_plural(resource, kind),
         }
     }
 
@@ -181,7 +184,7 @@ impl KnownKinds {
         let declaration = self.declared.get(&GroupKind::new(group, kind));
         declaration
             .and_then(|it| it.namespaced)
-            .or_else(|| scope::is_namespaced(group, kind))
+            .or_else(|| namespaced_kinds::is_namespaced(group, kind))
             .unwrap_or(has_namespace)
     }
 
@@ -231,7 +234,7 @@ mod tests {
                 "VirtualMachineInstanceMigration",
             ),
         ] {
-            assert!(is_plural(resource, kind), "{resource}");
+            assert!(is_kind_or_plural(resource, kind), "{resource}");
         }
         for (resource, kind) in [
             ("virtualmachineinstances", "VirtualMachine"),
@@ -241,7 +244,7 @@ mod tests {
             ("pod", "Pods"),
             ("", "Pod"),
         ] {
-            assert!(!is_plural(resource, kind), "{resource}");
+            assert!(!is_kind_or_plural(resource, kind), "{resource}");
         }
     }
 
@@ -256,7 +259,7 @@ mod tests {
             ("AAQ", "aaqs"),
         ] {
             assert_eq!(plural(kind), expected);
-            assert!(is_plural(expected, kind), "{kind}");
+            assert!(is_kind_or_plural(expected, kind), "{kind}");
         }
     }
 

@@ -123,7 +123,7 @@ pub enum ListError {
     #[error("the API server answered {}", .0.status())]
     Refused(Box<Response<Body>>),
     /// The page has more bytes than [`ListPager::bounded`] allows.
-    #[error("a page of more than {max} bytes")]
+    #[error("a page of the list has more than {max} bytes")]
     TooLarge {
         /// Maximum number of bytes.
         max: usize,

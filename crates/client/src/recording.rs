@@ -64,7 +64,9 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
                 .t
                 .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
             if !(-MAX_SECONDS..=MAX_SECONDS).contains(&t) {
-                return Err("t is out of range".to_owned());
+                return Err(format!(
+                    "t is not between -{MAX_SECONDS:e} and {MAX_SECONDS:e} seconds"
+                ));
             }
             last = Some(t);
             event(line, t, kinds)
@@ -257,7 +259,7 @@ mod tests {
             (r#"{"type":"X","object":{}}"#, "event 2: unknown type"),
             (
                 r#"{"t":1e300,"type":"ADDED","object":{}}"#,
-                "event 2: t is out of range",
+                "event 2: t is not between -3e9 and 3e9 seconds",
             ),
         ] {
             let (events, faults) = read_summary(&format!("{good}\n{bad}\n{good}\n"));

@@ -10,7 +10,7 @@ use super::problem::Problem;
 pub(super) fn with_scheme(address: &str) -> Result<Option<String>, Problem> {
     let invalid = || {
         Problem::Config(format!(
-            "{address:?} is no address of a cluster: it must be a URL or host:port"
+            "{address:?} is not the address of a cluster: use a URL or host:port"
         ))
     };
     let is_complete_url = |it: &http::Uri| {
@@ -82,7 +82,7 @@ mod tests {
             assert!(
                 problem
                     .as_ref()
-                    .is_err_and(|it| it.contains("is no address of a cluster")),
+                    .is_err_and(|it| it.contains("is not the address of a cluster")),
                 "{typed}: {problem:?}"
             );
         }

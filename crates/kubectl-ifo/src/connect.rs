@@ -102,7 +102,7 @@ pub(super) struct Connect {
     #[arg(long, hide_short_help = true)]
     insecure_skip_tls_verify: bool,
     /// Read a support bundle, a must-gather folder, or the output of kubectl get ifos -A -o yaml
-    /// instead of a cluster; - for standard input
+    /// instead of a cluster; `-` for standard input
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = CLUSTER_FLAGS)]
     from: Option<PathBuf>,
     /// Accepted for compatibility with kubectl, without effect: no request is logged
@@ -118,7 +118,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
 fn extra(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(format!("{text:?} is no KEY=VALUE")),
+        _ => Err(format!("{text:?} does not have the form KEY=VALUE")),
     }
 }
 
@@ -133,7 +133,11 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
     if is_name {
         Ok(text.to_owned())
     } else {
-        Err("a namespace has lower-case letters, digits and '-' in its name".to_owned())
+        Err(
+            "a namespace has 1 to 63 lower-case letters, digits and '-', and neither begins nor \
+             ends with '-'"
+                .to_owned(),
+        )
     }
 }
 
@@ -257,7 +261,11 @@ impl Connect {
                 return Err(Problem::Config(format!("there is no context {name:?}")));
             }
             _ if self.server.is_some() || self.cluster.is_some() => Context::default(),
-            _ => return Err(Problem::Config("no context is current".to_owned())),
+            _ => {
+                return Err(Problem::Config(
+                    "the kubeconfig has no current context".to_owned(),
+                ));
+            }
         };
         if let Some(name) = &self.cluster {
             context.cluster.clone_from(name);
@@ -396,7 +404,8 @@ fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http:
     let address = proxy(server, proxy_url, environment);
     let parsed = address.map(|it| it.parse()).transpose();
     // The address can contain a password, so the error does not contain the address.
-    parsed.map_err(|error| Problem::Proxy(format!("the address of the proxy is no URL: {error}")))
+    parsed
+        .map_err(|error| Problem::Proxy(format!("the address of the proxy is not a URL: {error}")))
 }
 
 /// Returns the error message for a client that cannot be created. If the credential plugin of the

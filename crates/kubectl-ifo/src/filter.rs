@@ -5,7 +5,7 @@
 use super::api_client::ApiClient;
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::ListedOperation;
-use super::output::OutputShape;
+use super::output::ListFormat;
 use super::problem::Problem;
 use ifo_api::labels;
 use std::fmt;
@@ -121,9 +121,9 @@ impl Filters {
     ///
     /// A format that only kubectl supports is an error. If such a format were used as the name of
     /// an operation, the empty result would look as if no operation were in flight.
-    pub(super) fn take_format(&mut self) -> Result<Option<OutputShape>, Problem> {
+    pub(super) fn take_format(&mut self) -> Result<Option<ListFormat>, Problem> {
         self.accepts_format = true;
-        let format = |value: &String| <OutputShape as clap::ValueEnum>::from_str(value, true).ok();
+        let format = |value: &String| <ListFormat as clap::ValueEnum>::from_str(value, true).ok();
         let is_template = |value: &&String| {
             value.contains(['=', '{']) || KUBECTL_ONLY_FORMATS.contains(&value.as_str())
         };
@@ -205,7 +205,7 @@ impl Filters {
     }
 
     /// Returns the message for an empty result.
-    pub(super) fn nothing(&self, server: &ApiClient) -> &'static str {
+    pub(super) fn empty_result_message(&self, server: &ApiClient) -> &'static str {
         if server.from_files.is_some() {
             // Files show only which operations were in flight when the files were recorded.
             return match (self.all_phases, self.is_unfiltered()) {
@@ -231,7 +231,7 @@ impl Filters {
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();
-        let is_kind = |it: &ChosenKind| it.is_of(&subject.kind, &subject.api_version);
+        let is_kind = |it: &ChosenKind| it.matches_object(&subject.kind, &subject.api_version);
         one_of(&self.component, &operation.component)
             && (self.kind.is_empty() || kinds.any(is_kind))
             && one_of(&self.operation, &operation.operation)
@@ -384,7 +384,7 @@ mod tests {
     fn a_format_name_is_a_format_and_not_an_operation() {
         for name in ["json", "JSON", "Json"] {
             let mut filters = typed(&["Migrating", name]);
-            assert_eq!(filters.take_format(), Ok(Some(OutputShape::Json)));
+            assert_eq!(filters.take_format(), Ok(Some(ListFormat::Json)));
             assert_eq!(filters.operation, ["Migrating"]);
             assert_eq!(filters.take_format(), Ok(None));
         }

@@ -26,7 +26,7 @@ use super::filter::{FilterValue, Filters};
 use super::kinds::ChosenKind;
 use super::operation::ListedOperation;
 use super::operation_source::{OperationSource, escape, names, namespaces};
-use super::output::{OutputShape, complain};
+use super::output::{ListFormat, complain};
 use super::problem::Problem;
 use super::suggestion::nearest;
 use super::wait::RuleSets;
@@ -170,8 +170,12 @@ impl FilterCheck<'_> {
             // rule set is installed, so no warning is needed here.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
+            (Err(Problem::NotFound(_)), _) => {
+                let why = "the cluster serves no OperationRuleSets";
+                return Ok(Some(unchecked(value, why)));
+            }
             (Err(problem), _) | (_, Err(problem)) => {
-                let why = short(problem);
+                let why = short_reason(problem);
                 return Ok(Some(unchecked(value, &why)));
             }
         };
@@ -205,9 +209,9 @@ impl FilterCheck<'_> {
         name: &str,
         operation: Option<&str>,
     ) -> String {
-        let shapes: Vec<_> = OutputShape::value_variants()
+        let shapes: Vec<_> = ListFormat::value_variants()
             .iter()
-            .filter_map(OutputShape::to_possible_value)
+            .filter_map(ListFormat::to_possible_value)
             .collect();
         let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
         let format = nearest(name, formats.filter(|_| self.filters.accepts_format));
@@ -280,7 +284,7 @@ impl FilterCheck<'_> {
             }
             Err(Problem::NotFound(_)) => "the cluster serves no nodes".to_owned(),
             Err(Problem::Forbidden { .. }) => "you may not get nodes".to_owned(),
-            Err(problem) => short(&problem),
+            Err(problem) => short_reason(&problem),
         };
         if self.has_operation(value).await {
             return Ok(None);
@@ -309,7 +313,7 @@ impl FilterCheck<'_> {
             }
             Err(Problem::NotFound(_)) => "the cluster serves no namespaces".to_owned(),
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
-            Err(problem) => short(&problem),
+            Err(problem) => short_reason(&problem),
         };
         // The command has already listed the operations in this namespace. If the user may not list
         // the operations in all namespaces, a RoleBinding in this namespace must have allowed this
@@ -337,10 +341,9 @@ fn hint(suggestion: Option<&str>, see: &str) -> String {
 }
 
 /// Returns the reason of a problem in a few words, for the text of a warning.
-fn short(problem: &Problem) -> String {
+fn short_reason(problem: &Problem) -> String {
     match problem {
         Problem::Forbidden { verb, resource, .. } => format!("you may not {verb} {resource}"),
-        Problem::NotFound(_) => "the cluster serves no OperationRuleSets".to_owned(),
         problem => problem.to_string(),
     }
 }

@@ -19,7 +19,7 @@ use super::operation::ListedSubject;
 use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
-use ifo_client::kinds::{KindName, group, group_and_version, is_plural};
+use ifo_client::kinds::{KindName, group, group_and_version, is_kind_or_plural};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
 use std::collections::{BTreeSet, HashMap};
@@ -79,8 +79,8 @@ pub(super) struct ChosenKind {
     /// name, or if no name is similar.
     nearest: Option<String>,
     /// Group and kind of subjects (objects that operations are about) whose kind has the typed name
-    /// as its initials. For example, `vm` are the initials of `VirtualMachine`. [`Self::is_target`]
-    /// uses these kinds if discovery has no matching kind.
+    /// as its initials. For example, `vm` are the initials of `VirtualMachine`.
+    /// [`Self::matches_resource`] uses these kinds if discovery has no matching kind.
     initials_of: BTreeSet<(String, String)>,
 }
 
@@ -146,7 +146,7 @@ impl ChosenKind {
 
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
     /// discovery has no matching kind, compares the typed name itself with `kind`.
-    pub(super) fn is_of(&self, kind: &str, api_version: &str) -> bool {
+    pub(super) fn matches_object(&self, kind: &str, api_version: &str) -> bool {
         if self.resources.is_empty() {
             return self.name.is_kind(kind, api_version);
         }
@@ -162,9 +162,9 @@ impl ChosenKind {
         self.resources.is_empty() && !self.is_certain
     }
 
-    /// Records the kinds of `subjects` whose initials are the typed name. [`Self::is_target`] needs
-    /// these kinds, because it gets only the plural of a resource. The plural `virtualmachines`
-    /// does not show the initials `vm`.
+    /// Records the kinds of `subjects` whose initials are the typed name.
+    /// [`Self::matches_resource`] needs these kinds, because it gets only the plural of a resource.
+    /// The plural `virtualmachines` does not show the initials `vm`.
     pub(super) fn learn_initials<'a>(&mut self, subjects: impl Iterator<Item = &'a ListedSubject>) {
         let name = &self.name;
         let matching = subjects.filter(|it| name.is_initials_of(&it.kind, &it.api_version));
@@ -173,12 +173,12 @@ impl ChosenKind {
     }
 
     /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
-    pub(super) fn is_target(&self, target: &Gvr) -> bool {
+    pub(super) fn matches_resource(&self, target: &Gvr) -> bool {
         if self.resources.is_empty() {
             let mut seen = self.initials_of.iter();
             return self.name.is_resource(target)
                 || seen.any(|(group, kind)| {
-                    *group == target.group && is_plural(&target.resource, kind)
+                    *group == target.group && is_kind_or_plural(&target.resource, kind)
                 });
         }
         self.resources

@@ -43,7 +43,7 @@ mod suggestion;
 mod summary;
 mod support_bundle;
 #[cfg(test)]
-mod test_operations;
+mod test_fixtures;
 #[cfg(test)]
 mod test_output_snapshots;
 mod top;
@@ -123,7 +123,8 @@ Examples:
     /// operations, 20,000 records of completed operations, 1,000 objects and 32 MiB of any other
     /// list, 10 Pods, the newest lines of each log (the last hour, 10,000 lines, 1 MiB), 8 MiB of
     /// metrics for each Pod, and 1,000 checked rights. The index bundle.json records each limit that
-    /// was reached.
+    /// was reached. There are two exceptions: further Pods, and log lines that are older than an
+    /// hour.
     SupportBundle(support_bundle::SupportBundleArgs),
     /// Prints the versions of the plugin and of the server
     Version(version::VersionArgs),

@@ -11,7 +11,7 @@ use super::from_files;
 use super::kinds::Kinds;
 use super::operation::{ListedOperation, operation_name_in};
 use super::operation_source::{OperationSource, Served};
-use super::output::{Format, OutputShape, TextStyle, complain, encode, print, print_error_line};
+use super::output::{Format, ListFormat, TextStyle, complain, encode, print, print_error_line};
 use super::piece_of_work;
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
@@ -84,11 +84,11 @@ pub(super) struct CommonArgs {
 impl CommonArgs {
     /// Returns the filters and the output format. The format is the value of `-O`, or of `-o` as in
     /// kubectl. If `--watch` is combined with `--from`, returns an error.
-    pub(super) fn chosen(&self) -> Result<(Filters, OutputShape), Problem> {
+    pub(super) fn chosen(&self) -> Result<(Filters, ListFormat), Problem> {
         let mut filters = self.filters.with_namespace(self.connect.namespace());
         let from_filters = filters.take_format()?;
         if self.output.watch && self.connect.reads_files() {
-            return Err(from_files::no_changes("--watch"));
+            return Err(from_files::needs_cluster("--watch"));
         }
         Ok((
             filters,
@@ -109,7 +109,7 @@ pub(super) struct OutputArgs {
         value_name = "FORM",
         ignore_case = true
     )]
-    pub(super) shape: Option<OutputShape>,
+    pub(super) shape: Option<ListFormat>,
     /// Print changes until interrupted; json and yaml print a document for each change
     #[arg(short, long)]
     pub(super) watch: bool,
@@ -144,7 +144,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     let sort = output.sort_by.clone().unwrap_or_default();
     let keep_raw = shape.data_format().is_some() || sort.needs_raw();
     let server = common.connect.open().await?;
-    let nothing = filters.nothing(&server);
+    let empty_message = filters.empty_result_message(&server);
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, mut operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     if names.is_empty() {
@@ -179,7 +179,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     if !output.watch {
         print(&view.format_all(&operations, clock::now(), names.len() == 1)?)?;
         if operations.is_empty() && shape.is_table() {
-            print_error_line(nothing);
+            print_error_line(empty_message);
         }
         print_incomplete(&source);
     }
@@ -257,7 +257,7 @@ enum RowMode {
 
 /// The form in which operations are printed.
 struct ListView {
-    shape: OutputShape,
+    shape: ListFormat,
     rows: RowMode,
     /// The order of the rows.
     sort: SortBy,
@@ -298,7 +298,7 @@ impl ListView {
     fn style(&self) -> TextStyle {
         TextStyle {
             screen: self.screen,
-            wide: self.shape == OutputShape::Wide,
+            wide: self.shape == ListFormat::Wide,
             paint: self.paint,
         }
     }
@@ -321,14 +321,14 @@ impl ListView {
         single: bool,
     ) -> Result<String, Problem> {
         match self.shape {
-            OutputShape::Table | OutputShape::Wide => {
+            ListFormat::Table | ListFormat::Wide => {
                 if operations.is_empty() {
                     return Ok(String::new());
                 }
                 Ok(Table::text(&self.rows(operations), now, self.style()))
             }
-            OutputShape::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
-            OutputShape::Json | OutputShape::Yaml => objects(operations, self.shape, single),
+            ListFormat::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
+            ListFormat::Json | ListFormat::Yaml => objects(operations, self.shape, single),
         }
     }
 
@@ -340,14 +340,14 @@ impl ListView {
         now: Timestamp,
     ) -> Result<String, Problem> {
         match (self.shape, &operation.raw) {
-            (OutputShape::Table | OutputShape::Wide, _) => Ok(table.grow(operation, now)),
-            (OutputShape::Name, _) => Ok(self.name(operation)),
-            (OutputShape::Yaml, Some(raw)) => Ok(format!(
+            (ListFormat::Table | ListFormat::Wide, _) => Ok(table.grow(operation, now)),
+            (ListFormat::Name, _) => Ok(self.name(operation)),
+            (ListFormat::Yaml, Some(raw)) => Ok(format!(
                 "---\n{}",
                 encode_document(&FormattedObject(raw), self.shape)?
             )),
-            (OutputShape::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.shape),
-            (OutputShape::Json | OutputShape::Yaml, None) => Ok(String::new()),
+            (ListFormat::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.shape),
+            (ListFormat::Json | ListFormat::Yaml, None) => Ok(String::new()),
         }
     }
 
@@ -360,7 +360,7 @@ impl ListView {
 /// operation, the result is its object instead of a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
-    shape: OutputShape,
+    shape: ListFormat,
     single: bool,
 ) -> Result<String, Problem> {
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
@@ -381,7 +381,7 @@ pub(super) fn objects(
     }
 }
 
-fn encode_document(value: &impl Serialize, shape: OutputShape) -> Result<String, Problem> {
+fn encode_document(value: &impl Serialize, shape: ListFormat) -> Result<String, Problem> {
     let format = shape.data_format().unwrap_or(Format::Json);
     encode(value, format)
 }
@@ -393,7 +393,7 @@ mod tests {
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
-    fn view(shape: OutputShape, screen: Option<usize>, color: bool) -> ListView {
+    fn view(shape: ListFormat, screen: Option<usize>, color: bool) -> ListView {
         ListView {
             shape,
             rows: RowMode::Operations,
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    fn printed(shape: OutputShape, screen: Option<usize>, color: bool) -> String {
+    fn printed(shape: ListFormat, screen: Option<usize>, color: bool) -> String {
         let text = view(shape, screen, color).format_all(&mixed(), now(), false);
         text.expect("the sample operations can be encoded")
     }
@@ -412,14 +412,14 @@ mod tests {
     #[test]
     fn list_output_equals_the_snapshot() {
         for (name, shape, screen, color) in [
-            ("list-pipe", OutputShape::Table, None, false),
-            ("list-80", OutputShape::Table, Some(80), false),
-            ("list-120", OutputShape::Table, Some(120), false),
-            ("list-color", OutputShape::Table, None, true),
-            ("list-wide", OutputShape::Wide, Some(80), false),
-            ("list-json", OutputShape::Json, None, false),
-            ("list-yaml", OutputShape::Yaml, None, false),
-            ("list-name", OutputShape::Name, None, false),
+            ("list-pipe", ListFormat::Table, None, false),
+            ("list-80", ListFormat::Table, Some(80), false),
+            ("list-120", ListFormat::Table, Some(120), false),
+            ("list-color", ListFormat::Table, None, true),
+            ("list-wide", ListFormat::Wide, Some(80), false),
+            ("list-json", ListFormat::Json, None, false),
+            ("list-yaml", ListFormat::Yaml, None, false),
+            ("list-name", ListFormat::Name, None, false),
         ] {
             snapshot(name, &printed(shape, screen, color));
         }
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn no_line_exceeds_the_terminal_width() {
         for width in [20, 40, 60, 80, 100, 200] {
-            let text = printed(OutputShape::Table, Some(width), false);
+            let text = printed(ListFormat::Table, Some(width), false);
             assert!(text.lines().all(|line| line.width() <= width), "{text}");
         }
     }
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn on_a_narrow_terminal_names_and_ages_stay() {
         let text = |operations: &[ListedOperation], width| {
-            view(OutputShape::Table, Some(width), false)
+            view(ListFormat::Table, Some(width), false)
                 .format_all(operations, now(), false)
                 .expect("the sample operations can be encoded")
         };
@@ -491,7 +491,7 @@ mod tests {
                 operation("shop", &subject, "Migrating", 60, json!({}))
             })
             .collect();
-        let text = view(OutputShape::Table, Some(100), false)
+        let text = view(ListFormat::Table, Some(100), false)
             .format_all(&operations, now(), false)
             .expect("the sample operations can be encoded");
         let columns: Vec<Option<usize>> = text
@@ -508,7 +508,7 @@ mod tests {
     #[test]
     fn a_single_object_is_not_printed_as_a_list() {
         let one = &mixed()[..1];
-        let text = view(OutputShape::Json, None, false).format_all(one, now(), true);
+        let text = view(ListFormat::Json, None, false).format_all(one, now(), true);
         let value: Value = serde_json::from_str(&text.expect("the sample can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["kind"], "InFlightOperation");
@@ -517,10 +517,10 @@ mod tests {
     #[test]
     fn an_empty_result_is_an_empty_list_or_no_table() {
         assert_eq!(
-            view(OutputShape::Table, None, false).format_all(&[], now(), false),
+            view(ListFormat::Table, None, false).format_all(&[], now(), false),
             Ok(String::new())
         );
-        let text = view(OutputShape::Json, None, false).format_all(&[], now(), false);
+        let text = view(ListFormat::Json, None, false).format_all(&[], now(), false);
         let value: Value = serde_json::from_str(&text.expect("an empty list can be encoded"))
             .expect("the output is JSON");
         assert_eq!(value["items"], json!([]));
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn later_rows_keep_the_column_widths() {
-        let view = view(OutputShape::Table, None, false);
+        let view = view(ListFormat::Table, None, false);
         let mut table = Table::growing(&mixed(), now(), view.style());
         let late = operation("shop", "VirtualMachine/x", "Migrating", 5, json!({}));
         let row = view

@@ -49,7 +49,7 @@ pub(super) struct ListedOperation {
     /// Name of the InFlightOperation.
     pub(super) name: String,
     /// resourceVersion of the InFlightOperation.
-    pub(super) version: String,
+    pub(super) resource_version: String,
     /// UID of the live object: the object that `ifo-apiserver` serves from memory. A custom
     /// resource of `ifo-apiserver` has this UID in its status. A custom resource of the Go operator
     /// has no live object, so the field has the UID of the custom resource. Empty if the UID is
@@ -218,7 +218,7 @@ impl ListedOperation {
         Ok(Self {
             namespace: metadata.namespace,
             name: metadata.name.unwrap_or_default(),
-            version: metadata.resource_version.unwrap_or_default(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
             uid: status.live_uid.or(metadata.uid).unwrap_or_default(),
             live_name: annotations.remove(LIVE_ANNOTATION),
             labels: metadata.labels.unwrap_or_default(),

@@ -5,16 +5,16 @@
 //! the user may not list the operations of all namespaces, the plugin sends one request for each
 //! namespace that the user may see.
 
-mod completeness;
+mod combined_completeness;
 mod follow;
 mod object_names;
 
-pub(super) use completeness::IncompleteJson;
+pub(super) use combined_completeness::IncompleteJson;
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 pub(super) use object_names::{escape, names, namespaces};
 
-use self::completeness::combined;
+use self::combined_completeness::combined;
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
 use super::filter::Filters;
 use super::operation::ListedOperation;
@@ -183,14 +183,14 @@ impl OperationSource {
         Ok((source, listed))
     }
 
-    /// Returns [`Problem::NoNodes`] if `problem` shows that the server does not know the field
-    /// selector of `--node`. Returns any other problem unchanged.
+    /// Returns [`Problem::NodesNotSupported`] if `problem` shows that the server does not know the
+    /// field selector of `--node`. Returns any other problem unchanged.
     fn node_problem(&self, problem: Problem) -> Problem {
         match problem {
             Problem::Invalid(why)
                 if !self.filters.node.is_empty() && why.contains("status.nodes") =>
             {
-                Problem::NoNodes
+                Problem::NodesNotSupported
             }
             problem => problem,
         }

@@ -24,7 +24,7 @@ pub(super) enum Format {
 
 /// Output format of `list` and of the commands that share its output flags, such as `tree`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum OutputShape {
+pub(super) enum ListFormat {
     /// For people
     #[default]
     Table,
@@ -56,7 +56,7 @@ impl TextStyle {
     }
 }
 
-impl OutputShape {
+impl ListFormat {
     /// Returns the format if it is JSON or YAML. None for the other formats.
     pub(super) fn data_format(self) -> Option<Format> {
         match self {

@@ -8,7 +8,7 @@
 use super::api_client::ApiClient;
 use super::kinds::Kinds;
 use super::operation::{ListedOperation, ListedSubject};
-use super::ownership::{Ownership, ResourceIdentity};
+use super::ownership::{ObjectIdentity, Ownership};
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
@@ -67,7 +67,7 @@ impl OwnerLookup {
         let mut left_out = 0;
         for _ in 0..MAX_LEVELS {
             let ownership = Ownership::of(operations, &self.known);
-            let mut missing: Vec<ResourceIdentity<'_>> = ownership
+            let mut missing: Vec<ObjectIdentity<'_>> = ownership
                 .owners_to_look_up(is_included)
                 .into_iter()
                 .filter(|who| who.uid.is_some_and(|uid| !self.requested.contains(uid)))
@@ -106,7 +106,7 @@ impl OwnerLookup {
 /// Returns an owner with its own owner references. `who` is the identity of the owner in an owner
 /// reference. `found` is the metadata of the object with this name in the cluster. Returns None if
 /// the UIDs differ: the owner was deleted, and a new object has the same name.
-fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
+fn owner(who: ObjectIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
     (found.uid.as_deref() == who.uid).then(|| ListedSubject {
         api_version: who.api_version.to_owned(),
         kind: who.kind.to_owned(),
@@ -120,7 +120,7 @@ fn owner(who: ResourceIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_operations::{client, on, subject};
+    use crate::test_fixtures::{client, on, subject};
     use serde_json::json;
 
     #[tokio::test]

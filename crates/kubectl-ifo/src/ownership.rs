@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// The identity of an object, as operations and owner references contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ResourceIdentity<'a> {
+pub(super) struct ObjectIdentity<'a> {
     /// Group and version.
     pub(super) api_version: &'a str,
     /// Kind.
@@ -45,7 +45,7 @@ pub(super) struct ResourceIdentity<'a> {
     pub(super) uid: Option<&'a str>,
 }
 
-impl<'a> ResourceIdentity<'a> {
+impl<'a> ObjectIdentity<'a> {
     /// Returns the identity of the subject of an operation (the object that the operation is
     /// about).
     pub(super) fn of(subject: &'a ListedSubject) -> Self {
@@ -58,7 +58,7 @@ impl<'a> ResourceIdentity<'a> {
         }
     }
 
-    fn names(&self) -> ResourceNames<'a> {
+    fn names(&self) -> GroupKindName<'a> {
         (
             group(self.api_version),
             self.kind,
@@ -69,13 +69,13 @@ impl<'a> ResourceIdentity<'a> {
 }
 
 /// Group, kind, namespace and name.
-type ResourceNames<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+type GroupKindName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// An object and its operations.
 #[derive(Debug)]
 pub(super) struct OwnershipNode<'a> {
     /// The identity of the object.
-    pub(super) who: ResourceIdentity<'a>,
+    pub(super) who: ObjectIdentity<'a>,
     /// The operations on the object, in input order. Empty if the object is known only as the owner
     /// of another object.
     pub(super) operations: Vec<&'a ListedOperation>,
@@ -95,7 +95,7 @@ pub(super) struct Ownership<'a> {
     /// The nodes. Objects with operations come first, in input order.
     pub(super) nodes: Vec<OwnershipNode<'a>>,
     by_uid: HashMap<&'a str, usize>,
-    by_names: HashMap<ResourceNames<'a>, usize>,
+    by_names: HashMap<GroupKindName<'a>, usize>,
 }
 
 impl<'a> Ownership<'a> {
@@ -139,7 +139,7 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
     fn known_node(&mut self, subject: &'a ListedSubject) -> usize {
-        let who = ResourceIdentity::of(subject);
+        let who = ObjectIdentity::of(subject);
         let number = match who.uid {
             Some(uid) => self.by_uid.get(uid),
             None => self.by_names.get(&who.names()),
@@ -153,7 +153,7 @@ impl<'a> Ownership<'a> {
         number
     }
 
-    fn add_node(&mut self, who: ResourceIdentity<'a>) -> usize {
+    fn add_node(&mut self, who: ObjectIdentity<'a>) -> usize {
         let number = self.nodes.len();
         if let Some(uid) = who.uid {
             self.by_uid.insert(uid, number);
@@ -186,14 +186,14 @@ impl<'a> Ownership<'a> {
             }
             return number;
         }
-        let who = ResourceIdentity {
+        let who = ObjectIdentity {
             api_version: &reference.api_version,
             kind: &reference.kind,
             name: &reference.name,
             namespace,
             uid,
         };
-        let in_no_namespace = ResourceIdentity {
+        let in_no_namespace = ObjectIdentity {
             namespace: None,
             ..who
         };
@@ -241,7 +241,7 @@ impl<'a> Ownership<'a> {
     pub(super) fn owners_to_look_up(
         &self,
         is_included: &dyn Fn(&ListedOperation) -> bool,
-    ) -> Vec<ResourceIdentity<'a>> {
+    ) -> Vec<ObjectIdentity<'a>> {
         let own = self.nodes_where(|node| node.operations.iter().any(|it| is_included(it)));
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();

@@ -342,19 +342,19 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         return line;
     }
     let is_active = members.iter().any(|it| it.active);
-    let deciding = members.iter().filter(|it| it.active == is_active);
-    let mut deciding: Vec<&ListedOperation> = deciding.copied().collect();
+    let shown = members.iter().filter(|it| it.active == is_active);
+    let mut by_rank: Vec<&ListedOperation> = shown.copied().collect();
     // The sort is stable, so the root comes before other members with an equal sort key.
-    deciding.sort_by_key(|it| (rank(it), it.progress.is_none()));
-    let Some(first) = deciding.first() else {
+    by_rank.sort_by_key(|it| (rank(it), it.progress.is_none()));
+    let Some(first) = by_rank.first() else {
         return line;
     };
     line.active = is_active;
     line.state.clone_from(&first.state);
     line.reason.clone_from(&first.reason);
     line.state_since = first.state_since;
-    line.progress = deciding.iter().find_map(|it| it.progress);
-    let messages = deciding.iter().map(|it| &it.message);
+    line.progress = by_rank.iter().find_map(|it| it.progress);
+    let messages = by_rank.iter().map(|it| &it.message);
     line.message = messages
         .filter(|it| !it.is_empty())
         .take(1)
@@ -374,12 +374,12 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
         expected.max_by_key(|it| it.typical_seconds)
     };
     line.expected = root.expected.or_else(longest);
-    line.estimated_completion = deciding
+    line.estimated_completion = by_rank
         .iter()
         .filter_map(|it| it.estimated_completion)
         .max();
-    line.last_progress = deciding.iter().filter_map(|it| it.last_progress).max();
-    line.conditions = conditions(&deciding, root);
+    line.last_progress = by_rank.iter().filter_map(|it| it.last_progress).max();
+    line.conditions = conditions(&by_rank, root);
     let nodes = members.iter().flat_map(|it| &it.nodes);
     line.nodes = Vec::new();
     for node in nodes {
@@ -391,11 +391,11 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
 }
 
 /// Returns the conditions of a line: the conditions of the root, with one exception. If `Overdue`
-/// or `Stalled` is true for a member in `deciding`, but not for the root, the line has the
+/// or `Stalled` is true for a member in `by_rank`, but not for the root, the line has the
 /// condition of this member.
-fn conditions(deciding: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
+fn conditions(by_rank: &[&ListedOperation], root: &ListedOperation) -> Vec<ConditionView> {
     let mut conditions = root.conditions.clone();
-    for condition in deciding.iter().flat_map(|it| &it.conditions) {
+    for condition in by_rank.iter().flat_map(|it| &it.conditions) {
         let is_marker = matches!(condition.kind.as_str(), "Overdue" | "Stalled");
         if !is_marker || condition.status != "True" {
             continue;

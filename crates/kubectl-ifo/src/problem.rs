@@ -19,7 +19,9 @@ const INITIALIZING: &str = "initializing";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     /// There is no kubeconfig, or it is invalid.
-    #[error("{0}; name another one with --kubeconfig, --context or KUBECONFIG")]
+    #[error(
+        "{0}; choose another kubeconfig with --kubeconfig or KUBECONFIG, or another context with --context"
+    )]
     Config(String),
     /// The address of the proxy is invalid, or `NO_PROXY` (the list of hosts that need no proxy) is
     /// invalid.
@@ -82,10 +84,10 @@ pub(super) enum Problem {
         "--node: this release of the server does not report nodes, so no operation would be \
          found; update ifo-apiserver"
     )]
-    NoNodes,
+    NodesNotSupported,
     /// `ifo-apiserver` has not yet listed all resources that rule sets watch (429).
     #[error(
-        "the server has not read all targets yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
+        "the server has not listed all watched resources yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
         ruleset::PLURAL
     )]
     NotSynced,

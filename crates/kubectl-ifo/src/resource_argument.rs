@@ -7,7 +7,7 @@ use super::filter_check;
 use super::kinds::{ChosenKind, Kinds};
 use super::operation::{ListedOperation, ListedSubject};
 use super::operation_source::OperationSource;
-use super::ownership::ResourceIdentity;
+use super::ownership::ObjectIdentity;
 use std::fmt;
 use std::str::FromStr;
 
@@ -28,7 +28,8 @@ impl FromStr for ResourceArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no Kind/name, such as VirtualMachine/web");
+        let wrong =
+            || format!("{text:?} does not have the form Kind/name, such as VirtualMachine/web");
         let (kind, name) = text.split_once('/').ok_or_else(wrong)?;
         let (name, item) = match name.split_once('/') {
             Some((name, item)) => (name, Some(item.to_owned())),
@@ -55,14 +56,14 @@ impl fmt::Display for ResourceArgument {
 
 impl ResourceArgument {
     /// Returns true if `who` has this kind and name.
-    pub(super) fn matches(&self, who: ResourceIdentity<'_>) -> bool {
-        self.name == who.name && self.kind.is_of(who.kind, who.api_version)
+    pub(super) fn matches(&self, who: ObjectIdentity<'_>) -> bool {
+        self.name == who.name && self.kind.matches_object(who.kind, who.api_version)
     }
 
     /// Returns true if the subject of an operation (the object that the operation is about) has
     /// this kind and name.
     pub(super) fn matches_subject(&self, subject: &ListedSubject) -> bool {
-        self.matches(ResourceIdentity::of(subject))
+        self.matches(ObjectIdentity::of(subject))
     }
 
     /// Looks up the kind in the discovery of the cluster.
@@ -90,7 +91,7 @@ impl ResourceArgument {
 mod tests {
     use super::*;
 
-    const MACHINE: ResourceIdentity<'_> = ResourceIdentity {
+    const MACHINE: ObjectIdentity<'_> = ObjectIdentity {
         api_version: "kubevirt.io/v1",
         kind: "VirtualMachine",
         name: "web",
@@ -125,7 +126,7 @@ mod tests {
                 "{text}"
             );
         }
-        let node = ResourceIdentity {
+        let node = ObjectIdentity {
             api_version: "v1",
             kind: "Node",
             ..MACHINE

@@ -12,7 +12,7 @@ use super::kinds::Kinds;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::{IncompleteJson, OperationSource};
-use super::output::{OutputShape, TextStyle, encode, print, table};
+use super::output::{ListFormat, TextStyle, encode, print, table};
 use super::piece_of_work;
 use super::plain_text::{self};
 use super::problem::Problem;
@@ -42,9 +42,9 @@ pub(super) struct SummaryArgs {
 }
 
 /// Returns the parser of `--output`. A summary cannot be printed as names.
-fn shapes() -> impl TypedValueParser<Value = OutputShape> {
+fn shapes() -> impl TypedValueParser<Value = ListFormat> {
     PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
-        OutputShape::from_str(&text, true).expect("the parser only accepts names of formats")
+        ListFormat::from_str(&text, true).expect("the parser only accepts names of formats")
     })
 }
 
@@ -54,7 +54,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     filters.all_phases = true;
     let sort = args.common.output.sort_by.clone();
     let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
-    if shape == OutputShape::Name {
+    if shape == ListFormat::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
@@ -87,7 +87,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
 
 /// The form of the output.
 struct SummaryView {
-    shape: OutputShape,
+    shape: ListFormat,
     paint: Paint,
     filters: Filters,
     /// The order of the listed operations. None means by urgency, and then by start.

@@ -6,7 +6,7 @@ use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{ListedOperation, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{OutputShape, complain, print, print_error_line};
+use super::output::{ListFormat, complain, print, print_error_line};
 use super::plain_text::cut_painted;
 use super::problem::Problem;
 use crate::clock;
@@ -73,13 +73,13 @@ impl WatchOutputInputs {
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
-    shape: OutputShape,
+    shape: ListFormat,
     mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
-    let on_screen = terminal_width().is_some() && shape.is_table();
+    let redraws_in_place = terminal_width().is_some() && shape.is_table();
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
@@ -96,7 +96,7 @@ pub(super) async fn run(
         let shown = WatchOutputInputs::now(source);
         let text = view.text(operations, &shown).await?;
         let incomplete = shown.incomplete.as_ref().map(incomplete_line);
-        if on_screen {
+        if redraws_in_place {
             let note = lost
                 .as_deref()
                 .map(|why: &str| format!("not up to date: {why}"))
@@ -115,13 +115,13 @@ pub(super) async fn run(
             printed = Some(text);
             first = false;
         }
-        if !on_screen && incomplete != last_incomplete {
+        if !redraws_in_place && incomplete != last_incomplete {
             if let Some(incomplete) = &incomplete {
                 print_error_line(incomplete);
             }
             last_incomplete = incomplete;
         }
-        let pause = if on_screen {
+        let pause = if redraws_in_place {
             AGE_INTERVAL
         } else {
             PROBE_INTERVAL
@@ -130,13 +130,13 @@ pub(super) async fn run(
         while let Some(change) = next_change_before(&mut follower, at).await {
             let changed = match change? {
                 OperationChange::Lost(problem) => {
-                    if !on_screen && lost.is_none() {
+                    if !redraws_in_place && lost.is_none() {
                         complain("note", format!("not up to date: {problem}"));
                     }
                     lost = Some(problem.to_string());
-                    on_screen
+                    redraws_in_place
                 }
-                OperationChange::Synced => lost.take().is_some() && on_screen,
+                OperationChange::Synced => lost.take().is_some() && redraws_in_place,
                 OperationChange::Applied(operation) if view.wants(&operation) => {
                     known.insert(operation.key(), *operation);
                     true
@@ -167,10 +167,10 @@ async fn next_change_before(
 
 /// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
 /// each table except the first one. `first` is true for the first output.
-fn with_separator(text: &str, shape: OutputShape, first: bool) -> String {
+fn with_separator(text: &str, shape: ListFormat, first: bool) -> String {
     match shape {
-        OutputShape::Yaml => format!("---\n{text}"),
-        OutputShape::Table | OutputShape::Wide if !first => format!("\n{text}"),
+        ListFormat::Yaml => format!("---\n{text}"),
+        ListFormat::Table | ListFormat::Wide if !first => format!("\n{text}"),
         _ => text.to_owned(),
     }
 }
@@ -251,9 +251,9 @@ mod tests {
 
     #[test]
     fn consecutive_outputs_are_separated() {
-        assert_eq!(with_separator("a\n", OutputShape::Table, true), "a\n");
-        assert_eq!(with_separator("a\n", OutputShape::Table, false), "\na\n");
-        assert_eq!(with_separator("a\n", OutputShape::Yaml, true), "---\na\n");
-        assert_eq!(with_separator("{}\n", OutputShape::Json, false), "{}\n");
+        assert_eq!(with_separator("a\n", ListFormat::Table, true), "a\n");
+        assert_eq!(with_separator("a\n", ListFormat::Table, false), "\na\n");
+        assert_eq!(with_separator("a\n", ListFormat::Yaml, true), "---\na\n");
+        assert_eq!(with_separator("{}\n", ListFormat::Json, false), "{}\n");
     }
 }

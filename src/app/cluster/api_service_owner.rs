@@ -48,7 +48,7 @@ pub(super) async fn keep_owner(client: Client, name: &str) {
                 tracing::warn!(
                     name,
                     %error,
-                    "the APIService has no owner: delete it before this server is removed"
+                    "the APIService has no owner: delete the APIService before you remove this server"
                 );
             }
             tokio::time::sleep(RETRY_DELAY).await;

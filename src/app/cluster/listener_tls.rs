@@ -5,7 +5,7 @@
 use super::API_SERVICE;
 use crate::app::App;
 use crate::auth::client_certificate_verifier;
-use crate::certs::{self, CaBundle, OwnCertificate, ServingCertificate};
+use crate::certs::{self, CaBundleUpdater, OwnCertificate, ServingCertificate};
 use crate::config::Serve;
 use kube::Client;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -42,15 +42,15 @@ pub(super) async fn server_config(
             ips,
         )
         .await?;
-        let certified = own.certified();
+        let issued = own.issued();
         let serving = Arc::new(ServingCertificate::new(
-            &certified.chain,
-            &certified.key,
+            &issued.chain,
+            &issued.key,
             app.metrics.clone(),
         )?);
         app.start_task(
             "caBundle",
-            CaBundle::new(
+            CaBundleUpdater::new(
                 client.clone(),
                 API_SERVICE,
                 own.bundle(),

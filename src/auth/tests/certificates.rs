@@ -1,6 +1,6 @@
 //! Tests which user a client certificate authenticates.
 
-use super::super::certificate::{Authorities, CertificateSubject};
+use super::super::client_certificate::{CertificateSubject, ClientCaBundle};
 use super::*;
 use openssl::asn1::Asn1Type;
 use openssl::nid::Nid;
@@ -167,7 +167,7 @@ fn damaged_names_are_read_as_openssl_reads_them() {
 #[test]
 fn damaged_certificates_cause_no_panic() {
     let authority = ca("ca");
-    let good = Authorities::from_pem(&authority.pem()).unwrap();
+    let good = ClientCaBundle::from_pem(&authority.pem()).unwrap();
     let der = authority.der();
     for at in 0..der.len() {
         let cut = CertificateDer::from(der[..at].to_vec());
@@ -176,7 +176,7 @@ fn damaged_certificates_cause_no_panic() {
             let mut damaged = der.to_vec();
             damaged[at] ^= mask;
             let bundle = pem::encode(&pem::Pem::new("CERTIFICATE", damaged.clone()));
-            if let Ok(damaged) = Authorities::from_pem(&bundle) {
+            if let Ok(damaged) = ClientCaBundle::from_pem(&bundle) {
                 let _ = damaged.names_of_covered(&good);
                 let _ = good.names_of_covered(&damaged);
                 let _ = damaged.has_issued(std::slice::from_ref(&der));

@@ -3,7 +3,7 @@
 //! clients and the CAs of the front proxy (the kube-apiserver that forwards requests).
 
 use super::super::testing::{ca_again, eventually};
-use super::super::{Trust, TrustError};
+use super::super::{AuthenticationConfig, AuthenticationConfigError};
 use super::*;
 use crate::telemetry::Metrics;
 use http::Method;
@@ -17,7 +17,7 @@ async fn loading_the_configuration_is_retried_until_it_exists() {
     let cluster = Cluster::new();
     cluster.refuse(Method::GET, "extension-apiserver-authentication", 503);
     cluster.put(PATH, json!({"data": config_map_data(&ca("a"), &ca("b"))}));
-    let trust = Trust::load(&cluster.client(), Duration::from_secs(30)).await;
+    let trust = AuthenticationConfig::load(&cluster.client(), Duration::from_secs(30)).await;
     assert!(trust.is_ok());
     assert_eq!(cluster.seen(&Method::GET).len(), 2);
 }
@@ -25,15 +25,15 @@ async fn loading_the_configuration_is_retried_until_it_exists() {
 #[tokio::test(start_paused = true)]
 async fn loading_the_configuration_times_out() {
     let cluster = Cluster::new();
-    let error = Trust::load(&cluster.client(), Duration::from_secs(5)).await;
-    assert!(matches!(error, Err(TrustError::Read(_))));
+    let error = AuthenticationConfig::load(&cluster.client(), Duration::from_secs(5)).await;
+    assert!(matches!(error, Err(AuthenticationConfigError::Read(_))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_reported_with_the_object_that_grants_it() {
     let cluster = Cluster::new();
     cluster.refuse(Method::GET, "extension-apiserver-authentication", 403);
-    let error = Trust::load(&cluster.client(), Duration::from_millis(100)).await;
+    let error = AuthenticationConfig::load(&cluster.client(), Duration::from_millis(100)).await;
     let error = error
         .expect_err("the cluster refuses the request")
         .to_string();
@@ -49,8 +49,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     let (first, second) = (ca("first"), ca("second"));
     let proxy_ca = ca("proxy-ca");
     cluster.put(PATH, json!({"data": config_map_data(&first, &proxy_ca)}));
-    let trust = Arc::new(ArcSwap::from_pointee(Trust::default()));
-    let following = tokio::spawn(Trust::follow(
+    let trust = Arc::new(ArcSwap::from_pointee(AuthenticationConfig::default()));
+    let following = tokio::spawn(AuthenticationConfig::follow(
         cluster.client(),
         Arc::clone(&trust),
         Arc::default(),
@@ -61,8 +61,9 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     };
     eventually("the first CA", || accepts(&first)).await;
 
-    // The watch of `Trust::follow` may not be open yet. The simulated kube-apiserver reports a
-    // change only to open watches. So the test repeats the change until `trust` contains it.
+    // The watch of `AuthenticationConfig::follow` may not be open yet. The simulated kube-apiserver
+    // reports a change only to open watches. So the test repeats the change until `trust` contains
+    // it.
     for turn in 0.. {
         let mut data = config_map_data(&second, &proxy_ca);
         data.insert("turn".to_owned(), turn.to_string());
@@ -86,13 +87,16 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
     for (key, value) in bad {
         let mut data = config_map_data(&first, &proxy_ca);
         data.insert(key.to_owned(), value.to_owned());
-        let error = Trust::parse(data.clone()).unwrap_err().to_string();
+        let error = AuthenticationConfig::parse(data.clone())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(&format!("key {key}:")), "{error}");
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
     // The watch reports all versions of the `ConfigMap` in order. So when `trust` accepts the third
-    // CA, `Trust::follow` has already processed the invalid versions and the deletion.
+    // CA, `AuthenticationConfig::follow` has already processed the invalid versions and the
+    // deletion.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": config_map_data(&third, &last)}));
     let seen = || {
@@ -111,9 +115,11 @@ async fn an_unchanged_configuration_keeps_cached_decisions() {
     let cluster = Cluster::new();
     let data = config_map_data(&ca("a"), &ca("b"));
     cluster.put(PATH, json!({"data": data}));
-    let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
+    let trust = Arc::new(ArcSwap::from_pointee(
+        AuthenticationConfig::parse(data).unwrap(),
+    ));
     let before = trust.load_full();
-    let following = tokio::spawn(Trust::follow(
+    let following = tokio::spawn(AuthenticationConfig::follow(
         cluster.client(),
         Arc::clone(&trust),
         Arc::default(),
@@ -130,7 +136,7 @@ fn a_bundle_with_one_invalid_certificate_is_invalid() {
     bad.get_mut("client-ca-file")
         .unwrap()
         .push_str("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
-    let error = Trust::parse(bad).unwrap_err().to_string();
+    let error = AuthenticationConfig::parse(bad).unwrap_err().to_string();
     assert!(error.contains("client-ca-file"), "{error}");
     assert!(error.contains("certificate 2"), "{error}");
 }
@@ -180,21 +186,22 @@ async fn a_ca_shared_by_clients_and_front_proxy_is_logged_at_each_change() {
     let (shared, other) = (ca("shared"), ca("other"));
     let data_shared = without_names(config_map_data(&shared, &shared));
     cluster.put(PATH, json!({"data": data_shared}));
-    let trust = Trust::load(&cluster.client(), Duration::from_secs(30)).await;
+    let trust = AuthenticationConfig::load(&cluster.client(), Duration::from_secs(30)).await;
     let trust = trust.unwrap();
     assert!(shown(0) && log.warnings() == 0);
     trust.report(&metrics);
     assert!(shown(1) && log.warnings() == 1);
 
     let trust = Arc::new(ArcSwap::from_pointee(trust));
-    let following = Trust::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
+    let following =
+        AuthenticationConfig::follow(cluster.client(), Arc::clone(&trust), Arc::clone(&metrics));
     let following = tokio::spawn(following);
     eventually("the watch", || cluster.seen(&Method::GET).len() > 2).await;
-    // `Trust::follow` lists the `ConfigMap` before it opens the watch. The list contained the same
-    // configuration, so there is no second warning.
+    // `AuthenticationConfig::follow` lists the `ConfigMap` before it opens the watch. The list
+    // contained the same configuration, so there is no second warning.
     assert_eq!(log.warnings(), 1);
-    // The watch of `Trust::follow` may not be open yet. So the test repeats each change until the
-    // metric shows it.
+    // The watch of `AuthenticationConfig::follow` may not be open yet. So the test repeats each
+    // change until the metric shows it.
     let mut turn = 0;
     let mut change = async |mut data: BTreeMap<String, String>, seen: &dyn Fn() -> bool| {
         while !seen() {
@@ -242,7 +249,7 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         data.insert("client-ca-file".to_owned(), bundle(clients));
         data.insert("requestheader-client-ca-file".to_owned(), bundle(proxies));
         assert_eq!(
-            Trust::parse(data.clone())
+            AuthenticationConfig::parse(data.clone())
                 .unwrap()
                 .client_cas_trusted_as_proxy,
             expected
@@ -251,7 +258,7 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         // user.
         data.insert("requestheader-username-headers".to_owned(), "[]".to_owned());
         assert!(
-            Trust::parse(data.clone())
+            AuthenticationConfig::parse(data.clone())
                 .unwrap()
                 .client_cas_trusted_as_proxy
                 .is_empty()
@@ -262,7 +269,7 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         let headers = r#"["X-Remote-User"]"#.to_owned();
         data.insert("requestheader-username-headers".to_owned(), headers);
         assert!(
-            Trust::parse(data)
+            AuthenticationConfig::parse(data)
                 .unwrap()
                 .client_cas_trusted_as_proxy
                 .is_empty()

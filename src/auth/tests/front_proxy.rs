@@ -275,7 +275,9 @@ async fn a_certificate_is_rejected_once_its_ca_is_replaced() {
     assert_eq!(setup.user_name(&proxy, &headers).await, "bob");
     assert_eq!(setup.user_name(&jane, &[]).await, "jane");
     let next = config_map_data(&ca("client-ca"), &ca("proxy-ca"));
-    setup.trust.store(Arc::new(Trust::parse(next).unwrap()));
+    setup
+        .trust
+        .store(Arc::new(AuthenticationConfig::parse(next).unwrap()));
     assert_eq!(setup.user_name(&proxy, &headers).await, "401");
     assert_eq!(setup.user_name(&jane, &[]).await, "401");
 }

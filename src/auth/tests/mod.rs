@@ -9,7 +9,10 @@ mod handshakes;
 mod tokens;
 
 use super::testing::{CertificateAndKey, Cluster, ca};
-use super::{Authenticate, ClusterAuthenticator, PeerCertificates, Trust, Unauthenticated, User};
+use super::{
+    Authenticate, AuthenticationConfig, ClusterAuthenticator, PeerCertificates, Unauthenticated,
+    User,
+};
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::json;
@@ -20,7 +23,7 @@ use std::sync::Arc;
 struct Setup {
     client_ca: CertificateAndKey,
     proxy_ca: CertificateAndKey,
-    trust: Arc<ArcSwap<Trust>>,
+    trust: Arc<ArcSwap<AuthenticationConfig>>,
     authenticator: ClusterAuthenticator,
     cluster: Cluster,
 }
@@ -75,7 +78,9 @@ impl Setup {
         let (client_ca, proxy_ca) = (ca("client-ca"), ca("proxy-ca"));
         let mut data = config_map_data(&client_ca, &proxy_ca);
         change(&mut data);
-        let trust = Arc::new(ArcSwap::from_pointee(Trust::parse(data).unwrap()));
+        let trust = Arc::new(ArcSwap::from_pointee(
+            AuthenticationConfig::parse(data).unwrap(),
+        ));
         Self {
             authenticator: ClusterAuthenticator::new(
                 cluster.client(),

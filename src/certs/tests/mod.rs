@@ -1,8 +1,8 @@
 //! Tests the certificates of the server with real certificates and a simulated cluster.
 
-mod authorities;
-mod bundles;
+mod ca_bundle_updater;
+mod own_ca;
 mod own_certificate;
 mod secrets;
 mod serving_files;
-mod tls;
+mod tls_settings;

@@ -21,7 +21,7 @@ async fn own(cluster: &Cluster) -> (OwnCertificate, Arc<ServingCertificate>) {
     )
     .await
     .unwrap();
-    let first = own.certified();
+    let first = own.issued();
     let serving = ServingCertificate::new(&first.chain, &first.key, Arc::default()).unwrap();
     (own, Arc::new(serving))
 }
@@ -83,8 +83,8 @@ async fn a_certificate_is_renewed_on_time_even_without_the_secret() {
     let cluster = installed();
     let (mut own, serving) = own(&cluster).await;
     let (first, bundle) = (presented(&serving), own.bundle());
-    assert_eq!(first, der(&own.certified().chain));
-    own.certified.renew_at = now() - 1;
+    assert_eq!(first, der(&own.issued().chain));
+    own.issued.renew_at = now() - 1;
     cluster.refuse(http::Method::GET, SECRET_NAME, 403);
     let keeping = tokio::spawn(own.keep_renewed(Arc::clone(&serving)));
     tokio::time::sleep(Duration::from_secs(61)).await;

@@ -1,13 +1,13 @@
 //! Lists all objects of a source in pages. A feed does this if the kube-apiserver does not support
 //! `WatchList`, or if a `WatchList` has not yielded all objects.
 
-use super::{IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchEnd, WatchTask};
+use super::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask};
 use crate::observe::{
     GapReason, InvalidData,
     body_parts::MAX_OBJECT,
     page_reader::{PageFault, PagePart, PageReader},
+    read_budget::ListPermit,
     requests_and_failures::{Refusal, WatchOrPage},
-    shared_limits::ListPermit,
     watch_event,
 };
 use http_body_util::BodyExt as _;
@@ -39,7 +39,7 @@ struct PageMetadata {
 
 impl WatchTask {
     /// Lists all objects in pages. Sends each object as soon as it has arrived.
-    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), WatchEnd> {
+    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), AttemptEnd> {
         let permit = self.wait_for_permit().await;
         let mut token: Option<String> = None;
         let mut begun = false;
@@ -65,12 +65,12 @@ impl WatchTask {
                         GapReason::Unreachable(why)
                     }
                 };
-                WatchEnd::Failed(lost, None)
+                AttemptEnd::Failed(lost, None)
             })?;
             if page.next.is_some() && page.next != token {
                 token = page.next;
             } else if page.next.is_some() || page.version.is_empty() {
-                return Err(WatchEnd::Failed(
+                return Err(AttemptEnd::Failed(
                     GapReason::Garbled(InvalidData::Endless),
                     None,
                 ));
@@ -112,7 +112,7 @@ impl WatchTask {
                 PagePart::Object(object) => self.applied(object).await,
                 PagePart::TooLong { length, head } => {
                     let Some(object) = watch_event::identity(&head) else {
-                        return Err(PageFault::Garbled(InvalidData::Nameless(length)));
+                        return Err(PageFault::Garbled(InvalidData::UnidentifiedItem(length)));
                     };
                     drop(head);
                     self.too_large(object, length).await;

@@ -1,7 +1,7 @@
 //! Tests of the requests for custom resources, and of the [`StoreFailure`] that each failed request
 //! returns.
 
-use super::super::request_failure::RETRY_AFTER;
+use super::super::request_failure::DEFAULT_RETRY_AFTER;
 use super::*;
 use http::StatusCode;
 use ifo_api::persisted::InFlightOperationSpec;
@@ -130,7 +130,7 @@ async fn answers_are_classified_by_status_code() {
             Some("7"),
             StoreFailure::Throttled(Duration::from_secs(7)),
         ),
-        (429, None, StoreFailure::Throttled(RETRY_AFTER)),
+        (429, None, StoreFailure::Throttled(DEFAULT_RETRY_AFTER)),
         (500, None, StoreFailure::Unreachable(why(500), None)),
         (
             503,

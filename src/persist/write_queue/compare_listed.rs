@@ -114,7 +114,7 @@ impl Queue {
         }
         let retain = self.settings.retain;
         Some(if retain {
-            WantedState::Ended
+            WantedState::Completed
         } else {
             WantedState::Gone
         })

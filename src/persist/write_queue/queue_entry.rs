@@ -27,7 +27,7 @@ pub(super) struct QueueEntry {
     /// this time.
     pub not_before: Option<Instant>,
     /// True while a job for this custom resource runs, also if the job only reads.
-    pub is_writing: bool,
+    pub has_running_job: bool,
     /// True if the operation had ended more than ten minutes before this queue was created. If an
     /// old operation has no custom resource, a user has probably deleted the custom resource. So
     /// the queue does not create it again.
@@ -50,7 +50,7 @@ pub(in crate::persist) enum WantedState {
     Gone,
     /// The operation ended while no leader was running. The phase of the custom resource must be
     /// `Completed`. If the custom resource does not exist, the queue does not create it.
-    Ended,
+    Completed,
 }
 
 /// The known state of a custom resource.
@@ -73,7 +73,7 @@ impl QueueEntry {
     /// is the index of the set: 0 without failures, 1 with failures. The [`Instant`] is the time at
     /// which the next job may start. Returns None if no job is needed, or if a job is running.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
-        let due = self.due.filter(|_| !self.is_writing)?;
+        let due = self.due.filter(|_| !self.has_running_job)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
@@ -88,13 +88,15 @@ impl QueueEntry {
     ) -> Option<Instant> {
         let is_completed = |summary: &WrittenSummary| summary.phase == Phase::Completed;
         match (&self.wanted, &self.stored) {
-            (WantedState::Gone | WantedState::Ended, StoredState::Absent) => None,
-            (WantedState::Ended, StoredState::Present(summary, ..)) if is_completed(summary) => {
+            (WantedState::Gone | WantedState::Completed, StoredState::Absent) => None,
+            (WantedState::Completed, StoredState::Present(summary, ..))
+                if is_completed(summary) =>
+            {
                 None
             }
             // While the queue stops, orphans are not completed. The next leader finds these orphans
             // in its first comparison, and completes them.
-            (WantedState::Ended, _) => stopping.is_none().then_some(now),
+            (WantedState::Completed, _) => stopping.is_none().then_some(now),
             // If completed operations are not retained, the index removes this operation soon, and
             // the queue then deletes the custom resource. So no write of the end is needed.
             (WantedState::Live(_, summary, _), _) if is_completed(summary) && !settings.retain => {

@@ -93,7 +93,7 @@ fn unreachable() -> StoreFailure {
 /// Returns a short name for the action of `job`.
 fn action(job: &Job) -> &'static str {
     match (&job.wanted, &job.stored) {
-        (WantedState::Ended, _) => "end",
+        (WantedState::Completed, _) => "end",
         (WantedState::Live(..), StoredState::Absent) => "create",
         (WantedState::Live(..), StoredState::Present(..)) => "change",
         (WantedState::Gone, StoredState::Present(..)) => "delete",
@@ -168,7 +168,7 @@ impl QueueFixture {
     /// Returns the next job. Returns None if no job may start now. Panics if a comparison is due.
     fn next_job(&mut self) -> Option<Job> {
         match self.queue.next(self.now) {
-            Next::Write(job) => Some(job),
+            Next::StartJob(job) => Some(job),
             Next::Compare => panic!("unexpected comparison"),
             Next::Wait(_) => None,
         }
@@ -205,7 +205,7 @@ impl QueueFixture {
         let (end, before) = (self.now + time, self.written.len());
         loop {
             match self.queue.next(self.now) {
-                Next::Write(job) => self.succeed(&job),
+                Next::StartJob(job) => self.succeed(&job),
                 Next::Compare => panic!("unexpected comparison"),
                 Next::Wait(Some(at)) if at <= end => self.now = at,
                 Next::Wait(_) => break,
@@ -371,7 +371,7 @@ async fn during_an_outage_only_one_write_at_a_time_is_tried() {
     let mut attempts = 0;
     while fixture.now < start + seconds(600) {
         match fixture.queue.next(fixture.now) {
-            Next::Write(job) => {
+            Next::StartJob(job) => {
                 attempts += 1;
                 fixture.now += Duration::from_millis(1);
                 fixture.fail(&job, &unreachable());
@@ -407,12 +407,12 @@ async fn a_refused_object_backs_off_without_delaying_others() {
     let (start, mut attempts) = (fixture.now, 0);
     while fixture.now < start + seconds(590) {
         match fixture.queue.next(fixture.now) {
-            Next::Write(job) if *job.name == *"op-1" => {
+            Next::StartJob(job) if *job.name == *"op-1" => {
                 attempts += 1;
                 fixture.fail(&job, &StoreFailure::Invalid("no".into()));
                 fixture.set_live(2, active(attempts));
             }
-            Next::Write(job) => fixture.succeed(&job),
+            Next::StartJob(job) => fixture.succeed(&job),
             Next::Compare => panic!("unexpected comparison"),
             Next::Wait(at) => fixture.now = at.unwrap(),
         }
@@ -454,11 +454,11 @@ fn run_with_refusals(
     let (end, mut refused) = (fixture.now + time, 0);
     loop {
         match fixture.queue.next(fixture.now) {
-            Next::Write(job) if refuses(&job) => {
+            Next::StartJob(job) if refuses(&job) => {
                 refused += 1;
                 fixture.fail(&job, &forbidden);
             }
-            Next::Write(job) => fixture.succeed(&job),
+            Next::StartJob(job) => fixture.succeed(&job),
             Next::Compare => {
                 let written = fixture.written.iter().filter(|(_, verb)| *verb == "create");
                 let there = written.map(|(name, _)| name[3..].parse().unwrap());
@@ -493,10 +493,10 @@ async fn few_writes_are_tried_while_all_are_refused_and_all_are_written_afterwar
     }
     let refused = run_with_refusals(&mut fixture, seconds(300), |_| true);
     assert!((100..2_000).contains(&refused), "{refused}");
-    assert!(fixture.queue.is_refused());
+    assert!(fixture.queue.has_refused_write());
     run_with_refusals(&mut fixture, SETTINGS.requeue, |_| false);
     assert_eq!(fixture.written.len(), 100);
-    assert!(!fixture.queue.is_refused());
+    assert!(!fixture.queue.has_refused_write());
 }
 
 #[tokio::test(start_paused = true)]
@@ -519,11 +519,11 @@ async fn refused_objects_do_not_delay_other_objects() {
     assert!(refused < 12 * 10, "{refused}");
     let refused = run_with_refusals(&mut fixture, seconds(3000), refuses);
     assert!(refused < 12 * 110, "{refused}");
-    assert!(fixture.queue.is_refused());
+    assert!(fixture.queue.has_refused_write());
     for number in 0..12 {
         fixture.set_gone(number);
     }
-    assert!(!fixture.queue.is_refused());
+    assert!(!fixture.queue.has_refused_write());
     // No write is waiting, so no further attempt shows whether requests succeed again. So the queue
     // starts a comparison soon.
     assert!(fixture.queue.compare_at.unwrap() <= fixture.now + SETTINGS.requeue);
@@ -752,7 +752,7 @@ async fn at_shutdown_writes_that_back_off_are_retried_at_once_and_then_each_seco
     let invalid = StoreFailure::Invalid("no".into());
     for _ in 0..9 {
         let at = match fixture.queue.next(fixture.now) {
-            Next::Write(job) => {
+            Next::StartJob(job) => {
                 fixture.fail(&job, &invalid);
                 continue;
             }

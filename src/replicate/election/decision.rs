@@ -61,8 +61,8 @@ impl<S: LeaseStore> Election<S> {
         }
         // This decision already takes the current values of these channels into account. So only
         // later changes end the wait after this decision.
-        self.replica.in_sync.mark_unchanged();
-        self.replica.may_begin.mark_unchanged();
+        self.inputs.in_sync.mark_unchanged();
+        self.inputs.may_begin.mark_unchanged();
         let Some(seen) = &self.seen else {
             return match self.final_version_at_stop {
                 None => ElectionDecision::Create,
@@ -81,7 +81,7 @@ impl<S: LeaseStore> Election<S> {
         let last = last.map(|leader| &leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.
-        let could_lose_changes = record.is_index_copied && (self.replica.head)() == Rv(0);
+        let could_lose_changes = record.is_index_copied && (self.inputs.head)() == Rv(0);
         // If a user deletes the Lease, a replica creates a new Lease without a holder and without a
         // final version. The new Lease names the last leader that the creating replica remembers.
         // But a later leader may have held the deleted Lease, and may still lead. So a new Lease
@@ -100,7 +100,7 @@ impl<S: LeaseStore> Election<S> {
             let age = clock::now().duration_since(renewed);
             age.unsigned_abs() < self.expiry_period(record)
         });
-        if self.may_be_ours && is_own && is_recent && !could_lose_changes {
+        if self.no_other_holder_seen && is_own && is_recent && !could_lose_changes {
             return ElectionDecision::Acquire;
         }
         let additional_wait = if record.is_index_copied {
@@ -109,14 +109,14 @@ impl<S: LeaseStore> Election<S> {
             SHORT_ADDITIONAL_WAIT_PERIODS * self.timing.retry_period
         };
         let (delay, why) = match (record.final_version, last) {
-            (Some(version), _) if (self.replica.head)() == version => {
+            (Some(version), _) if (self.inputs.head)() == version => {
                 return ElectionDecision::Acquire;
             }
             (Some(_), _) => (
                 additional_wait,
                 "the leader has released the Lease; this replica waits for the changes that it lacks",
             ),
-            (None, None) if !*self.replica.may_begin.borrow() => {
+            (None, None) if !*self.inputs.may_begin.borrow() => {
                 return ElectionDecision::Wait(
                     None,
                     "no replica has led yet; this replica waits until no server of release 0.1.0 is running",
@@ -160,6 +160,6 @@ impl<S: LeaseStore> Election<S> {
     /// changes do not count, because no replica has them.
     fn has_all_changes_of(&self, term: &Term) -> bool {
         self.last_own_term.as_ref() == Some(term)
-            || self.replica.in_sync.borrow().as_ref() == Some(term)
+            || self.inputs.in_sync.borrow().as_ref() == Some(term)
     }
 }

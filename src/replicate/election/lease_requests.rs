@@ -57,7 +57,7 @@ impl<S: LeaseStore> Election<S> {
     pub(super) fn reservation(&self, acquired: &Acquired) -> Rv {
         let wall = version(acquired.at);
         let clock = wall.0 + micros(clock::boot().since(acquired.boot));
-        let head = (self.replica.head)().max(acquired.start);
+        let head = (self.inputs.head)().max(acquired.start);
         let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
         Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
@@ -96,21 +96,22 @@ impl<S: LeaseStore> Election<S> {
     }
 
     /// Sends a request with the time limit `within`, and returns the Lease from the answer. Records
-    /// the times of the request and of the answer in `Replica::answers`.
+    /// the times of the request and of the answer in
+    /// [`ElectionInputs::cluster_contact`](super::ElectionInputs).
     pub(super) async fn send_within(
         &self,
         request: BoxFuture<'_, Result<Lease, LeaseError>>,
         within: Duration,
     ) -> Result<Lease, LeaseError> {
-        let answers = &self.replica.answers;
-        answers.send_modify(|answers| {
-            answers.unanswered_since.get_or_insert_with(Instant::now);
+        let cluster_contact = &self.inputs.cluster_contact;
+        cluster_contact.send_modify(|contact| {
+            contact.unanswered_since.get_or_insert_with(Instant::now);
         });
         let answer = timeout(within, request).await;
         let late = || LeaseError::Unanswered("no answer in time".to_owned());
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if !matches!(answer, Err(LeaseError::Unanswered(_))) {
-            answers.send_replace(ClusterContact {
+            cluster_contact.send_replace(ClusterContact {
                 last: Some(Instant::now()),
                 unanswered_since: None,
             });
@@ -146,7 +147,9 @@ impl<S: LeaseStore> Election<S> {
         let logged_annotations = before.as_ref().map(|seen| &seen.record.unusable);
         if !record.unusable.is_empty() && logged_annotations != Some(&record.unusable) {
             let annotations = record.unusable.join(", ");
-            tracing::warn!("the Lease has unusable values, which are ignored: {annotations}");
+            tracing::warn!(
+                "the Lease has annotations with invalid values, which are ignored: {annotations}"
+            );
         }
         if let Some(reserved) = record.reserved {
             let is_new = before.as_ref().and_then(|seen| seen.record.reserved) != Some(reserved);
@@ -157,7 +160,7 @@ impl<S: LeaseStore> Election<S> {
             Some(before) if before.record == record => before.since,
             _ => {
                 if let Some(last) = &record.last {
-                    self.may_be_ours &= self.is_own_term(&last.term);
+                    self.no_other_holder_seen &= self.is_own_term(&last.term);
                     self.last = Some(last.clone());
                 }
                 now
@@ -180,7 +183,7 @@ impl<S: LeaseStore> Election<S> {
             if is_new {
                 tracing::warn!(
                     %reserved,
-                    "the version that the Lease reserves is more than a day ahead of the clock, and is ignored"
+                    "the reserved resourceVersion in the Lease is more than a day ahead of the clock; this replica ignores it"
                 );
             }
         } else if self.reservation_floor().is_none_or(|floor| {

@@ -47,7 +47,7 @@ impl<S: LeaseStore> Election<S> {
             let is_new = *before != now;
             if is_new {
                 if let ReplicaRole::Following(leader) = &now {
-                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows");
+                    tracing::info!(term = %leader.term, address = %leader.address, "this replica follows a leader");
                 }
                 *before = now;
             }

@@ -40,10 +40,10 @@ impl<S: LeaseStore> Election<S> {
             }
             sleep(WAKE_INTERVAL).await;
             let (mut in_sync, mut may_begin) =
-                (self.replica.in_sync.clone(), self.replica.may_begin.clone());
+                (self.inputs.in_sync.clone(), self.inputs.may_begin.clone());
             tokio::select! {
                 biased;
-                () = self.replica.wake.notified() => {}
+                () = self.inputs.wake.notified() => {}
                 () = changed(&mut in_sync) => {}
                 () = changed(&mut may_begin) => {}
             }
@@ -70,8 +70,8 @@ impl<S: LeaseStore> Election<S> {
             .filter(|_| self.final_version_at_stop.is_none());
         let final_version = seen.and_then(|seen| seen.record.final_version);
         match final_version {
-            Some(version) if (self.replica.head)() != version => {
-                while (self.replica.head)() != version {
+            Some(version) if (self.inputs.head)() != version => {
+                while (self.inputs.head)() != version {
                     sleep(HEAD_INTERVAL).await;
                 }
             }

@@ -50,7 +50,7 @@ impl Invariants {
         if let Some((last, (_, at))) = seen.states.last_key_value()
             && *last >= leadership.start
         {
-            let violation = format!("{leadership:?} begins below {last}, which {at} has");
+            let violation = format!("{leadership:?} does not begin above {last}, which {at} has");
             seen.violations.push(violation);
         }
         seen.terms.push(leadership.clone());
@@ -84,7 +84,7 @@ impl Invariants {
         terms.sort_by_key(|term| term.start);
         for pair in terms.windows(2) {
             if !seen.loses_reservations && pair[0].granted() >= pair[1].start {
-                violations.push(format!("terms share versions: {pair:?}"));
+                violations.push(format!("terms share reserved versions: {pair:?}"));
             }
         }
         violations

@@ -16,7 +16,7 @@ use crate::clock::simulated::Skew;
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{
-    Election, Mirror, Replica, ReplicaRole, ReplicaTask, Term, Timing, replica_status,
+    Election, ElectionInputs, Mirror, ReplicaRole, ReplicaTask, Term, Timing, replica_status,
 };
 use crate::telemetry::Metrics;
 use ifo_engine::track::Retention;
@@ -81,7 +81,7 @@ impl WholeReplica {
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
         let is_ready = Arc::<AtomicBool>::default();
         let (mirrored, read) = (replica_status.clone(), reader.clone());
-        let member = Replica {
+        let inputs = ElectionInputs {
             pod: Some(pod.to_owned()),
             address: address.clone(),
             is_index_copied: Arc::new(move || mirrored.is_index_copied()),
@@ -89,11 +89,11 @@ impl WholeReplica {
             in_sync: synced.clone(),
             may_begin: may_begin.subscribe(),
             wake: wake.clone(),
-            answers: replica_status.answers(),
+            cluster_contact: replica_status.cluster_contact(),
         };
         let (client, timing) = (leases.clone(), Timing::default());
         let election = process.within(|| {
-            Election::with_random(client, timing, member, metrics.clone(), random.fork())
+            Election::with_random(client, timing, inputs, metrics.clone(), random.fork())
         });
         let links = Arc::new(environment.network.links(is_cut.clone(), random.fork()));
         let retire = CancellationToken::new();

@@ -2,10 +2,12 @@
 //! memory). They test the copy, the waiting of reads, the reported age of the copy, and readiness.
 //! A scripted leader answers the follower.
 
+use crate::clock::BootTime;
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
 use crate::replicate::leader_link_interface::{
     Events, LeaderEvent, Link, LinkError, LinkFactory, ObjectPage, PageStart, PeerAnswer,
 };
+use crate::replicate::leadership::LeadershipGrant;
 use crate::replicate::{
     ClusterContact, Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus, Succession, Term,
     replica_status,
@@ -61,7 +63,7 @@ impl Link for FakeLink {
                 leading: true,
                 head,
                 oldest: self.0.reader.oldest(),
-                coverage: IncompleteRuleSets::default(),
+                incomplete_rule_sets: IncompleteRuleSets::default(),
             })
         }
         .boxed()
@@ -392,9 +394,9 @@ async fn a_follower_reports_how_current_its_copy_is() {
 async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_this_replica() {
     let pair = LeaderAndFollower::start_in_sync().await;
     let second = Duration::from_secs(1);
-    let answers = pair.replica_status.answers();
+    let cluster_contact = pair.replica_status.cluster_contact();
     let lose = || {
-        answers.send_modify(|it| it.unanswered_since = Some(tokio::time::Instant::now()));
+        cluster_contact.send_modify(|it| it.unanswered_since = Some(tokio::time::Instant::now()));
     };
     lose();
     tokio::time::sleep(second).await;
@@ -413,7 +415,7 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     pair.leader.set_latency(Duration::ZERO);
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    answers.send_replace(ClusterContact::default());
+    cluster_contact.send_replace(ClusterContact::default());
     assert_eq!(pair.replica_status.impairment(), None);
     // The kube-apiserver does not answer the leader either. So all replicas may be affected, and
     // this replica stays ready.
@@ -479,6 +481,25 @@ async fn without_a_leader_a_replica_is_ready_only_with_a_copy_of_the_operations(
             .replica_status
             .is_ready_without_leader(Succession::Pending)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_ready_only_while_its_leadership_is_valid() {
+    let pair = LeaderAndFollower::start(Rv(0));
+    let granted = LeadershipGrant {
+        reserved: Rv(10),
+        until: BootTime::MAX,
+        lost: false,
+    };
+    let (grant, leadership) = Leadership::new(Term::new("pod_1"), Rv(1), granted);
+    pair.role.send_replace(ReplicaRole::Leading(leadership));
+    let is_ready = || {
+        pair.replica_status
+            .is_ready_without_leader(Succession::Pending)
+    };
+    assert!(is_ready());
+    grant.send_modify(|grant| grant.lost = true);
+    assert!(!is_ready());
 }
 
 #[tokio::test(start_paused = true)]

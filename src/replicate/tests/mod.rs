@@ -2,9 +2,9 @@
 //! run in a simulated cluster, and most of them inject failures, such as a paused process or a lost
 //! message.
 
-mod cluster;
+mod election_only_cluster;
 mod follower_reads;
-mod lease;
+mod lease_contents_and_requests;
 mod random_elections;
 mod random_replicas;
 mod scenarios;

@@ -1,7 +1,7 @@
 //! Tests of the leader election with random failures. The seed of a run determines all random
 //! choices of the run.
 
-use super::cluster::{Cluster, SimulatedReplica};
+use super::election_only_cluster::{Cluster, ElectionOnlyReplica};
 use crate::replicate::simulation::Faults;
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
                 "terminates, and is replaced"
             }
         };
-        let term = cluster.replicas.iter().find_map(SimulatedReplica::term);
+        let term = cluster.replicas.iter().find_map(ElectionOnlyReplica::term);
         let issued = cluster.issued();
         trace.push(format!(
             "{:?}: {pod} {what}; {term:?}, {issued} versions",

@@ -212,7 +212,7 @@ fn watched_at(
         target: &target,
         refused: None,
         resolution: None,
-        unknown: None,
+        look_up_failure: None,
         scoped_wrongly: false,
         watch,
         unknown_fields: &[],
@@ -412,7 +412,7 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
 fn gaps(fixture: &ControllerFixture) -> Vec<(String, String)> {
     let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into());
     let gaps = reporter.gaps("");
-    assert!(gaps.read);
+    assert!(gaps.rule_sets_are_read);
     let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);
     gaps.rule_sets.into_iter().map(gap).collect()
 }

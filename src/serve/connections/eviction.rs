@@ -33,7 +33,7 @@ pub enum AdmissionResult {
     /// A slot is free.
     Free,
     /// The connection with this number must be evicted first.
-    After(u64),
+    AfterEvicting(u64),
     /// No slot is free, and no connection may be evicted.
     Full,
 }
@@ -81,7 +81,7 @@ pub fn find_slot(
 
 fn after(evicted: Option<&ConnectionRecord>) -> AdmissionResult {
     evicted.map_or(AdmissionResult::Full, |it| {
-        AdmissionResult::After(it.number)
+        AdmissionResult::AfterEvicting(it.number)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Checks of content negotiation, for the fuzz targets. Input: an `Accept` header.
 
-use super::{ObjectForm, Shape, Syntax, WantedForm, negotiate};
+use super::{NegotiatedForm, ObjectForm, Shape, Syntax, negotiate};
 use crate::serve::accept_header::MAX_CLAUSES;
 use crate::serve::fuzzing::check_error;
 use crate::serve::request::Query;
@@ -10,8 +10,10 @@ use http::{HeaderMap, HeaderValue, Uri, header};
 ///
 /// - If the result is a form and a syntax, one of the clauses must request this form and syntax. A
 ///   header with only this clause must have the same result.
-/// - If no clause is supported, the result must be a 406. With the additional clause
-///   `application/*`, the result must be JSON.
+/// - If the result is an error, it must be a 406.
+/// - If the 406 says that no clause is supported, the result with the additional clause
+///   `application/*` must be JSON. There is an exception for watches: if the header contains
+///   `yaml`, the result with the additional clause is not checked.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
     let ask = |accept: &HeaderValue, shape| {
@@ -74,7 +76,7 @@ pub fn accepts(range: &str, subtype: &str) -> bool {
 }
 
 /// Returns true if the clause requests the chosen form and syntax.
-fn asks_for(clause: &str, wanted: WantedForm) -> bool {
+fn asks_for(clause: &str, wanted: NegotiatedForm) -> bool {
     let (media_type, parameters) = clause.split_once(';').unwrap_or((clause, ""));
     let media_type = media_type.trim();
     // If a parameter occurs several times, the last value counts.

@@ -24,7 +24,7 @@ fn resources() -> Vec<Resource> {
 }
 
 async fn ask(
-    direct: Option<&[AdvertisedResource]>,
+    served_by_other_router: Option<&[AdvertisedResource]>,
     path: &str,
     headers: &[(http::HeaderName, &str)],
 ) -> Response<Body> {
@@ -32,7 +32,7 @@ async fn ask(
     for (name, value) in headers {
         request = request.header(name, *value);
     }
-    routes(&resources(), direct)
+    routes(&resources(), served_by_other_router)
         .oneshot(request.body(Body::empty()).unwrap())
         .await
         .unwrap()

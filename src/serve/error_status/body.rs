@@ -69,7 +69,7 @@ pub(super) struct StatusBody<'a> {
 #[derive(Serialize)]
 pub(super) struct StatusMeta<'a> {
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
-    pub(super) resume: Option<&'a str>,
+    pub(super) continue_token: Option<&'a str>,
 }
 
 /// Encodes a string as JSON, with the same escapes as Go's `json.Marshal`.

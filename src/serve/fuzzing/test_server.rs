@@ -13,7 +13,7 @@ use crate::index::{
 use crate::replicate::ReplicaStatus;
 use crate::rules::IncompleteRuleSets;
 use crate::serve::resource_definitions::{Resource, inflight_operations, operation_rule_sets};
-use crate::serve::{Health, Limits, ServerParameters, VersionInfo, router};
+use crate::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;
 use futures::future::BoxFuture;
@@ -178,27 +178,27 @@ fn put(number: usize, phase: &str) -> Write {
 }
 
 fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision) -> Router {
-    let health = Arc::new(Health::new());
-    health.set_has_joined();
-    health.set_synced();
+    let readiness = Arc::new(Readiness::new());
+    readiness.set_has_joined();
+    readiness.set_synced();
     router(ServerParameters {
         resources: vec![
             inflight_operations(live.clone()),
             operation_rule_sets(rule_sets.clone()),
         ],
         replica_status: ReplicaStatus::alone(live.clone()),
-        coverage: Arc::new(IncompleteRuleSets::default),
+        incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
         authenticate: Arc::new(Anybody),
         authorize: Arc::new(Always(decision)),
         completeness: Arc::new(Gaps {
-            read: true,
+            rule_sets_are_read: true,
             total: 1,
             rule_sets: Vec::new(),
         }),
-        health,
+        readiness,
         metrics: Arc::new(Metrics::new()),
         version: VersionInfo::default(),
-        direct: None,
+        served_by_other_router: None,
         shutdown: CancellationToken::new(),
         limits: Limits::default(),
     })

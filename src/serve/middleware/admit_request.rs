@@ -13,7 +13,7 @@ use crate::serve::quoted_client_text::{Quoted, clip};
 use crate::serve::request::{Query, RequestTarget, ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
 use crate::serve::response_syntax::{overload, plain};
-use crate::serve::selectors::Reviewed;
+use crate::serve::selectors::ReviewedSelectors;
 use axum::response::Response;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
@@ -202,9 +202,9 @@ fn resource_attributes(requested: &ResourceRequest, query: &Query) -> Attributes
     // For the deprecated paths with `/watch/`, the `SubjectAccessReview` gets no selectors.
     let has_selectors = matches!(requested.verb, "list" | "watch" | "deletecollection");
     let reviewed = if has_selectors && !requested.legacy_watch {
-        Reviewed::of(query)
+        ReviewedSelectors::of(query)
     } else {
-        Reviewed::default()
+        ReviewedSelectors::default()
     };
     let name = if requested.name.is_empty() {
         reviewed.name

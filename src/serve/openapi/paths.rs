@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The media types that the documents list for each answer.
 pub(super) const MEDIA_TYPES: &[&str] = &["application/json", "application/yaml"];
 
-const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, the newest state.";
+const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, a list or get returns the newest state, and a watch starts at the newest state.";
 
 /// Returns the path items of `resources`, by path.
 pub(super) fn describe(resources: &[&Resource]) -> Map<String, Value> {
@@ -160,7 +160,7 @@ fn list_parameters() -> Vec<Value> {
         ("continue", "string", "The token with which an earlier page of this list ended. The page that follows comes from the same resourceVersion."),
         ("fieldSelector", "string", "Restricts the objects by their fields. Defaults to everything. The fields are metadata.name, metadata.namespace and those under x-kubernetes-selectable-fields of the schema."),
         ("labelSelector", "string", "Restricts the objects by their labels. Defaults to everything."),
-        ("limit", "integer", "The most objects in one page of a list; 0 means all. A watch ignores it."),
+        ("limit", "integer", "The largest number of objects in one page of a list. 0 means no limit. A watch ignores this parameter."),
         ("resourceVersion", "string", RESOURCE_VERSION),
         ("resourceVersionMatch", "string", "How resourceVersion is applied to a list: `Exact` or `NotOlderThan`."),
         ("sendInitialEvents", "boolean", "A watch begins with an ADDED event for each existing object. If bookmarks are allowed, a bookmark follows these events. Needs resourceVersionMatch `NotOlderThan`."),

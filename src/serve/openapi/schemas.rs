@@ -137,6 +137,11 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
 }
 
 fn list(resource: &Resource) -> Value {
+    let order = if resource.namespaced {
+        "the text `namespace/name`"
+    } else {
+        "name"
+    };
     json!({
         "description": format!("{} is a list of {}.", resource.list_kind, resource.kind),
         "type": "object",
@@ -147,7 +152,7 @@ fn list(resource: &Resource) -> Value {
             "metadata": described(&v1::ListMeta::schema_name(), LIST_METADATA),
             "items": {
                 "type": "array",
-                "description": "The objects, ordered by namespace and name.",
+                "description": format!("The objects, sorted by {order}."),
                 "items": reference(&object_name(resource)),
             },
         },

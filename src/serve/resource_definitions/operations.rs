@@ -201,7 +201,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         kind: live::KIND,
         list_kind: "InFlightOperationList",
         namespaced: true,
-        is_of_records: false,
+        has_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ifo", "ifos"],
         categories: &[],

@@ -37,7 +37,7 @@ pub enum FieldSource {
 
 /// One requirement of a field selector, after its field was looked up in the resource.
 #[derive(Clone, Debug)]
-pub struct Resolved {
+pub struct ResolvedFieldRequirement {
     source: FieldSource,
     equal: bool,
     value: String,
@@ -131,7 +131,7 @@ impl FieldRequirement {
 
     /// Looks up the field in the resource. Returns a 400 if the resource has no such selectable
     /// field.
-    pub fn resolve(self, resource: &Resource) -> Result<Resolved, ErrorStatus> {
+    pub fn resolve(self, resource: &Resource) -> Result<ResolvedFieldRequirement, ErrorStatus> {
         let source = match self.field.as_str() {
             "metadata.name" => FieldSource::Name,
             "metadata.namespace" if resource.namespaced => FieldSource::Namespace,
@@ -144,7 +144,7 @@ impl FieldRequirement {
                     ErrorStatus::bad_request(format!("field label not supported: {field}"))
                 })?,
         };
-        Ok(Resolved {
+        Ok(ResolvedFieldRequirement {
             source,
             equal: self.equal,
             value: self.value,
@@ -152,7 +152,7 @@ impl FieldRequirement {
     }
 }
 
-impl Resolved {
+impl ResolvedFieldRequirement {
     /// Creates the requirement `metadata.name=NAME`.
     pub fn name(name: &str) -> Self {
         Self {

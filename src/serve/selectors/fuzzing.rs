@@ -1,6 +1,6 @@
 //! Checks of label and field selectors for the fuzz targets.
 
-use super::{MAX_REQUIREMENTS, Reviewed, Selector};
+use super::{MAX_REQUIREMENTS, ReviewedSelectors, Selector};
 use crate::auth;
 use crate::index::ReadVersion;
 use crate::serve::fuzzing::{FuzzServer, Known, check_error};
@@ -23,7 +23,7 @@ pub fn check(fuzz_server: &FuzzServer, labels: &str, fields: &str) {
     assert_eq!(query.text("labelSelector"), labels);
     assert_eq!(query.text("fieldSelector"), fields);
 
-    let reviewed = Reviewed::of(&query);
+    let reviewed = ReviewedSelectors::of(&query);
     assert!(reviewed.labels.len().max(reviewed.fields.len()) <= MAX_REQUIREMENTS);
     let parsed = Selector::parse(&query);
     let selector = match parsed.and_then(|parsed| parsed.resolve(&fuzz_server.live)) {

@@ -1,6 +1,6 @@
 //! Parses label selectors and field selectors, and compares them with objects. Input: the query
 //! options `labelSelector` and `fieldSelector`. Output: a [`Selector`] that selects objects in the
-//! index, and the requirements in the form of a `SubjectAccessReview` ([`Reviewed`]).
+//! index, and the requirements in the form of a `SubjectAccessReview` ([`ReviewedSelectors`]).
 
 mod fields;
 #[cfg(any(fuzzing, test))]
@@ -36,17 +36,17 @@ const MAX_VALUES: usize = 500;
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     labels: Vec<labels::LabelRequirement>,
-    fields: Vec<fields::Resolved>,
+    fields: Vec<fields::ResolvedFieldRequirement>,
 }
 
 /// Parsed selectors whose fields have not been looked up in the resource yet.
 #[derive(Debug)]
-pub struct Unresolved {
+pub struct UnresolvedSelector {
     labels: Vec<labels::LabelRequirement>,
     fields: Vec<fields::FieldRequirement>,
 }
 
-impl Unresolved {
+impl UnresolvedSelector {
     /// Looks up the fields of the field selector. Returns a 400 if `resource` does not support a
     /// field.
     pub fn resolve(self, resource: &Resource) -> Result<Selector, ErrorStatus> {
@@ -61,8 +61,8 @@ impl Unresolved {
 
 impl Selector {
     /// Parses both selectors. Returns a 400 if a selector is not valid or too large.
-    pub fn parse(query: &Query) -> Result<Unresolved, ErrorStatus> {
-        Ok(Unresolved {
+    pub fn parse(query: &Query) -> Result<UnresolvedSelector, ErrorStatus> {
+        Ok(UnresolvedSelector {
             labels: parse_limited("labelSelector", query, labels::parse, labels::count_values)?,
             fields: parse_limited("fieldSelector", query, fields::parse, <[_]>::len)?,
         })
@@ -72,14 +72,16 @@ impl Selector {
     /// contains a name. Returns a 400 if the request has a field selector that does not require
     /// the same name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
-        let requires_name =
-            |field: &fields::Resolved| field.exactly(fields::FieldSource::Name) == Some(name);
+        let requires_name = |field: &fields::ResolvedFieldRequirement| {
+            field.exactly(fields::FieldSource::Name) == Some(name)
+        };
         if !self.fields.is_empty() && !self.fields.iter().any(requires_name) {
             return Err(ErrorStatus::bad_request(
                 "fieldSelector metadata.name doesn't match requested name",
             ));
         }
-        self.fields.push(fields::Resolved::name(name));
+        self.fields
+            .push(fields::ResolvedFieldRequirement::name(name));
         Ok(())
     }
 
@@ -118,7 +120,7 @@ impl Selector {
             (Some(namespace), None) if resource.namespaced => {
                 ListScope::Namespace(resource.key(&namespace, "").namespace)
             }
-            _ if resource.is_of_records => ListScope::Records,
+            _ if resource.has_records => ListScope::Records,
             _ => ListScope::All,
         }
     }
@@ -127,7 +129,7 @@ impl Selector {
 /// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
 /// are left out. A request with such a selector is refused after the authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reviewed {
+pub struct ReviewedSelectors {
     /// The requirements of the field selector.
     pub fields: Vec<auth::SelectorRequirement>,
     /// The requirements of the label selector. Comparisons (`>` and `<`) are left out, because a
@@ -138,7 +140,7 @@ pub struct Reviewed {
     pub name: String,
 }
 
-impl Reviewed {
+impl ReviewedSelectors {
     /// Parses both selectors of a request.
     pub fn of(query: &Query) -> Self {
         let fields = parse_limited("fieldSelector", query, fields::parse, <[_]>::len);
@@ -259,7 +261,7 @@ mod tests {
         ] {
             let selector = vec!["a=1"; count].join(",");
             let uri = format!("/?labelSelector={selector}&fieldSelector={selector}");
-            let reviewed = Reviewed::of(&Query::of(&uri.parse().unwrap()));
+            let reviewed = ReviewedSelectors::of(&Query::of(&uri.parse().unwrap()));
             assert_eq!(
                 (reviewed.labels.len(), reviewed.fields.len()),
                 (reviewed_count, reviewed_count)

@@ -76,7 +76,7 @@ async fn list_warns_while_rule_sets_are_unknown_or_absent() {
         warnings_shown[0].contains("have not been read yet"),
         "{warnings_shown:?}"
     );
-    fixture.completeness.0.lock().unwrap().read = true;
+    fixture.completeness.0.lock().unwrap().rule_sets_are_read = true;
     let warnings_shown = warnings(&fixture, "/inflightoperations", "tenant").await;
     assert!(
         warnings_shown[0].contains("no rule set is installed"),

@@ -7,8 +7,8 @@ use std::io::Read as _;
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const GZIP: (&str, &str) = ("accept-encoding", "gzip");
 
-/// Creates a server whose list of operations is large enough for compression in every format. The
-/// operation in the namespace `big` alone is also large enough.
+/// Creates a server with two large answers: the list of all operations, and the operation `big` in
+/// the namespace `big`. In every format, both answers are large enough for compression.
 fn large() -> Fixture {
     let mut fixture = Fixture::bounded(16 << 20);
     for number in 0..1_000 {

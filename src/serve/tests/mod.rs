@@ -5,18 +5,18 @@ mod completeness;
 mod compression;
 mod connection_limit;
 mod connection_timeouts;
+mod continue_tokens_and_invalid_options;
 mod get_and_list;
 mod limits;
-mod options;
+mod list_syntaxes;
 mod refusals;
 mod replicas;
-mod syntaxes;
 mod tables;
 mod tls_listener;
 mod watches;
 
 use super::resource_definitions::{inflight_operations, operation_rule_sets};
-use super::{Health, Limits, ServerParameters, VersionInfo, router};
+use super::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,
     Unauthenticated, Undecided, User,
@@ -137,7 +137,7 @@ pub struct Fixture {
     pub live: Writer,
     pub rule_sets: Writer,
     pub router: Router,
-    pub health: Arc<Health>,
+    pub readiness: Arc<Readiness>,
     pub authorizer: Arc<RecordingAuthorizer>,
     pub completeness: Arc<RuleSets>,
     pub shutdown: CancellationToken,
@@ -158,7 +158,7 @@ impl Fixture {
     /// Creates a server whose ring buffer of changes has at most this size in bytes.
     pub fn bounded(bytes: usize) -> Self {
         let fixture = Self::build(bytes, Limits::default());
-        fixture.health.set_synced();
+        fixture.readiness.set_synced();
         fixture
     }
 
@@ -176,7 +176,7 @@ impl Fixture {
 
     pub fn within(limits: Limits) -> Self {
         let mut fixture = Self::build(1 << 20, limits);
-        fixture.health.set_synced();
+        fixture.readiness.set_synced();
         fixture.fill();
         fixture
     }
@@ -188,11 +188,11 @@ impl Fixture {
         };
         let (live, reader) = index_from(bounds, Rv(100));
         let (rule_sets, rule_sets_reader) = index_from(bounds, Rv(100));
-        let health = Arc::new(Health::new());
-        health.set_has_joined();
+        let readiness = Arc::new(Readiness::new());
+        readiness.set_has_joined();
         let authorizer = Arc::new(RecordingAuthorizer::default());
         let completeness = Arc::new(RuleSets(Mutex::new(Gaps {
-            read: true,
+            rule_sets_are_read: true,
             total: 3,
             rule_sets: Vec::new(),
         })));
@@ -203,7 +203,7 @@ impl Fixture {
         let (replica_status, leader_queries) = replica_status(reader.clone(), role.subscribe());
         let router = router(ServerParameters {
             replica_status: replica_status.clone(),
-            coverage: Arc::new(IncompleteRuleSets::default),
+            incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
             resources: vec![
                 inflight_operations(reader),
                 operation_rule_sets(rule_sets_reader),
@@ -211,13 +211,13 @@ impl Fixture {
             authenticate: Arc::new(HeaderAuthenticator),
             authorize: authorizer.clone(),
             completeness: completeness.clone(),
-            health: health.clone(),
+            readiness: readiness.clone(),
             metrics: metrics.clone(),
             version: VersionInfo {
                 version: "0.1.0".to_owned(),
                 ..VersionInfo::default()
             },
-            direct: None,
+            served_by_other_router: None,
             shutdown: shutdown.clone(),
             limits,
         });
@@ -225,7 +225,7 @@ impl Fixture {
             live,
             rule_sets,
             router,
-            health,
+            readiness,
             authorizer,
             completeness,
             shutdown,

@@ -136,7 +136,7 @@ async fn readiness_follows_sync_and_shutdown() {
         body,
         "[+]ping ok\n[+]informer-sync ok\n[+]replica ok\n[+]shutdown ok\nreadyz check passed\n"
     );
-    fixture.health.drain();
+    fixture.readiness.drain();
     let (code, body) = fixture.get("/readyz").await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(

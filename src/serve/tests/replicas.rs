@@ -159,13 +159,13 @@ async fn a_stale_replica_warns_in_its_responses() {
 #[tokio::test]
 async fn an_impaired_replica_is_not_ready() {
     let fixture = Fixture::new();
-    fixture.health.set_impaired(true);
+    fixture.readiness.set_impaired(true);
     let (code, body) = fixture.get("/readyz").await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(body.contains("[-]replica failed"), "{body}");
-    fixture.health.set_impaired(false);
+    fixture.readiness.set_impaired(false);
     assert_eq!(fixture.get("/readyz").await.0, StatusCode::OK);
-    let new = Health::new();
+    let new = Readiness::new();
     assert!(!new.is_among_replicas());
     new.set_has_joined();
     assert!(new.is_among_replicas());

@@ -1,32 +1,32 @@
 //! Checks of watch options for the fuzz targets.
 
 use super::Options;
-use super::start_and_duration::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchLifetime, WatchStart};
+use super::start_and_duration::{MAX_SECONDS, MIN_DEFAULT_SECONDS, WatchPlan, WatchStart};
 use crate::index::Rv;
 use crate::serve::fuzzing::{FuzzServer, check_error};
 use crate::serve::request::Query;
 use std::time::Duration;
 
-/// Checks the `WatchLifetime` that follows from the options of a watch, or the status code of the
-/// error. Returns the lifetime or the error as a text, so that two results can be compared. The
+/// Checks the `WatchPlan` that follows from the options of a watch, or the status code of the
+/// error. Returns the plan or the error as a text, so that two results can be compared. The
 /// text contains the duration only if `timeoutSeconds` sets it, because the default duration is
 /// random.
 pub fn options(fuzz_server: &FuzzServer, query: &Query) -> String {
     let options = Options::of_watch(query, &fuzz_server.live);
-    let lifetime = match options.and_then(|options| WatchLifetime::of(query, &options, false)) {
-        Ok(lifetime) => lifetime,
+    let plan = match options.and_then(|options| WatchPlan::of(query, &options, false)) {
+        Ok(plan) => plan,
         Err(failure) => {
             check_error(&failure, &[400, 422]);
             return failure.to_string();
         }
     };
-    let WatchLifetime {
+    let WatchPlan {
         start,
         bookmarks,
         marks_initial_end,
         initial_events_requested,
         duration,
-    } = lifetime;
+    } = plan;
     let initial = query.optional_flag("sendInitialEvents");
     assert_eq!(
         initial.is_some(),

@@ -28,7 +28,7 @@ pub(super) enum WatchStart {
 
 /// The start, the bookmarks and the duration of a watch.
 #[derive(Debug)]
-pub(super) struct WatchLifetime {
+pub(super) struct WatchPlan {
     pub(super) start: WatchStart,
     /// True if the client allows bookmarks.
     pub(super) bookmarks: bool,
@@ -41,7 +41,7 @@ pub(super) struct WatchLifetime {
     pub(super) duration: Duration,
 }
 
-impl WatchLifetime {
+impl WatchPlan {
     /// Evaluates the options. `by_path` is true if the request has a deprecated path with `/watch/`
     /// and does not have the option `watch`.
     pub(super) fn of(

@@ -1,7 +1,7 @@
 //! Tests of watches in a server with 2,000 objects: watches with many initial events, and watches
 //! that compare many objects with a selector.
 
-use super::super::list::tests::{MIN_RUNS, OBJECTS, put_many, start_counting_task};
+use super::super::list::pause_tests::{MIN_RUNS, OBJECTS, put_many, start_counting_task};
 use super::super::tests::{Fixture, request};
 use super::*;
 use axum::body::Body;

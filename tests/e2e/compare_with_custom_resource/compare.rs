@@ -45,7 +45,8 @@ impl Comparison {
     }
 
     /// Returns true if the answers to the request named `request` have only intended differences.
-    pub fn agrees(&mut self, request: &str, pair: &Pair) -> bool {
+    /// Records which intended differences have occurred.
+    pub fn compare_and_record(&mut self, request: &str, pair: &Pair) -> bool {
         self.unintended(request, pair).is_empty()
     }
 
@@ -55,7 +56,7 @@ impl Comparison {
         found.retain(|difference| {
             let mut is_intended = false;
             for entry in INTENDED_DIFFERENCES {
-                if let Some(pattern) = covers(entry, request, difference) {
+                if let Some(pattern) = matching_pattern(entry, request, difference) {
                     self.used.insert((entry.name, pattern));
                     is_intended = true;
                 }
@@ -94,14 +95,14 @@ impl Comparison {
     /// Fails if there is an unintended difference. Also fails if a request pattern in
     /// [`INTENDED_DIFFERENCES`] is not needed any more: the intended difference has not occurred in
     /// any request that matches the pattern.
-    pub fn verdict(mut self) {
+    pub fn assert_no_differences(mut self) {
         for entry in INTENDED_DIFFERENCES {
             for request in entry.requests {
                 if !self.used.contains(&(entry.name, *request)) {
                     self.failed += 1;
                     let _ = writeln!(
                         self.report,
-                        "\n{request}\n  no longer differs by: {} ({})",
+                        "\n{request}\n  the intended difference `{}` does not occur any more ({})",
                         entry.name, entry.reason
                     );
                 }
@@ -119,7 +120,7 @@ impl Comparison {
 
 /// Returns None if `entry` does not allow the difference in this request. Otherwise returns the
 /// request pattern of `entry` that matches the request.
-fn covers(
+fn matching_pattern(
     entry: &'static IntendedDifference,
     request: &str,
     difference: &Difference,
@@ -196,7 +197,7 @@ fn shown(value: Option<&Value>) -> String {
         return "(nothing)".to_owned();
     };
     let text = match value {
-        Value::Array(all) => format!("{} of {value}", all.len()),
+        Value::Array(all) => format!("length {}: {value}", all.len()),
         other => other.to_string(),
     };
     match text.char_indices().nth(WIDTH) {
@@ -215,16 +216,16 @@ fn an_unintended_difference_fails() {
     let mut comparison = Comparison::new();
     let (live, custom) = (json!({"code": 404}), json!({"code": 200}));
     comparison.add("GET {list}", &pair(live, custom));
-    comparison.verdict();
+    comparison.assert_no_differences();
 }
 
 #[test]
-#[should_panic(expected = "no longer differs by: managedFields")]
+#[should_panic(expected = "the intended difference `managedFields` does not occur any more")]
 fn an_intended_difference_that_does_not_occur_fails() {
     let mut comparison = Comparison::new();
     let same = json!({"code": 200, "body": {"metadata": {"generation": 1}}});
     comparison.add("GET {one}", &pair(same.clone(), same));
-    comparison.verdict();
+    comparison.assert_no_differences();
 }
 
 #[test]

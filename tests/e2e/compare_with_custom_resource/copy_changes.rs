@@ -4,8 +4,10 @@
 //! object have the same order.
 
 use super::definition::TWIN;
-use super::placeholders::Side;
-use crate::harness::{Events, Folded, Kind, OPERATION, TestCluster, eventually, ok_if, text};
+use super::side::Side;
+use crate::harness::{
+    Events, Kind, OPERATION, StateAfterEvents, TestCluster, eventually, ok_if, text,
+};
 use futures::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
@@ -26,7 +28,7 @@ pub struct Mirror {
     /// Number of events of the watch `live` whose changes have been copied.
     copied: usize,
     /// The operations of the live resource after the copied changes.
-    state: Folded,
+    state: StateAfterEvents,
     /// For each operation, by its UID: the number of copied changes, and the last resourceVersion
     /// of the custom object.
     copies: BTreeMap<String, (usize, Value)>,
@@ -50,7 +52,7 @@ impl Mirror {
             selector,
             many: many.to_owned(),
             copied: 0,
-            state: Folded::default(),
+            state: StateAfterEvents::default(),
             copies: BTreeMap::new(),
         }
     }
@@ -94,7 +96,7 @@ impl Mirror {
 
     /// Copies the changes that the watch of the live resource has received so far.
     pub async fn copy_changes(&mut self, sides: [&Side; 2]) {
-        let new = self.live.now(|events| events[self.copied..].to_vec());
+        let new = self.live.inspect(|events| events[self.copied..].to_vec());
         let mut rest = new.as_slice();
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(self.batch(rest));
@@ -142,8 +144,8 @@ impl Mirror {
         let (nth, last) = self.copies.entry(uid).or_default();
         for (side, object) in sides.into_iter().zip([live, custom]) {
             let version = text(object, "/metadata/resourceVersion");
-            side.record(version, format!("{name}#{nth}"));
-            side.record(text(object, "/metadata/uid"), format!("uid of {name}"));
+            side.record_name(version, format!("{name}#{nth}"));
+            side.record_name(text(object, "/metadata/uid"), format!("uid of {name}"));
         }
         *nth += 1;
         *last = version;
@@ -181,6 +183,6 @@ impl Mirror {
     /// Calls `find` with the events of the live resource so far, until `find` returns a value.
     /// Returns this value, or None if `find` returns no value.
     pub fn find<T>(&self, find: impl FnMut(&Value) -> Option<T>) -> Option<T> {
-        self.live.now(|events| events.iter().find_map(find))
+        self.live.inspect(|events| events.iter().find_map(find))
     }
 }

@@ -14,7 +14,7 @@ pub const TWIN: Kind = Kind {
 };
 
 /// The selectable fields of the live resource that the CRD also has. A CRD can have at most 8.
-const FIELDS: [&str; 8] = [
+const SELECTABLE_FIELDS: [&str; 8] = [
     "spec.operation",
     "spec.component",
     "spec.ruleSet",
@@ -46,13 +46,13 @@ const COLUMNS: [(&str, &str); 14] = [
 
 /// Removes the keyword `nullable` from a schema. An operation never contains null, because the
 /// server omits fields without a value.
-fn without_null(schema: &mut Value) {
+fn remove_nullable(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
             fields.remove("nullable");
-            fields.values_mut().for_each(without_null);
+            fields.values_mut().for_each(remove_nullable);
         }
-        Value::Array(all) => all.iter_mut().for_each(without_null),
+        Value::Array(all) => all.iter_mut().for_each(remove_nullable),
         _ => {}
     }
 }
@@ -77,7 +77,7 @@ pub async fn define(cluster: &TestCluster) -> String {
         root.remove("title");
         root.insert("required".to_owned(), json!(["spec", "status"]));
     }
-    without_null(&mut schema);
+    remove_nullable(&mut schema);
     let headers = [("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
     let table = cluster
         .admin
@@ -98,7 +98,7 @@ pub async fn define(cluster: &TestCluster) -> String {
             column
         })
         .collect();
-    let fields: Vec<Value> = FIELDS
+    let fields: Vec<Value> = SELECTABLE_FIELDS
         .iter()
         .map(|field| json!({"jsonPath": format!(".{field}")}))
         .collect();

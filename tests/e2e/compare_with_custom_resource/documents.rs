@@ -4,7 +4,7 @@
 
 use super::compare::Comparison;
 use super::exchange::Pair;
-use super::placeholders::Side;
+use super::side::Side;
 use super::test_objects::Twin;
 use crate::harness::{DEADLINE, OPERATION, text};
 use serde_json::{Map, Value, json};
@@ -27,8 +27,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// agree, at most for [`DEADLINE`].
 pub async fn compare(twin: &Twin, comparison: &mut Comparison) {
     let deadline = Instant::now() + DEADLINE;
-    let mut agree =
-        |(name, pair): &(String, Pair)| !pair.custom.is_null() && comparison.agrees(name, pair);
+    let mut agree = |(name, pair): &(String, Pair)| {
+        !pair.custom.is_null() && comparison.compare_and_record(name, pair)
+    };
     let mut pairs = read(twin).await;
     while !pairs.iter().all(&mut agree) && Instant::now() < deadline {
         tokio::time::sleep(PAUSE).await;

@@ -2,7 +2,7 @@
 //! complete answers with all headers.
 
 use super::masks;
-use super::placeholders::Side;
+use super::side::Side;
 use super::test_objects::Twin;
 use crate::harness::{Caller, DEADLINE};
 use flate2::read::GzDecoder;

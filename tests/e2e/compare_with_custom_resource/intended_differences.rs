@@ -17,7 +17,7 @@ pub struct IntendedDifference {
     pub at: &'static [&'static str],
     /// Text that the live resource's value of the field contains. An empty text matches any value.
     /// The value is JSON, or `(nothing)` if the field is missing. The number of elements precedes
-    /// an array, as in `1 of ["get"]`.
+    /// an array, as in `length 1: ["get"]`.
     pub live: &'static str,
     /// Text that the custom resource's value of the field contains, in the same form as `live`.
     pub custom: &'static str,
@@ -385,7 +385,7 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
             "DOCUMENT paths in OpenAPI v2",
         ],
         at: &["….methods"],
-        live: "1 of [\"get\"]",
+        live: "length 1: [\"get\"]",
         custom: "",
     },
     IntendedDifference {
@@ -418,8 +418,8 @@ pub const INTENDED_DIFFERENCES: &[IntendedDifference] = &[
             "DOCUMENT schema in OpenAPI v2",
         ],
         at: &["x-kubernetes-selectable-fields"],
-        live: "15 of",
-        custom: "8 of",
+        live: "length 15:",
+        custom: "length 8:",
     },
     IntendedDifference {
         name: "sharded lists",

@@ -1,5 +1,6 @@
-//! Replaces the values that differ between the answers of the live resource and of the custom
-//! resource in each run of the test: UIDs, resourceVersions, times and the API group.
+//! Masks values in the answers of the live resource and of the custom resource. UIDs,
+//! resourceVersions, times and the API group always differ between the two answers. So a mask
+//! replaces each of these values before the test compares the answers:
 //!
 //! - The resourceVersion of an object becomes the name of the change that led to this
 //!   resourceVersion, such as `a#2`.
@@ -7,7 +8,7 @@
 //!   older than the items`.
 
 use super::exchange::{ExchangeAnswer, TableRequest};
-use super::placeholders::Side;
+use super::side::Side;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use regex::Regex;
@@ -31,9 +32,9 @@ const RANDOM: [&str; 3] = [
     "x-kubernetes-pf-prioritylevel-uid",
 ];
 
-/// Least `timeoutSeconds` (in seconds) with which the bookmarks at the end of a watch are compared.
-/// The kube-apiserver sends a bookmark two seconds before the end of the watch, so a shorter watch
-/// may end without this bookmark.
+/// Least `timeoutSeconds` (in seconds) with which the test compares the bookmarks at the end of a
+/// watch. The kube-apiserver sends a bookmark about two seconds before the end of a watch. Its
+/// clock for bookmarks counts whole seconds. So a shorter watch can end without this bookmark.
 const LONG_ENOUGH: u64 = 5;
 
 /// Index of the table column Age.
@@ -49,8 +50,8 @@ pub fn answer(
     namespace: &str,
     answer: ExchangeAnswer,
 ) -> Value {
-    let yaml = kind(&answer).starts_with("application/yaml");
-    let json = kind(&answer).starts_with("application/json");
+    let yaml = content_type(&answer).starts_with("application/yaml");
+    let json = content_type(&answer).starts_with("application/json");
     let mask = Mask {
         request,
         side,
@@ -91,12 +92,12 @@ pub fn answer(
     })
 }
 
-fn kind(answer: &ExchangeAnswer) -> &str {
-    let kind = answer
+fn content_type(answer: &ExchangeAnswer) -> &str {
+    let header = answer
         .headers
         .iter()
         .find(|(name, _)| name == "content-type");
-    kind.map_or("", |(_, value)| value)
+    header.map_or("", |(_, value)| value)
 }
 
 /// Returns true if a line of an answer is an event of a watch.
@@ -197,9 +198,8 @@ impl Mask<'_> {
     ///
     /// - Every event that is not a bookmark is compared.
     /// - The bookmark after the initial events is compared.
-    /// - Another bookmark is compared only if `timeoutSeconds` is at least [`LONG_ENOUGH`]. At the
-    ///   end of a shorter watch, the kube-apiserver does not always send a bookmark, because its
-    ///   clock counts whole seconds.
+    /// - Another bookmark is compared only if `timeoutSeconds` is at least [`LONG_ENOUGH`]. A
+    ///   shorter watch can end without such a bookmark.
     fn is_compared(&self, event: &Value) -> bool {
         let seconds = self.request.option(self.side, "timeoutSeconds");
         let seconds = seconds.and_then(|seconds| seconds.parse::<u64>().ok());
@@ -300,12 +300,12 @@ impl Mask<'_> {
 
     fn string(&self, key: &str, text: &str) -> String {
         match key {
-            "resourceVersion" => match self.side.change(text) {
-                Some(change) => change,
+            "resourceVersion" => match self.side.name_of(text) {
+                Some(name) => name,
                 None if text.bytes().all(|byte| byte.is_ascii_digit()) => "of no change".to_owned(),
                 None => text.to_owned(),
             },
-            "uid" => self.side.change(text).unwrap_or_else(|| text.to_owned()),
+            "uid" => self.side.name_of(text).unwrap_or_else(|| text.to_owned()),
             "creationTimestamp" if text.parse::<jiff::Timestamp>().is_ok() => "TIME".to_owned(),
             "continue" if !text.is_empty() => {
                 let mut token = token(text);
@@ -329,8 +329,9 @@ impl Mask<'_> {
     fn text(&self, text: &str) -> String {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
-        // Messages quote the requested resourceVersion, which differs between the two sides. So the
-        // name of its placeholder replaces the number: `"123"` becomes `"now"`.
+        // A message can quote the requested resourceVersion. The two sides have different
+        // resourceVersions. So the test replaces the number by the name of its placeholder: `"123"`
+        // becomes `"now"`.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));

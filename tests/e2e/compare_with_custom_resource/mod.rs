@@ -21,7 +21,7 @@ mod documents;
 mod exchange;
 mod intended_differences;
 mod masks;
-mod placeholders;
+mod side;
 mod streams;
 mod table;
 mod test_objects;
@@ -67,9 +67,9 @@ fn the_live_api_answers_like_a_custom_resource() {
                 () = twin.copy_forever() => {}
             }
             if attempt == ATTEMPTS || comparison.all_agree() || twin.has_old_versions().await {
-                return comparison.verdict();
+                return comparison.assert_no_differences();
             }
-            eprintln!("resourceVersions have expired during the test, so it is repeated");
+            eprintln!("resourceVersions have expired during the test, so the test starts again");
         }
     });
 }
@@ -95,7 +95,7 @@ async fn requests(twin: &Twin, comparison: &mut Comparison) {
                 .await;
             tries += 1;
             let gives_up = tries >= MIN_REPETITIONS && Instant::now() > deadline;
-            if gives_up || comparison.agrees(&request.line, &pair) {
+            if gives_up || comparison.compare_and_record(&request.line, &pair) {
                 break pair;
             }
         };
@@ -119,7 +119,7 @@ async fn disagreeing(
         .buffer_unordered(CONCURRENT);
     let mut left = Vec::new();
     while let Some((request, pair)) = answers.next().await {
-        if comparison.agrees(&request.line, &pair) {
+        if comparison.compare_and_record(&request.line, &pair) {
             comparison.add(&request.line, &pair);
         } else {
             eprintln!("the first answers to {} differ", request.line);

@@ -5,7 +5,7 @@
 use super::compare::Comparison;
 use super::exchange::{Pair, TableRequest};
 use super::masks::Mask;
-use super::placeholders::Side;
+use super::side::Side;
 use super::test_objects::Twin;
 use crate::harness::Events;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //!
 //! A line has the form `METHOD PATH`, or `METHOD PATH | Header: value` with one or more headers.
 //! The line is also the name of its request. A line can contain placeholders in braces, such as
-//! `{list}`. [`super::placeholders::Side`] has their values.
+//! `{list}`. [`super::side::Side`] has their values.
 
 use super::exchange::TableRequest;
 use std::collections::BTreeSet;

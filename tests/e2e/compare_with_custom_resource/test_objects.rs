@@ -5,7 +5,7 @@
 use super::copy_changes::Mirror;
 use super::definition::TWIN;
 use super::masks::token;
-use super::placeholders::Side;
+use super::side::Side;
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, VM, eventually, ok_if, rule_set, text,
 };
@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 /// The number of operations in the namespace with many operations, and the number of bytes in the
 /// message of each of these operations. Their list has more than 128 KiB, so `ifo-apiserver` and
 /// the kube-apiserver compress it.
-const FAT: (usize, usize) = (220, 700);
+const MANY_OPERATIONS: (usize, usize) = (220, 700);
 
 /// The live resource and the custom resource, with the same objects.
 pub struct Twin {
@@ -101,7 +101,7 @@ impl Twin {
         ] {
             self.start(namespace, name, status).await;
         }
-        let (many, size) = FAT;
+        let (many, size) = MANY_OPERATIONS;
         for number in 0..many {
             let status = json!({"printableStatus": "Migrating", "message": "x".repeat(size)});
             self.machine(&fat, &format!("m{number:03}"), status).await;
@@ -232,8 +232,8 @@ impl Twin {
             let Ok(mut events) = Events::of(&self.cluster.admin, &watch).await else {
                 return false;
             };
-            events.ended().await;
-            let expired = events.now(|all| all.iter().any(|event| event["type"] == "ERROR"));
+            events.wait_for_end().await;
+            let expired = events.inspect(|all| all.iter().any(|event| event["type"] == "ERROR"));
             if !listed || expired {
                 return false;
             }

@@ -6,7 +6,7 @@
 //! kubelet do not run. Instead of them, the tests issue the certificates, and write the files of
 //! the mounted Secret.
 
-use super::{Overlay, the};
+use super::{Overlay, only_object};
 use crate::harness::{
     Caller, Events, Kind, OPERATION, ServerProcess, apart, crd, eventually, mounted_secret, ok_if,
     text,
@@ -159,7 +159,7 @@ pub async fn inject(cluster: &Cluster<'_>, cas: &[&KeyPair]) {
     cluster.admin.merge(path, &patch).await.ok();
 }
 
-async fn presents(server: &ServerProcess, expected: &KeyPair) {
+async fn wait_until_presented(server: &ServerProcess, expected: &KeyPair) {
     eventually("the server presents its new certificate", async || {
         let found = presented(server).to_der().unwrap();
         let expected = expected.certificate.to_der().unwrap();
@@ -182,7 +182,7 @@ async fn list_until(caller: &Caller, stop: &AtomicBool) -> usize {
 
 /// Runs `renewals` while clients list and watch through the kube-apiserver. Fails if a list fails.
 /// Also fails if a watch delivers no events after the renewals.
-async fn undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output = ()>) {
+async fn assert_undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output = ()>) {
     let path = format!("{}?watch=1", OPERATION.path(None));
     let mut watches = Vec::new();
     for _ in 0..WATCHES {
@@ -225,9 +225,9 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         })
         .await;
         let rendered = overlay.render(&control_plane.state.kubectl).await;
-        let certificate = the(&rendered, "Certificate", "ifo-apiserver-serving");
+        let certificate = only_object(&rendered, "Certificate", "ifo-apiserver-serving");
         let names = super::strings(&certificate["spec"]["dnsNames"]);
-        let authority = the(&rendered, "Certificate", "ifo-apiserver-cert-manager-ca");
+        let authority = only_object(&rendered, "Certificate", "ifo-apiserver-cert-manager-ca");
         assert_eq!(authority["spec"]["privateKey"]["rotationPolicy"], "Never");
         let common_name = text(authority, "/spec/commonName");
 
@@ -249,7 +249,7 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             // First, the old CA issues a new serving certificate.
             let second = leaf(&first_ca, &names);
             mount(&folder, &second);
-            presents(&server, &second).await;
+            wait_until_presented(&server, &second).await;
             // Then the APIService gets a new CA, while the server has a certificate of the old CA.
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
@@ -259,10 +259,10 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);
-            presents(&server, &third).await;
+            wait_until_presented(&server, &third).await;
             inject(&cluster, &[&second_ca]).await;
         };
-        undisturbed(&cluster, renewals).await;
+        assert_undisturbed(&cluster, renewals).await;
     });
 }
 
@@ -296,10 +296,10 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
             inject(&cluster, &[&second_ca, &first_ca]).await;
             let second = leaf(&second_ca, &names);
             mount(&folder, &second);
-            presents(&server, &second).await;
+            wait_until_presented(&server, &second).await;
             inject(&cluster, &[&second_ca]).await;
         };
-        undisturbed(&cluster, renewals).await;
+        assert_undisturbed(&cluster, renewals).await;
     });
 }
 
@@ -344,6 +344,6 @@ fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
             .await;
             assert_ne!(bundle().await, first_bundle);
         };
-        undisturbed(&cluster, renewals).await;
+        assert_undisturbed(&cluster, renewals).await;
     });
 }

@@ -3,7 +3,7 @@
 //! from the ClusterServiceVersion.
 
 use super::certificate_renewal::{ca, inject, leaf, mount, new_key};
-use super::{remaining, the};
+use super::{only_object, remaining};
 use crate::harness::{
     ServerProcess, apart, condition, eventually, kubeconfig_of, mounted_secret, ok_if, text,
 };
@@ -168,7 +168,7 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
             cluster.try_apply(&bundle).await
         })
         .await;
-        let version = the(&bundle, "ClusterServiceVersion", "ifo.v0.2.0-dev");
+        let version = only_object(&bundle, "ClusterServiceVersion", "ifo.v0.2.0-dev");
         let (created, deployment) = (created_by_olm(version), deployment(version));
         cluster
             .try_apply(&created)

@@ -74,11 +74,11 @@ impl ControlPlane {
         let line = lines.next_line().await.expect("the pipe is readable");
         // If the start fails, the program has printed the reason to standard error.
         let line = line.expect("the control plane must start");
-        let state: ControlPlaneAddresses =
-            serde_json::from_str(&line).expect("the first line of the program is its state");
+        let state: ControlPlaneAddresses = serde_json::from_str(&line)
+            .expect("the program prints its addresses as JSON in its first line");
         assert!(
             state.controller_manager,
-            "the tests need a kube-controller-manager, and KUBEBUILDER_ASSETS has none"
+            "the folder KUBEBUILDER_ASSETS must contain a kube-controller-manager"
         );
         Ok(Self {
             state,

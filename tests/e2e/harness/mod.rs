@@ -26,13 +26,13 @@ pub use objects::{
     rule_set, text,
 };
 pub use previous_release::previous_release;
-pub use server::{Image, ServerProcess, mounted_secret, tail};
+pub use server::{PodProgram, ServerProcess, mounted_secret, tail};
 pub use test_cluster::{
     FOLDERS, Installed, TestCluster, administrator, audited, columns, credentials, front_proxy,
     install, kubeconfig_of, kubectl, register,
 };
 pub use watch::{Events, Lines};
-pub use watch_events::{Folded, event_types, is_in_gap, same_but_for_gaps, without_gaps};
+pub use watch_events::{StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps};
 
 use std::any::Any;
 use std::io::Write as _;

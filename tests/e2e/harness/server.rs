@@ -27,7 +27,7 @@ exec "$@" 3<&- </dev/null"#;
 
 /// Flags of the leader election, with shorter times than the defaults. The first leader waits for
 /// one lease duration before it leads. With the default of 8 s, each start would be slow.
-const LEASE: [&str; 3] = [
+const SHORT_LEASE_FLAGS: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
@@ -46,17 +46,17 @@ pub struct ServerProcess {
 
 /// The program of a container, and the address of its Pod.
 #[derive(Clone, Debug)]
-pub struct Image {
-    pub program: PathBuf,
+pub struct PodProgram {
+    pub path: PathBuf,
     /// Address of the Pod. The server listens on this address and on loopback.
     pub ip: IpAddr,
 }
 
-impl Default for Image {
+impl Default for PodProgram {
     /// Returns the binary under test, on a loopback address.
     fn default() -> Self {
         Self {
-            program: PathBuf::from(env!("CARGO_BIN_EXE_ifo-apiserver")),
+            path: PathBuf::from(env!("CARGO_BIN_EXE_ifo-apiserver")),
             ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
         }
     }
@@ -67,7 +67,7 @@ impl Default for Image {
 struct Pod {
     /// The folder of the log and of the port file.
     dir: PathBuf,
-    image: Image,
+    program: PodProgram,
     namespace: String,
     uid: Uuid,
     container: Value,
@@ -106,32 +106,32 @@ impl ServerProcess {
     /// server writes its log and its port to files in the folder `dir`. It has the rights of the
     /// user in the kubeconfig.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        Self::start_image(Image::default(), dir, deployment, kubeconfig).await
+        Self::start_program(PodProgram::default(), dir, deployment, kubeconfig).await
     }
 
     /// Starts a new Pod as [`Self::start`] does, with another program or address.
-    pub async fn start_image(
-        image: Image,
+    pub async fn start_program(
+        program: PodProgram,
         dir: &Path,
         deployment: &Value,
         kubeconfig: &Path,
     ) -> Self {
-        let mut server = Self::create(image, dir, deployment, kubeconfig);
+        let mut server = Self::create(program, dir, deployment, kubeconfig);
         server.until_ready().await;
         server
     }
 
     /// Starts a new Pod of this Deployment, and does not wait until it is ready.
     pub fn start_unready(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        Self::create(Image::default(), dir, deployment, kubeconfig)
+        Self::create(PodProgram::default(), dir, deployment, kubeconfig)
     }
 
     /// Starts the process of a new Pod, and does not wait until the process listens.
-    fn create(image: Image, dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
+    fn create(program: PodProgram, dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
             dir: dir.to_owned(),
-            image,
+            program,
             namespace: super::text(deployment, "/metadata/namespace").to_owned(),
             uid: Uuid::new_v4(),
             container: spec["containers"][0].clone(),
@@ -280,18 +280,18 @@ impl Pod {
     fn spawn(&self, kubeconfig: &Path, port: u16) -> Child {
         let Self {
             dir,
-            image,
+            program,
             container,
             ..
         } = self;
-        let bind = if image.ip.is_loopback() {
-            image.ip
+        let bind = if program.ip.is_loopback() {
+            program.ip
         } else {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED)
         };
         let env = self.environment();
         // If the container has a `command`, its first word is the name of the server's binary. The
-        // tests start `image.program` instead, so this word is left out.
+        // tests start `program.path` instead, so this word is left out.
         let words = |field: &str| -> Vec<String> {
             let words = container[field].as_array().cloned().unwrap_or_default();
             let words = words.iter().filter_map(Value::as_str);
@@ -310,7 +310,7 @@ impl Pod {
             format!("--port-file={}", dir.join("port").display()),
         ];
         if has("--leader-elect") {
-            ours.extend(LEASE.map(str::to_owned));
+            ours.extend(SHORT_LEASE_FLAGS.map(str::to_owned));
         }
         if has("--peer-token-file") {
             let file = peer_token(kubeconfig);
@@ -324,7 +324,7 @@ impl Pod {
             .expect("the folder of the server is writable");
         Command::new("/bin/sh")
             .args(["-c", UNTIL_STDIN_ENDS, "sh"])
-            .arg(&image.program)
+            .arg(&program.path)
             .args(args.iter().filter(|arg| !is_ours(arg)))
             .args(&ours)
             .env_clear()
@@ -360,7 +360,7 @@ impl Pod {
                 (None, "metadata.namespace") => self.namespace.clone(),
                 (None, "metadata.uid") => self.uid.to_string(),
                 // The server tells other replicas to connect to this IP address.
-                (None, "status.podIP") => self.image.ip.to_string(),
+                (None, "status.podIP") => self.program.ip.to_string(),
                 (None, _) => panic!("the tests cannot give this variable a value: {variable}"),
             };
             env.insert(name, value);

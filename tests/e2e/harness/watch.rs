@@ -43,9 +43,9 @@ impl<T> Drop for Collected<T> {
 }
 
 impl<T: std::fmt::Debug> Collected<T> {
-    /// Calls `find` with all items so far, and again after each new item, until `find` returns a
-    /// value. Returns this value. Fails if there are no more items, or after [`DEADLINE`]. `what`
-    /// is the expectation for the error message.
+    /// Waits until `find` returns a value for the items so far, and returns this value. Calls
+    /// `find` again after each new item. Panics if the command or the watch ends without such a
+    /// value, or after [`DEADLINE`]. `what` describes the expected items in the panic message.
     pub async fn until<R>(&mut self, what: &str, mut find: impl FnMut(&[T]) -> Option<R>) -> R {
         let waited = tokio::time::timeout(DEADLINE, async {
             loop {
@@ -82,12 +82,12 @@ impl<T: std::fmt::Debug> Collected<T> {
     }
 
     /// Applies `find` to the items so far, without waiting.
-    pub fn now<R>(&self, find: impl FnOnce(&[T]) -> R) -> R {
+    pub fn inspect<R>(&self, find: impl FnOnce(&[T]) -> R) -> R {
         find(&self.seen.borrow().items)
     }
 
     /// Waits until the command or the watch has ended.
-    pub async fn ended(&mut self) {
+    pub async fn wait_for_end(&mut self) {
         let end = self.seen.wait_for(|seen| seen.ended);
         let waited = tokio::time::timeout(DEADLINE, end).await;
         assert!(waited.is_ok(), "{} does not end", self.what);

@@ -65,7 +65,7 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
 /// selector, the selected fields must not change. Otherwise the watch can deliver DELETED and then
 /// ADDED for the same object, and this type fails at the second event.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct StateAfterEvents {
     /// The objects that exist, by UID.
     pub objects: BTreeMap<String, Value>,
     /// The UIDs of deleted objects.
@@ -74,15 +74,15 @@ pub struct Folded {
     newest: u64,
 }
 
-impl Folded {
+impl StateAfterEvents {
     /// Returns the state after all of these events.
     #[track_caller]
     pub fn of(events: &[Value]) -> Self {
-        let mut folded = Self::default();
+        let mut state = Self::default();
         for event in events {
-            folded.add(event);
+            state.add(event);
         }
-        folded
+        state
     }
 
     /// Applies one more event. Fails if the event contradicts the earlier events:
@@ -179,7 +179,7 @@ fn events_of_watch_gaps_are_left_out_and_no_others() {
         .collect();
     // The events 2, 3, 4, 6 and 8 only report the beginning or the end of a gap.
     assert_eq!(left, [1, 5, 7, 9, 10]);
-    assert_eq!(Folded::of(&events).objects.len(), 0);
+    assert_eq!(StateAfterEvents::of(&events).objects.len(), 0);
 }
 
 #[test]
@@ -188,8 +188,11 @@ fn events_that_contradict_each_other_are_found() {
     let changed = event("MODIFIED", 2, "Settling", "False");
     let deleted = event("DELETED", 3, "Settling", "False");
     let good = [added.clone(), changed.clone(), deleted.clone()];
-    assert!(Folded::of(&good).objects.is_empty());
-    assert_eq!(Folded::of(&good[..2]).objects["1"], changed["object"]);
+    assert!(StateAfterEvents::of(&good).objects.is_empty());
+    assert_eq!(
+        StateAfterEvents::of(&good[..2]).objects["1"],
+        changed["object"]
+    );
     for bad in [
         &[changed.clone()][..],
         &good[2..],
@@ -205,7 +208,7 @@ fn events_that_contradict_each_other_are_found() {
         for event in &mut bad {
             event["object"]["status"]["lastDetected"].take();
         }
-        let found = std::panic::catch_unwind(|| Folded::of(&bad));
+        let found = std::panic::catch_unwind(|| StateAfterEvents::of(&bad));
         assert!(found.is_err(), "{bad:?}");
     }
 }

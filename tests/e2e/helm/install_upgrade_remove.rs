@@ -371,7 +371,7 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
     for (release, chart) in [("ifo", chart.as_str()), ("rules", RULES_CHART)] {
         let install = ["install", release, chart];
         let refused = it.try_helm(&install).await;
-        let why = refused.expect_err("the objects are not those of Helm");
+        let why = refused.expect_err("Helm does not own the existing objects");
         assert!(why.contains("invalid ownership metadata"), "{why}");
         let mut take = [&install[..], &["--take-ownership"]].concat();
         if it.helm.major == 4 {

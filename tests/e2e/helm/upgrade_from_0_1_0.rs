@@ -6,7 +6,7 @@
 
 use super::RULES_CHART;
 use super::install_upgrade_remove::Installation;
-use crate::harness::{Image, apart, eventually, ok_if, previous_release, text};
+use crate::harness::{PodProgram, apart, eventually, ok_if, previous_release, text};
 use serde_json::Value;
 use std::path::Path;
 
@@ -32,9 +32,9 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
             return;
         };
         it.cluster.namespace = "ifo-system";
-        let image = Image {
-            program: previous.join("ifo-apiserver"),
-            ..Image::default()
+        let program = PodProgram {
+            path: previous.join("ifo-apiserver"),
+            ..PodProgram::default()
         };
         let source = previous.join("source");
         for folder in ["deploy/crd", "deploy", "rules/generic"] {
@@ -43,7 +43,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
                 .await;
         }
         create_deployment(&it).await;
-        let mut old = it.cluster.unrouted_image(image.clone()).await;
+        let mut old = it.cluster.unrouted_program(program.clone()).await;
         it.cluster.route_to(&old).await;
         it.cluster
             .register_with(&path(&source, "apiservice"), &old)
@@ -70,7 +70,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
                 .with_folder("apply", &path(&source, folder))
                 .await;
         }
-        let mut old = it.cluster.unrouted_image(image).await;
+        let mut old = it.cluster.unrouted_program(program).await;
         it.cluster.route_to(&old).await;
         it.cluster
             .register_with(&path(&source, "apiservice"), &old)

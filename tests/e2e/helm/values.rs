@@ -1,7 +1,7 @@
 //! Tests of single values of the Helm charts, and of the schemas that refuse wrong values.
 
 use super::{CHART, Helm, RULES_CHART};
-use crate::deploy::{NAMESPACE, the};
+use crate::deploy::{NAMESPACE, only_object};
 use crate::harness::shared;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn the_other_values_change_only_their_field() {
         for helm in &both {
             let deployment = async |values: &[&str]| -> Value {
                 let objects = helm.render(CHART, NAMESPACE, values).await;
-                the(&objects, "Deployment", "ifo-apiserver").clone()
+                only_object(&objects, "Deployment", "ifo-apiserver").clone()
             };
             let default = deployment(&[]).await;
             let version = format!(
@@ -110,13 +110,13 @@ fn the_other_values_change_only_their_field() {
                 "certificates.caBundle=QUJD",
             ];
             let objects = helm.render(CHART, NAMESPACE, &files).await;
-            let mut files = the(&objects, "Deployment", "ifo-apiserver").clone();
+            let mut files = only_object(&objects, "Deployment", "ifo-apiserver").clone();
             let secret = "/spec/template/spec/volumes/1/secret/secretName";
             let secret = files.pointer_mut(secret).expect("it is mounted");
             assert_eq!(secret.take(), "own");
             *secret = json!("ifo-apiserver-serving");
             assert_eq!(files, deployment(&["certificates.source=openshift"]).await);
-            let registration = the(&objects, "APIService", "v1alpha1.live.ifo.kubevirt.io");
+            let registration = only_object(&objects, "APIService", "v1alpha1.live.ifo.kubevirt.io");
             assert_eq!(registration["spec"]["caBundle"], "QUJD");
         }
     });

@@ -128,8 +128,8 @@ impl RawConnector {
     /// of a body that the server may send. This client never increases the window, so the server
     /// can send no more bytes.
     pub async fn connect(&self, window: u32) -> RawConnection {
-        let wire = self.connect_from([127, 0, 0, 1], window).await;
-        wire.expect("the server must accept the connection")
+        let connection = self.connect_from([127, 0, 0, 1], window).await;
+        connection.expect("the server must accept the connection")
     }
 
     /// Opens a connection as [`Self::connect`] does, but from this address. Returns an error if the

@@ -3,7 +3,7 @@
 //! because the system reports the peak memory since the start of the process.
 
 use super::http2_client::{RawConnection, RawConnector};
-use super::{WITHOUT_PERSISTENCE, peak_memory, resident};
+use super::{WITHOUT_PERSISTENCE, peak_memory, process_status_bytes};
 use crate::harness::{Caller, OPERATION, alone};
 use crate::persistence::Persisting;
 use serde_json::json;
@@ -22,12 +22,12 @@ const IDENTITY: [(&str, &str); 1] = [("x-remote-user", READER)];
 /// half of the Deployment's memory limit. The other half is for operations, and for the idle
 /// server, which needs about 45 MB in a debug build and 15 MB in a release build.
 ///
-/// If `identity` is true, the connector presents the certificate of the front proxy, and the user
+/// If `as_reader` is true, the connector presents the certificate of the front proxy, and the user
 /// [`READER`] may list and watch. Otherwise the requests are anonymous.
-fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
+fn with_flood(as_reader: bool, flood: impl AsyncFnOnce(&RawConnector)) {
     alone(async |cluster| {
         let mut target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;
-        if identity {
+        if as_reader {
             let binding = json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
                 "metadata": {"name": READER},
@@ -41,9 +41,9 @@ fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
             cluster.apply(&[binding]).await;
         }
         let server = &mut target.server;
-        let way = RawConnector::to(cluster, server, identity).await;
-        let before = resident(server.pid(), "VmRSS:");
-        flood(&way).await;
+        let connector = RawConnector::to(cluster, server, as_reader).await;
+        let before = process_status_bytes(server.pid(), "VmRSS:");
+        flood(&connector).await;
         Caller::new(server.stranger()).get("/livez").await.ok();
         let growth = peak_memory(server.pid()).saturating_sub(before);
         let most = server.memory_limit() / 2;
@@ -60,32 +60,36 @@ fn with_flood(identity: bool, flood: impl AsyncFnOnce(&RawConnector)) {
 /// Opens a connection and sends [`STREAMS`] requests. The flow-control window is 0 bytes, so the
 /// server cannot send the bodies of the answers.
 async fn send_requests(
-    way: &RawConnector,
+    connector: &RawConnector,
     headers: &[(&str, &str)],
     path: impl Fn(usize) -> String,
 ) -> RawConnection {
-    let mut wire = way.connect(0).await;
+    let mut connection = connector.connect(0).await;
     for number in 0..STREAMS {
-        wire.get(&path(number), headers);
-        wire.send().await.expect("the server must read requests");
+        connection.get(&path(number), headers);
+        connection
+            .send()
+            .await
+            .expect("the server must read requests");
     }
-    wire
+    connection
 }
 
 /// Sends requests on several connections, and waits until the headers of all answers have arrived.
 async fn send_and_wait(
-    way: &RawConnector,
+    connector: &RawConnector,
     connections: usize,
     headers: &[(&str, &str)],
     path: impl Fn(usize) -> String,
 ) {
-    let mut wires = Vec::new();
+    let mut open = Vec::new();
     for number in 0..connections {
-        let path = |of_wire| path(number * STREAMS + of_wire);
-        wires.push(send_requests(way, headers, path).await);
+        let path = |of_connection| path(number * STREAMS + of_connection);
+        open.push(send_requests(connector, headers, path).await);
     }
-    for wire in &mut wires {
-        wire.until("all requests are answered", |seen| seen.heads >= STREAMS)
+    for connection in &mut open {
+        connection
+            .until("all requests are answered", |seen| seen.heads >= STREAMS)
             .await;
     }
 }
@@ -101,24 +105,24 @@ fn path_with_long_selector(number: usize, more: &str) -> String {
 
 #[test]
 fn long_forbidden_paths_take_little_memory() {
-    with_flood(false, async |way| {
+    with_flood(false, async |connector| {
         // The JSON of the answer contains each `&` in an escaped form of six bytes, `\u0026`.
         let path = format!("/apis/g/v1/{}", "&".repeat(60_000));
-        send_and_wait(way, 4, &[], |_| path.clone()).await;
+        send_and_wait(connector, 4, &[], |_| path.clone()).await;
     });
 }
 
 #[test]
 fn long_unknown_paths_take_little_memory() {
-    with_flood(false, async |way| {
+    with_flood(false, async |connector| {
         let path = format!("/api/{}", "a".repeat(60_000));
-        send_and_wait(way, 4, &[], |_| path.clone()).await;
+        send_and_wait(connector, 4, &[], |_| path.clone()).await;
     });
 }
 
 #[test]
 fn thousands_of_query_options_take_little_memory() {
-    with_flood(true, async |way| {
+    with_flood(true, async |connector| {
         // 16,000 option names of three letters. With separators, they have about 64,000 bytes. The
         // rest of the URL is short, so the URL is below the server's limit of 65,534 bytes.
         let letters = || 'a'..='z';
@@ -128,34 +132,35 @@ fn thousands_of_query_options_take_little_memory() {
         // Each request names another object, so each request needs its own SubjectAccessReview.
         let path = OPERATION.path(None);
         let path = |number| format!("{path}?fieldSelector=metadata.name%3Dn{number}&{options}");
-        send_and_wait(way, 1, &[], path).await;
-        send_and_wait(way, 1, &IDENTITY, path).await;
-        send_and_wait(way, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
+        send_and_wait(connector, 1, &[], path).await;
+        send_and_wait(connector, 1, &IDENTITY, path).await;
+        send_and_wait(connector, 1, &IDENTITY, |number| path(number) + "&watch=1").await;
     });
 }
 
 #[test]
 fn cancelled_lists_with_long_selectors_release_their_memory() {
-    with_flood(true, async |way| {
+    with_flood(true, async |connector| {
         for round in 0..5 {
             let each = |number| path_with_long_selector(round * STREAMS + number, "");
-            let mut wire = send_requests(way, &IDENTITY, each).await;
+            let mut connection = send_requests(connector, &IDENTITY, each).await;
             // In these 30 ms, the server sends SubjectAccessReviews, but does not receive all
             // answers. So some requests are cancelled while they wait for a review.
             tokio::time::sleep(Duration::from_millis(30)).await;
             for number in 0..STREAMS {
-                wire.reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
+                connection
+                    .reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
             }
             // The server may have closed the flooding connection, so an error is ignored.
-            let _ = wire.send().await;
+            let _ = connection.send().await;
         }
     });
 }
 
 #[test]
 fn watches_with_long_selectors_take_little_memory() {
-    with_flood(true, async |way| {
+    with_flood(true, async |connector| {
         let each = |number| path_with_long_selector(number, "watch=1&");
-        send_and_wait(way, 1, &IDENTITY, each).await;
+        send_and_wait(connector, 1, &IDENTITY, each).await;
     });
 }

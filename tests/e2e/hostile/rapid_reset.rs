@@ -11,33 +11,35 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
     alone(async |cluster| {
         let mut target = Persisting::start(cluster, &super::WITHOUT_PERSISTENCE).await;
         let server = &mut target.server;
-        let way = RawConnector::to(cluster, server, false).await;
+        let connector = RawConnector::to(cluster, server, false).await;
         let kubelet = Caller::new(server.stranger());
         let path = OPERATION.path(None);
         let mut goaways = Vec::new();
         for _ in 0..10 {
-            let mut wire = way.connect(65_535).await;
+            let mut connection = connector.connect(65_535).await;
             for round in 1..=100 {
                 for _ in 0..100 {
-                    let stream = wire.get(&path, &[]);
-                    wire.reset(stream);
+                    let stream = connection.get(&path, &[]);
+                    connection.reset(stream);
                 }
-                wire.ping();
+                connection.ping();
                 // The test checks that the server sends a GOAWAY frame. This frame can get lost if
                 // the server closes the connection before it has read all data. So after each
                 // round, the test waits for the answer to PING, which the server sends after it has
                 // read all frames.
-                if wire.send().await.is_err() {
+                if connection.send().await.is_err() {
                     break;
                 }
-                wire.until("an answer to PING", |seen| {
-                    seen.pongs == round || seen.closed
-                })
-                .await;
+                connection
+                    .until("an answer to PING", |seen| {
+                        seen.pongs == round || seen.closed
+                    })
+                    .await;
             }
-            wire.until("the server closes the connection", |seen| seen.closed)
+            connection
+                .until("the server closes the connection", |seen| seen.closed)
                 .await;
-            goaways.extend(wire.seen().goaway);
+            goaways.extend(connection.seen().goaway);
             kubelet.get("/livez").await.ok();
         }
         // A GOAWAY frame can still get lost when the server closes the connection. So one received
@@ -48,13 +50,13 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
         // On the connections above, a reset arrives together with its request, so the server may
         // never begin to handle the request. On this connection, a reset arrives later, together
         // with the next request.
-        let mut wire = way.connect(65_535).await;
+        let mut connection = connector.connect(65_535).await;
         for _ in 0..5000 {
-            let stream = wire.get(&path, &[]);
-            if wire.send().await.is_err() {
+            let stream = connection.get(&path, &[]);
+            if connection.send().await.is_err() {
                 break;
             }
-            wire.reset(stream);
+            connection.reset(stream);
         }
         kubelet.get("/livez").await.ok();
         let peak = peak_memory(server.pid());

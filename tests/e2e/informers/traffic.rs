@@ -164,12 +164,15 @@ impl Traffic {
         }
     }
 
-    /// Deletes the VirtualMachine with the most operations that both informers know. `beliefs` are
-    /// the operations that each informer knows. Returns the UIDs of the operations on the deleted
-    /// VirtualMachine that both informers know.
-    pub async fn delete_with_operations(&mut self, beliefs: [&Objects; 2]) -> BTreeSet<String> {
+    /// Deletes the VirtualMachine with the most operations that both informers know.
+    /// `known_operations` are the operations that each informer knows. Returns the UIDs of the
+    /// operations on the deleted VirtualMachine that both informers know.
+    pub async fn delete_with_operations(
+        &mut self,
+        known_operations: [&Objects; 2],
+    ) -> BTreeSet<String> {
         let operations_of = |(namespace, name): &Id| {
-            let [one, other] = beliefs.map(|objects| {
+            let [one, other] = known_operations.map(|objects| {
                 let theirs = objects.values().filter(|it| {
                     text(it, "/metadata/namespace") == *namespace
                         && text(it, "/spec/subject/name") == name

@@ -162,10 +162,13 @@ fn an_operation_on_a_cluster_scoped_object_is_owned_by_it() {
             .delete(&format!("{}/{name}", NODE.path(None)))
             .await
             .ok();
-        eventually("the garbage collector deletes it", async || {
-            let left = of(crs(cluster).await);
-            ok_if(left.is_none(), left)
-        })
+        eventually(
+            "the garbage collector deletes the custom resource",
+            async || {
+                let left = of(crs(cluster).await);
+                ok_if(left.is_none(), left)
+            },
+        )
         .await;
     });
 }

@@ -128,7 +128,9 @@ fn state_reason_message_progress_and_start_are_in_the_table_and_in_the_object() 
             assert_eq!(object["metadata"]["uid"], operation["metadata"]["uid"]);
         }
         let ready = cluster
-            .rule_set_until(namespace, "still Ready", |_| true)
+            .rule_set_until(namespace, "Ready", |it| {
+                condition(it, "Ready")["status"] == "True"
+            })
             .await;
         assert_eq!(
             condition(&ready, "EvaluationFailed"),

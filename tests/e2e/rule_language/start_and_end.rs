@@ -334,7 +334,7 @@ fn a_time_dependent_rule_is_evaluated_again_without_a_change_of_the_object() {
             };
             match waited.await {
                 Ok(all) if was_early(&all) => break (name, from, object, all),
-                _ => eprintln!("{seconds} s were not enough"),
+                _ => eprintln!("the server read the object too late for {seconds} s; trying again"),
             }
         };
         assert_eq!(

@@ -29,15 +29,15 @@ pub(super) const STALL_NEEDS_PROGRESS: &str = "!has(self.stalledAfter) || has(se
 /// CEL expression that is true if every key of the map `self` is a valid label key.
 pub(super) const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
 /// CEL expression that is true if no key of the map `self` is reserved for `ifo-apiserver`.
-pub(super) const KEYS_ARE_FREE: &str = "self.all(key, !key.startsWith('ifo.kubevirt.io/') || key in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role'])";
+pub(super) const KEYS_ARE_UNRESERVED: &str = "self.all(key, !key.startsWith('ifo.kubevirt.io/') || key in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role'])";
 /// CEL expression that is true if the string `self` is a valid label key.
 pub(super) const KEY_IS_QUALIFIED: &str = "self.indexOf('/') <= 253 && self.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')";
 /// CEL expression that is true if the label key `self` is not reserved for `ifo-apiserver`.
-pub(super) const KEY_IS_FREE: &str = "!self.startsWith('ifo.kubevirt.io/') || self in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role']";
+pub(super) const KEY_IS_UNRESERVED: &str = "!self.startsWith('ifo.kubevirt.io/') || self in ['ifo.kubevirt.io/correlation-group', 'ifo.kubevirt.io/correlation-role']";
 
 /// Message for an invalid label key.
 pub(super) const NOT_QUALIFIED: &str = "a label key must be a qualified name: an optional DNS subdomain and a slash, then at most 63 letters, digits, '-', '_' or '.', with a letter or digit first and last";
 /// Message for a label key that is reserved for `ifo-apiserver`.
-pub(super) const NOT_FREE: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
+pub(super) const RESERVED_KEY: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
 /// Message for a target in one of the API groups of `ifo-apiserver`.
-pub(super) const FEEDS_BACK: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";
+pub(super) const OWN_GROUP: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";

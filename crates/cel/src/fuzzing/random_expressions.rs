@@ -7,11 +7,11 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::comparison::PolicyVariable;
+use super::kubernetes_comparison::PolicyVariable;
 use super::operands::{self, texts};
-use crate::check::Ty;
 use crate::op::Function;
-use crate::overloads::{Overload, P, overloads};
+use crate::overloads::{Overload, ParameterType, overloads};
+use crate::type_check::Ty;
 
 /// A generator of pseudo-random numbers. The same seed always yields the same numbers.
 pub struct Random(u64);
@@ -371,7 +371,7 @@ impl Generator {
                 let names = "int ;; string ;; list ;; map ;; type ;; bool ;; null_type ;; net.IP";
                 ("", names)
             }
-            Ty::Error | Ty::Free | Ty::Dyn | Ty::Schema(_) => {
+            Ty::Error | Ty::Unknown | Ty::Dyn | Ty::Schema(_) => {
                 let of = self.ty(1);
                 if matches!(of, Ty::Dyn) {
                     return Expression::text("dyn(1)");
@@ -521,21 +521,25 @@ impl Generator {
             return self.format(depth);
         }
         let mut args = Vec::new();
-        if overload
-            .args
-            .iter()
-            .any(|wanted| matches!(wanted, P::Map(..) | P::Optional(P::Map(..))))
-        {
+        if overload.args.iter().any(|wanted| {
+            matches!(
+                wanted,
+                ParameterType::Map(..) | ParameterType::Optional(ParameterType::Map(..))
+            )
+        }) {
             bound[0].get_or_insert_with(|| self.key_ty());
         }
         for (index, wanted) in overload.args.iter().enumerate() {
             let pool = texts_for(&name, index);
-            if matches!(wanted, P::String) && !pool.is_empty() && !self.random.one_in(4) {
+            if matches!(wanted, ParameterType::String) && !pool.is_empty() && !self.random.one_in(4)
+            {
                 args.push(Expression::text(format!(
                     "'{}'",
                     self.random.pick(&texts(pool))
                 )));
-            } else if name == "lists.range" || (matches!(wanted, P::Int) && self.random.one_in(2)) {
+            } else if name == "lists.range"
+                || (matches!(wanted, ParameterType::Int) && self.random.one_in(2))
+            {
                 // Kubernetes makes the whole list of `lists.range` before it checks its cost limit.
                 // So this number must be small.
                 let small = texts(operands::SMALL_INTS);
@@ -551,32 +555,32 @@ impl Generator {
     /// Returns the type of an argument for the parameter `wanted` of an overload. `bound` contains
     /// the types of the type parameters `A` and `B`. A type parameter that has no type yet gets a
     /// random type.
-    fn instance(&mut self, wanted: P, bound: &mut [Option<Ty>; 2]) -> Ty {
+    fn instance(&mut self, wanted: ParameterType, bound: &mut [Option<Ty>; 2]) -> Ty {
         match wanted {
-            P::A => bound[0].get_or_insert_with(|| self.ty(1)).clone(),
-            P::B => bound[1].get_or_insert_with(|| self.ty(1)).clone(),
-            P::Map(key, value) => {
+            ParameterType::A => bound[0].get_or_insert_with(|| self.ty(1)).clone(),
+            ParameterType::B => bound[1].get_or_insert_with(|| self.ty(1)).clone(),
+            ParameterType::Map(key, value) => {
                 let key = self.instance(*key, bound);
                 Ty::map(key, self.instance(*value, bound))
             }
-            P::List(of) => Ty::list(self.instance(*of, bound)),
-            P::Optional(of) => Ty::optional(self.instance(*of, bound)),
-            P::Type(of) => Ty::Type(Box::new(self.instance(*of, bound))),
-            P::Dyn => Ty::Dyn,
-            P::Bool => Ty::Bool,
-            P::Int => Ty::Int,
-            P::Uint => Ty::Uint,
-            P::Double => Ty::Double,
-            P::String => Ty::String,
-            P::Bytes => Ty::Bytes,
-            P::Duration => Ty::Duration,
-            P::Timestamp => Ty::Timestamp,
-            P::Quantity => Ty::Quantity,
-            P::Url => Ty::Url,
-            P::Ip => Ty::Ip,
-            P::Cidr => Ty::Cidr,
-            P::Semver => Ty::Semver,
-            P::NamedFormat => Ty::NamedFormat,
+            ParameterType::List(of) => Ty::list(self.instance(*of, bound)),
+            ParameterType::Optional(of) => Ty::optional(self.instance(*of, bound)),
+            ParameterType::Type(of) => Ty::Type(Box::new(self.instance(*of, bound))),
+            ParameterType::Dyn => Ty::Dyn,
+            ParameterType::Bool => Ty::Bool,
+            ParameterType::Int => Ty::Int,
+            ParameterType::Uint => Ty::Uint,
+            ParameterType::Double => Ty::Double,
+            ParameterType::String => Ty::String,
+            ParameterType::Bytes => Ty::Bytes,
+            ParameterType::Duration => Ty::Duration,
+            ParameterType::Timestamp => Ty::Timestamp,
+            ParameterType::Quantity => Ty::Quantity,
+            ParameterType::Url => Ty::Url,
+            ParameterType::Ip => Ty::Ip,
+            ParameterType::Cidr => Ty::Cidr,
+            ParameterType::Semver => Ty::Semver,
+            ParameterType::NamedFormat => Ty::NamedFormat,
         }
     }
 
@@ -883,35 +887,35 @@ fn is_identifier(name: &str) -> bool {
 
 /// Returns true if the result type `result` of an overload can be `ty`. Sets the type parameters in
 /// `bound`: if `result` is `list(A)` and `ty` is `list(int)`, `A` becomes `int`.
-fn returns(result: P, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
+fn returns(result: ParameterType, ty: &Ty, bound: &mut [Option<Ty>; 2]) -> bool {
     let mut bind = |at: usize| {
         let own = bound[at].get_or_insert_with(|| ty.clone());
         own == ty
     };
     match (result, ty) {
-        (P::A, _) => bind(0),
-        (P::B, _) => bind(1),
-        (P::List(of), Ty::List(ty))
-        | (P::Optional(of), Ty::Optional(ty))
-        | (P::Type(of), Ty::Type(ty)) => returns(*of, ty, bound),
-        (P::Map(key, value), Ty::Map(key_ty, value_ty)) => {
+        (ParameterType::A, _) => bind(0),
+        (ParameterType::B, _) => bind(1),
+        (ParameterType::List(of), Ty::List(ty))
+        | (ParameterType::Optional(of), Ty::Optional(ty))
+        | (ParameterType::Type(of), Ty::Type(ty)) => returns(*of, ty, bound),
+        (ParameterType::Map(key, value), Ty::Map(key_ty, value_ty)) => {
             returns(*key, key_ty, bound) && returns(*value, value_ty, bound)
         }
-        (P::Dyn, Ty::Dyn)
-        | (P::Bool, Ty::Bool)
-        | (P::Int, Ty::Int)
-        | (P::Uint, Ty::Uint)
-        | (P::Double, Ty::Double)
-        | (P::String, Ty::String)
-        | (P::Bytes, Ty::Bytes)
-        | (P::Duration, Ty::Duration)
-        | (P::Timestamp, Ty::Timestamp)
-        | (P::Quantity, Ty::Quantity)
-        | (P::Url, Ty::Url)
-        | (P::Ip, Ty::Ip)
-        | (P::Cidr, Ty::Cidr)
-        | (P::Semver, Ty::Semver)
-        | (P::NamedFormat, Ty::NamedFormat) => true,
+        (ParameterType::Dyn, Ty::Dyn)
+        | (ParameterType::Bool, Ty::Bool)
+        | (ParameterType::Int, Ty::Int)
+        | (ParameterType::Uint, Ty::Uint)
+        | (ParameterType::Double, Ty::Double)
+        | (ParameterType::String, Ty::String)
+        | (ParameterType::Bytes, Ty::Bytes)
+        | (ParameterType::Duration, Ty::Duration)
+        | (ParameterType::Timestamp, Ty::Timestamp)
+        | (ParameterType::Quantity, Ty::Quantity)
+        | (ParameterType::Url, Ty::Url)
+        | (ParameterType::Ip, Ty::Ip)
+        | (ParameterType::Cidr, Ty::Cidr)
+        | (ParameterType::Semver, Ty::Semver)
+        | (ParameterType::NamedFormat, Ty::NamedFormat) => true,
         _ => false,
     }
 }

@@ -2,7 +2,7 @@
 //! the README describes in the section "Evaluate within a budget".
 
 use super::super::op::Function;
-use super::super::overloads::{Overload, P, overloads};
+use super::super::overloads::{Overload, ParameterType, overloads};
 use super::*;
 
 /// The factor between the sizes of the small and of the large arguments.
@@ -25,34 +25,38 @@ fn functions() -> Vec<(String, &'static Overload)> {
 /// Returns an expression of the type `wanted`, for an argument of the function `name`. A text, a
 /// list, a map, a URL or a semantic version comes from a field of [`object`] and is as large as
 /// this field.
-fn argument(name: &str, wanted: P) -> String {
+fn argument(name: &str, wanted: ParameterType) -> String {
     match wanted {
-        P::A | P::B | P::Dyn | P::String => text_for(name),
-        P::Bool => "true".to_owned(),
-        P::Int => "object.int".to_owned(),
-        P::Uint => "3u".to_owned(),
-        P::Double => "3.5".to_owned(),
-        P::Bytes => "bytes(object.text)".to_owned(),
-        P::Duration => "duration('1h')".to_owned(),
-        P::Timestamp => "timestamp('2024-02-29T12:00:00Z')".to_owned(),
-        P::Quantity => "quantity('1.5Gi')".to_owned(),
-        P::Url => "url(object.url)".to_owned(),
-        P::Ip => "ip('10.0.0.1')".to_owned(),
-        P::Cidr => "cidr('10.0.0.0/8')".to_owned(),
-        P::Semver => "semver(object.semver)".to_owned(),
-        P::NamedFormat => "format.byte()".to_owned(),
-        P::Type(_) => "int".to_owned(),
-        P::List(of) => match of {
-            P::String | P::A | P::Dyn => "object.texts".to_owned(),
-            P::Int => "object.ints".to_owned(),
-            P::Double => "object.doubles".to_owned(),
-            P::Bool => "object.bools".to_owned(),
-            P::List(_) => "object.lists".to_owned(),
-            P::Optional(_) => "object.texts.map(x, optional.of(x))".to_owned(),
+        ParameterType::A | ParameterType::B | ParameterType::Dyn | ParameterType::String => {
+            text_for(name)
+        }
+        ParameterType::Bool => "true".to_owned(),
+        ParameterType::Int => "object.int".to_owned(),
+        ParameterType::Uint => "3u".to_owned(),
+        ParameterType::Double => "3.5".to_owned(),
+        ParameterType::Bytes => "bytes(object.text)".to_owned(),
+        ParameterType::Duration => "duration('1h')".to_owned(),
+        ParameterType::Timestamp => "timestamp('2024-02-29T12:00:00Z')".to_owned(),
+        ParameterType::Quantity => "quantity('1.5Gi')".to_owned(),
+        ParameterType::Url => "url(object.url)".to_owned(),
+        ParameterType::Ip => "ip('10.0.0.1')".to_owned(),
+        ParameterType::Cidr => "cidr('10.0.0.0/8')".to_owned(),
+        ParameterType::Semver => "semver(object.semver)".to_owned(),
+        ParameterType::NamedFormat => "format.byte()".to_owned(),
+        ParameterType::Type(_) => "int".to_owned(),
+        ParameterType::List(of) => match of {
+            ParameterType::String | ParameterType::A | ParameterType::Dyn => {
+                "object.texts".to_owned()
+            }
+            ParameterType::Int => "object.ints".to_owned(),
+            ParameterType::Double => "object.doubles".to_owned(),
+            ParameterType::Bool => "object.bools".to_owned(),
+            ParameterType::List(_) => "object.lists".to_owned(),
+            ParameterType::Optional(_) => "object.texts.map(x, optional.of(x))".to_owned(),
             of => format!("object.texts.map(x, {})", argument(name, *of)),
         },
-        P::Map(..) => "object.map".to_owned(),
-        P::Optional(of) => format!("optional.of({})", argument(name, *of)),
+        ParameterType::Map(..) => "object.map".to_owned(),
+        ParameterType::Optional(of) => format!("optional.of({})", argument(name, *of)),
     }
 }
 
@@ -173,15 +177,21 @@ fn reads_little(name: &str, overload: &Overload) -> bool {
         // The format text has no clause such as `%s`, so the list is not read.
         "format",
     ];
-    let is_same = matches!(overload.args, [P::String | P::Bytes]);
+    let is_same = matches!(
+        overload.args,
+        [ParameterType::String | ParameterType::Bytes]
+    );
     names.contains(&name) || (matches!(name, "string" | "bytes") && is_same)
 }
 
 /// Returns the least number of steps for reading an argument of `size` bytes or elements.
-fn read_steps(wanted: P, size: usize) -> u64 {
+fn read_steps(wanted: ParameterType, size: usize) -> u64 {
     match wanted {
-        P::String | P::Bytes | P::Url | P::Semver => steps(size, 1024),
-        P::List(_) => steps(size, 16),
+        ParameterType::String
+        | ParameterType::Bytes
+        | ParameterType::Url
+        | ParameterType::Semver => steps(size, 1024),
+        ParameterType::List(_) => steps(size, 16),
         _ => 0,
     }
 }
@@ -214,7 +224,10 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(with_value > 300, "only {with_value} calls have a value");
+    assert!(
+        with_value > 300,
+        "only {with_value} calls return a value instead of an error"
+    );
 }
 
 #[test]

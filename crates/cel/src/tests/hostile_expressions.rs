@@ -122,6 +122,15 @@ fn long_sources_are_refused() {
 }
 
 #[test]
+fn the_maximum_length_is_counted_in_characters() {
+    let text = |characters: usize| format!("'{}'", "é".repeat(characters - 2));
+    assert!(compile_any(&text(compile::MAX_SOURCE)).is_ok());
+    let error = compile_any(&text(compile::MAX_SOURCE + 1)).unwrap_err();
+    let expected = "expression code point size exceeds limit: size: 4097, limit 4096";
+    assert_eq!(error.message, expected);
+}
+
+#[test]
 fn nested_comprehensions_stop_when_the_budget_is_spent() {
     let digits = "[0,1,2,3,4,5,6,7,8,9]";
     let mut source = "true".to_owned();
@@ -187,7 +196,7 @@ fn the_budget_limits_copied_bytes() {
         let outcome = evaluate(&program, &doc, &mut budget);
         assert!(
             outcome == Err(EvaluationFault::Budget) || budget.left < STEPS_PER_OBJECT - 50_000,
-            "{source}: {} left",
+            "{source}: {} steps of the budget are left",
             budget.left
         );
     }
@@ -267,9 +276,13 @@ fn the_digits_of_quantities_are_limited() {
         ("quantity('1e2147483647').add(1)", Err(())),
         ("quantity('12345678901234567890e2147483647')", Err(())),
         ("quantity(object.long)", Err(())),
+        // The quantity has 1,015 digits before the point, and is stored with nine decimal places.
+        ("quantity(object.most).sub(1).isInteger()", Ok("bool:false")),
+        ("quantity(object.most).add(1)", Err(())),
         ("isQuantity(object.long)", Ok("bool:false")),
     ] {
-        let json = format!("{{\"long\":\"{}\"}}", "9".repeat(1 << 20));
+        let (long, most) = ("9".repeat(1 << 20), "9".repeat(1015));
+        let json = format!(r#"{{"long":"{long}","most":"{most}"}}"#);
         let program = compile_any(source).unwrap();
         let doc = Doc::parse(json.as_bytes(), &program.projection).unwrap();
         match (evaluate(&program, &doc, &mut full_budget()), expected) {

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use super::super::fuzzing::comparison::{
-    Answer, DIFFERENCES, Difference, PolicyVariable, class, class_here, declare, has_other_text,
+use super::super::fuzzing::kubernetes_comparison::{
+    Answer, DIFFERENCES, Difference, PolicyVariable, class, class_here, declare, has_excluded_text,
     has_same_text,
 };
 use super::*;
@@ -169,7 +169,7 @@ fn compile_errors_have_the_text_and_position_of_cel_go() {
         let Err(error) = program else { continue };
         if answer.phase != "compile-err"
             || !answer.v.starts_with("ERROR: <input>:")
-            || has_other_text(answer)
+            || has_excluded_text(answer)
         {
             continue;
         }

@@ -34,8 +34,19 @@ impl ObjectSchema for Pods {
             "status.conditions.[*].status" => FieldType::String {
                 values: vec!["True".to_owned(), "False".to_owned()],
             },
+            // The empty value is not listed in errors.
+            "status.sixteen" => numbered_values(16, [String::new()]),
+            "status.seventeen" => numbered_values(17, []),
             _ => FieldType::Any,
         }
+    }
+}
+
+/// Returns a string field with the values `v1`, `v2` and so on, and the `others`.
+fn numbered_values<const N: usize>(count: usize, others: [String; N]) -> FieldType {
+    let numbered = (1..=count).map(|number| format!("v{number}"));
+    FieldType::String {
+        values: numbered.chain(others).collect(),
     }
 }
 
@@ -58,18 +69,18 @@ fn types_and_values_that_contradict_the_schema_are_errors() {
         ),
         (
             "object.status.phase == 'Runing'",
-            "1:24: 'Runing' is not a value of the field, which can be 'Pending', 'Running'",
-            "the nearest is 'Running'",
+            "1:24: 'Runing' is not a possible value of the field; possible are 'Pending', 'Running'",
+            "did you mean 'Running'?",
         ),
         (
             "object.?status.?phase.orValue('None') in ['Pending', 'running']",
-            "1:54: 'running' is not a value of the field, which can be 'Pending', 'Running', 'None'",
-            "the nearest is 'Running'",
+            "1:54: 'running' is not a possible value of the field; possible are 'Pending', 'Running', 'None'",
+            "did you mean 'Running'?",
         ),
         (
             "object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'true')",
-            "1:69: 'true' is not a value of the field, which can be 'True', 'False'",
-            "the nearest is 'True'",
+            "1:69: 'true' is not a possible value of the field; possible are 'True', 'False'",
+            "did you mean 'True'?",
         ),
         (
             "object.status.conditions.exists(c, c.type == 1)",
@@ -116,6 +127,18 @@ fn types_and_values_that_contradict_the_schema_are_errors() {
 }
 
 #[test]
+fn an_error_lists_at_most_sixteen_possible_values() {
+    let error = |source: &str| {
+        let error = check(source, ResultKind::Bool).expect_err(source);
+        error.message
+    };
+    let message = error("object.status.sixteen == 'x'");
+    assert!(message.ends_with("'v15', 'v16'"), "{message}");
+    let message = error("object.status.seventeen == 'x'");
+    assert!(message.ends_with("'v15', 'v16', …"), "{message}");
+}
+
+#[test]
 fn expressions_that_fit_the_schema_have_no_errors() {
     for source in [
         "object.spec.unknown == 1 || object.spec.unknown == 'a'",
@@ -153,7 +176,7 @@ fn the_types_of_variables_and_items_are_known() {
         let checked = compile_with_schema(source, ResultKind::Bool, environment, schema);
         checked.expect_err(source).to_string()
     };
-    let expected = "is not a value of the field, which can be 'True', 'False'";
+    let expected = "is not a possible value of the field; possible are 'True', 'False'";
     assert!(error("variables.conditions[0].status == 'Tru'", &environment).ends_with(expected));
     let inner = environment.with_item_of(&variable);
     assert!(error("item.status == 'Tru'", &inner).ends_with(expected));

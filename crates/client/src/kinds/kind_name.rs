@@ -1,7 +1,7 @@
 //! Parses the name of a kind in a command-line argument, such as `vm`, `VirtualMachine` or
 //! `vms.v1.kubevirt.io`, and compares the name with kinds and resources.
 
-use super::{group_and_version, is_plural, short_names};
+use super::{group_and_version, is_kind_or_plural, short_names};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ pub struct KindName {
     name: String,
     /// Text after the first dot, in lower case: `group`, `version.group`, or `version` for the core
     /// group. None if there is no dot.
-    group: Option<String>,
+    qualifier: Option<String>,
 }
 
 /// The error for a text that is empty or begins with a dot.
@@ -26,8 +26,8 @@ impl FromStr for KindName {
 
     fn from_str(text: &str) -> Result<Self, EmptyName> {
         let text = text.to_ascii_lowercase();
-        let (name, group) = match text.split_once('.') {
-            Some((name, group)) => (name, Some(group.to_owned())),
+        let (name, qualifier) = match text.split_once('.') {
+            Some((name, qualifier)) => (name, Some(qualifier.to_owned())),
             None => (text.as_str(), None),
         };
         if name.is_empty() {
@@ -35,7 +35,7 @@ impl FromStr for KindName {
         }
         Ok(Self {
             name: name.to_owned(),
-            group,
+            qualifier,
         })
     }
 }
@@ -54,7 +54,7 @@ impl KindName {
     /// - A name with a version and a group, such as `vm.v1.kubevirt.io`, allows only these.
     /// - A name with a version alone, such as `nodes.v1`, allows this version of the core group.
     pub fn allows(&self, group: &str, version: &str) -> bool {
-        self.group.as_deref().is_none_or(|wanted| {
+        self.qualifier.as_deref().is_none_or(|wanted| {
             let (wanted_version, wanted_group) = wanted.split_once('.').unwrap_or((wanted, ""));
             wanted == group || (wanted_version, wanted_group) == (version, group)
         })
@@ -65,7 +65,7 @@ impl KindName {
     /// same.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
-        let named = is_plural(&self.name, kind)
+        let named = is_kind_or_plural(&self.name, kind)
             || is_initials(&self.name, kind)
             || short_names::is_short_for_kind(&self.name, group, kind);
         named && self.allows(group, version)
@@ -82,8 +82,8 @@ impl KindName {
     /// widely used short name. If the name contains a group or version, `resource` must have the
     /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
-        let named = is_plural(&resource.resource, &self.name)
-            || short_names::is_short_for(&self.name, &resource.group, &resource.resource);
+        let named = is_kind_or_plural(&resource.resource, &self.name)
+            || short_names::is_short_for_resource(&self.name, &resource.group, &resource.resource);
         named && self.allows(&resource.group, &resource.version)
     }
 }

@@ -5,7 +5,7 @@
 //! - The plugin `kubectl-ifo` reads short names from aggregated discovery, which a kube-apiserver
 //!   before 1.26 does not have.
 
-use super::is_plural;
+use super::is_kind_or_plural;
 
 /// Short name, API group and plural of each kind.
 const ALL: [(&str, &str, &str); 40] = [
@@ -74,12 +74,12 @@ const ALL: [(&str, &str, &str); 40] = [
 /// Returns true if `name` is a short name of `kind` in `group`. `name` must be in lower case.
 pub(super) fn is_short_for_kind(name: &str, group: &str, kind: &str) -> bool {
     let mut all = ALL.iter();
-    all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_plural(plural, kind))
+    all.any(|(short, of, plural)| (*short, *of) == (name, group) && is_kind_or_plural(plural, kind))
 }
 
 /// Returns true if `name` is a short name of the resource `plural` in `group`. `name` must be in
 /// lower case.
-pub(super) fn is_short_for(name: &str, group: &str, plural: &str) -> bool {
+pub(super) fn is_short_for_resource(name: &str, group: &str, plural: &str) -> bool {
     ALL.contains(&(name, group, plural))
 }
 
@@ -89,9 +89,13 @@ mod tests {
 
     #[test]
     fn a_short_name_belongs_to_one_group() {
-        assert!(is_short_for("deploy", "apps", "deployments"));
-        assert!(!is_short_for("deploy", "example.io", "deployments"));
-        assert!(!is_short_for("deploy", "apps", "daemonsets"));
+        assert!(is_short_for_resource("deploy", "apps", "deployments"));
+        assert!(!is_short_for_resource(
+            "deploy",
+            "example.io",
+            "deployments"
+        ));
+        assert!(!is_short_for_resource("deploy", "apps", "daemonsets"));
         assert!(is_short_for_kind("deploy", "apps", "Deployment"));
         assert!(!is_short_for_kind("deploy", "apps", "DaemonSet"));
     }

@@ -118,7 +118,10 @@ async fn a_page_that_is_still_too_large_after_one_reduction_is_an_error() {
     let pager = ListPager::new(client, "/things", Some(2)).bounded(10, 1);
     for _ in 0..2 {
         let error = pager.page(ListRequest::default()).await.unwrap_err();
-        assert_eq!(error.to_string(), "a page of more than 10 bytes");
+        assert_eq!(
+            error.to_string(),
+            "a page of the list has more than 10 bytes"
+        );
     }
     let limits = ["2", "1", "1"].map(|limit| format!("/things?limit={limit}"));
     assert_eq!(uris(&requests), limits);

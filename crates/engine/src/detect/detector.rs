@@ -23,14 +23,16 @@ pub(super) const MAX_TIMED: usize = 1_000;
 /// evaluated only when it changes. Rules usually read a few hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
-/// Time for which the detector remembers an object after the last detection on the object. During
-/// this time, an operation on the object may not have completed yet. The detector does two things:
+/// Shortest time for which the detector remembers an object after the last detection on the object.
+/// If a rule of the rule book has a longer debounce period, the detector remembers the object for
+/// this period. Until then, an operation on the object can still be in flight, and the detector does
+/// two things:
 ///
 /// - If the rule book has `outcome` expressions, the detector still sends evaluations without a
 ///   detection to the tracker. Such an evaluation can contain the outcome of the operation.
 /// - If the rule book has a label selector and the watch reports the object as deleted, the
 ///   detector sets [`VanishedObject::may_exist`].
-const SETTLING_PERIOD: Duration = Duration::from_mins(5);
+const MIN_SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
 #[derive(Debug)]
@@ -38,12 +40,14 @@ pub struct Detector {
     book: Arc<RuleBook>,
     meter: Arc<dyn Meter>,
     /// True if the rule book has `outcome` expressions or a label selector. Then objects stay in
-    /// `recently_detected` for [`SETTLING_PERIOD`] after their last detection.
+    /// `recently_detected` for `settling_period` after their last detection.
     remembers_detections: bool,
+    /// Time for which the detector remembers an object after the last detection on the object.
+    settling_period: Duration,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
     /// Objects, by identity, whose last evaluation detected an operation or had a failed rule. If
-    /// `remembers_detections` is true, objects stay in the map for [`SETTLING_PERIOD`] longer.
+    /// `remembers_detections` is true, objects stay in the map for `settling_period` longer.
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
@@ -106,6 +110,7 @@ impl Detector {
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
             remembers_detections: book.asks_for_outcomes() || book.selector().is_some(),
+            settling_period: book.longest_debounce().max(MIN_SETTLING_PERIOD),
             listing: true,
             recently_detected: HashMap::new(),
             timed: BTreeMap::new(),
@@ -192,7 +197,7 @@ impl Detector {
         Some(VanishedObject {
             subject,
             // If the object was not in `recently_detected`, no operation was detected on the object
-            // during `SETTLING_PERIOD`.
+            // during the settling period.
             may_exist: was_detected && self.book.selector().is_some(),
         })
     }
@@ -213,7 +218,7 @@ impl Detector {
     /// passed. The caller must pass each of them to [`Detector::reevaluate`]. The caller must call
     /// this function at a fixed interval, but not during a list.
     pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
-        let is_recent = |since| now.steady.duration_since(since) < SETTLING_PERIOD;
+        let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
         self.recently_detected
             .retain(|_, it| it.undetected_since.is_none_or(is_recent));
         self.timed.values().cloned().collect()

@@ -185,6 +185,19 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     has_message(&mut detector, &watched("d", false), now());
     detector.resync(clock_after(Duration::from_mins(6)));
     assert!(!vanished(&mut detector, "d").may_exist);
+    // A rule with a longer debounce period can continue an operation for longer.
+    let rule = json!({"expression": "object.works", "debounce": "20m", "selected": true});
+    let mut long_debounce = self::detector(&rule);
+    for (name, minutes, may_exist) in [("e", 19, true), ("f", 21, false)] {
+        has_message(&mut long_debounce, &watched(name, true), now());
+        has_message(&mut long_debounce, &watched(name, false), now());
+        long_debounce.resync(clock_after(Duration::from_mins(minutes)));
+        assert_eq!(
+            vanished(&mut long_debounce, name).may_exist,
+            may_exist,
+            "{name}"
+        );
+    }
     // At the end of a list, `synced` returns a channel for missing subjects only if the feed has a
     // label selector.
     detector.reset();

@@ -8,6 +8,7 @@ use ifo_cel::Projection;
 use kube::core::Selector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Path of the times in `managedFields`. A feed reads these times from every object of a list. From
 /// an object that changes later, the feed reads these times only if the change starts or ends an
@@ -112,6 +113,13 @@ impl RuleBook {
                 .collect(),
             None => vec![source(None)],
         }
+    }
+
+    /// Returns the longest debounce period that a rule sets. Returns zero if no rule sets one.
+    pub fn longest_debounce(&self) -> Duration {
+        let rules = self.rule_sets.iter().flat_map(|rule_set| &rule_set.rules);
+        let debounces = rules.filter_map(|rule| rule.debounce);
+        debounces.max().unwrap_or_default()
     }
 
     /// Returns true if at least one rule has an `outcome` expression.

@@ -22,7 +22,7 @@ use super::kinds::Kinds;
 use super::list::objects;
 use super::operation::{ListedOperation, operation_name_in};
 use super::operation_source::OperationSource;
-use super::output::{OutputShape, complain, print};
+use super::output::{ListFormat, complain, print};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
@@ -62,7 +62,7 @@ pub(super) struct DescribeArgs {
         value_name = "FORM",
         help_heading = "Output"
     )]
-    shape: Option<OutputShape>,
+    shape: Option<ListFormat>,
     /// Has no effect: operations in any phase are shown
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
@@ -94,7 +94,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let shape = args.shape.unwrap_or_default();
     match shape {
         _ if chosen.is_empty() => {}
-        OutputShape::Json | OutputShape::Yaml => {
+        ListFormat::Json | ListFormat::Yaml => {
             let by_name = args
                 .names
                 .iter()
@@ -104,12 +104,12 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
                 chosen.iter().map(|it| operations[*it].clone()).collect();
             print(&objects(&chosen, shape, single)?)?;
         }
-        OutputShape::Name => {
+        ListFormat::Name => {
             for number in chosen {
                 print(&(operations[number].resource_name(source.served.group()) + "\n"))?;
             }
         }
-        OutputShape::Table | OutputShape::Wide => {
+        ListFormat::Table | ListFormat::Wide => {
             let mut lookup = OwnerLookup::new(server.clone(), kinds, MAX_OWNERS);
             // At most `MAX_OWNERS` owners are looked up, so the owners of the described operations
             // are looked up first.

@@ -25,7 +25,7 @@ const SAME_GROUP: &str = "Same group";
 
 /// Returns all operations that are related to `operation`, active ones first.
 pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> Vec<Related<'a>> {
-    let is_it = |it: &&ListedOperation| it.key() == operation.key();
+    let is_described = |it: &&ListedOperation| it.key() == operation.key();
     let Some(own_index) = ownership.of_operation(operation) else {
         return Vec::new();
     };
@@ -47,7 +47,11 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
         } else {
             continue;
         };
-        let others = node.operations.iter().copied().filter(|it| !is_it(it));
+        let others = node
+            .operations
+            .iter()
+            .copied()
+            .filter(|it| !is_described(it));
         related.extend(others.map(|operation| Related { how, operation }));
     }
     related.sort_by_key(|it| (!it.operation.active, it.operation.subject.namespace.clone()));

@@ -11,7 +11,7 @@
 //!   not 404, because the object may exist in the cluster.
 
 use super::file_contents::FileContents;
-use super::selectors::{FileLabelSelector, fields_match};
+use super::selectors::{ParsedLabelSelector, fields_match};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -116,11 +116,11 @@ fn operations(
         return failure(
             StatusCode::NOT_FOUND,
             "NotFound",
-            "the files contain no such operations",
+            "the files contain neither objects of this resource nor a list of them",
         );
     };
     if asked.parameter("watch") == "true" {
-        return endless();
+        return watch_without_changes();
     }
     if let (Some(listed), Some(namespace)) = (&contents.namespaces, asked.namespace)
         && !listed.iter().any(|it| it == namespace)
@@ -131,7 +131,7 @@ fn operations(
         );
     }
     let selector = asked.parameter("labelSelector");
-    let labels = match FileLabelSelector::parse(selector) {
+    let labels = match ParsedLabelSelector::parse(selector) {
         Ok(labels) => labels,
         Err(why) => return failure(StatusCode::BAD_REQUEST, "BadRequest", &why),
     };
@@ -237,7 +237,7 @@ fn object(value: &Value) -> Response<FileBody> {
 
 /// Returns the answer to a watch: a stream that stays open and never sends a change, because the
 /// files do not change.
-fn endless() -> Response<FileBody> {
+fn watch_without_changes() -> Response<FileBody> {
     let nothing = futures::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
     Response::new(StreamBody::new(nothing).boxed_unsync())
 }

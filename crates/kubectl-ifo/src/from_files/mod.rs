@@ -18,7 +18,7 @@ mod http_answers;
 mod read_files;
 mod selectors;
 
-pub(super) use selectors::FileLabelSelector;
+pub(super) use selectors::ParsedLabelSelector;
 
 use super::api_client::ApiClient;
 use super::output::complain;
@@ -56,7 +56,7 @@ impl ClusterFromFiles {
 pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
     let contents = FileContents::read(path)?;
     complain("note", contents.introduction());
-    clock::set(contents.time);
+    clock::set_time_of_files(contents.time);
     let name = contents.path.clone();
     let cluster = Arc::new(ClusterFromFiles { contents });
     let served = Arc::clone(&cluster);
@@ -75,7 +75,7 @@ pub(super) fn open(path: &Path) -> Result<ApiClient, Problem> {
 
 /// Returns the error for a command or a flag that needs a cluster, such as `wait` and `--watch`.
 /// `what` is the name of the command or the flag.
-pub(super) fn no_changes(what: &str) -> Problem {
+pub(super) fn needs_cluster(what: &str) -> Problem {
     Problem::Usage(format!(
         "{what} cannot be used with --from: the operations in files do not change, and files \
          do not show the present state of the cluster"

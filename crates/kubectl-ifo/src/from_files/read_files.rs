@@ -52,7 +52,8 @@ pub(super) struct FoundFile {
 /// Reads all relevant files at `path`. The path `-` is standard input.
 pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
     let name = path.display().to_string();
-    let failed = |error: io::Error| Problem::Other(format!("{name}: {}", describe(&error)));
+    let failed =
+        |error: io::Error| Problem::Other(format!("{name}: {}", without_error_number(&error)));
     let mut found = FoundFiles::default();
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
@@ -75,7 +76,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
 }
 
 /// Returns the message of an error without the error number at its end, such as `(os error 2)`.
-fn describe(error: &io::Error) -> String {
+fn without_error_number(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error")
         .next()
@@ -110,7 +111,7 @@ fn read_limited(mut stream: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
 struct FoundFiles {
     files: Vec<FoundFile>,
     /// Size of all kept files in bytes.
-    total: usize,
+    total_bytes: usize,
 }
 
 impl FoundFiles {
@@ -177,7 +178,7 @@ impl FoundFiles {
         }
         let mut bytes = Vec::new();
         read_limited(whole.take(MAX_FILE_BYTES + 1), &mut bytes)?;
-        self.total += bytes.len();
+        self.total_bytes += bytes.len();
         self.files.push(FoundFile {
             path: name.to_owned(),
             bytes,
@@ -211,8 +212,8 @@ impl FoundFiles {
         if !is_relevant(&path, &bytes) {
             return Ok(());
         }
-        self.total += bytes.len();
-        if self.total > MAX_TOTAL_BYTES {
+        self.total_bytes += bytes.len();
+        if self.total_bytes > MAX_TOTAL_BYTES {
             return Err(too_large());
         }
         self.files.push(FoundFile {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A requirement of a label selector.
 #[derive(Debug, PartialEq, Eq)]
-enum FileLabelRequirement<'a> {
+enum ParsedLabelRequirement<'a> {
     Exists(&'a str),
     Missing(&'a str),
     In(&'a str, Vec<&'a str>),
@@ -17,11 +17,11 @@ enum FileLabelRequirement<'a> {
 
 /// A parsed label selector.
 #[derive(Debug, Default)]
-pub(crate) struct FileLabelSelector<'a> {
-    requirements: Vec<FileLabelRequirement<'a>>,
+pub(crate) struct ParsedLabelSelector<'a> {
+    requirements: Vec<ParsedLabelRequirement<'a>>,
 }
 
-impl<'a> FileLabelSelector<'a> {
+impl<'a> ParsedLabelSelector<'a> {
     /// Parses the text of a selector, such as `a=b,c notin (d,e),!f,g>3`.
     pub(crate) fn parse(text: &'a str) -> Result<Self, String> {
         let mut requirements = Vec::new();
@@ -41,18 +41,18 @@ impl<'a> FileLabelSelector<'a> {
         self.requirements
             .iter()
             .all(|requirement| match requirement {
-                FileLabelRequirement::Exists(key) => labels.contains_key(*key),
-                FileLabelRequirement::Missing(key) => !labels.contains_key(*key),
-                FileLabelRequirement::In(key, values) => labels
+                ParsedLabelRequirement::Exists(key) => labels.contains_key(*key),
+                ParsedLabelRequirement::Missing(key) => !labels.contains_key(*key),
+                ParsedLabelRequirement::In(key, values) => labels
                     .get(*key)
                     .is_some_and(|it| values.contains(&it.as_str())),
-                FileLabelRequirement::NotIn(key, values) => labels
+                ParsedLabelRequirement::NotIn(key, values) => labels
                     .get(*key)
                     .is_none_or(|it| !values.contains(&it.as_str())),
-                FileLabelRequirement::Greater(key, than) => {
+                ParsedLabelRequirement::Greater(key, than) => {
                     number(key).is_some_and(|it| it > *than)
                 }
-                FileLabelRequirement::Less(key, than) => number(key).is_some_and(|it| it < *than),
+                ParsedLabelRequirement::Less(key, than) => number(key).is_some_and(|it| it < *than),
             })
     }
 }
@@ -69,18 +69,19 @@ fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn requirement(part: &str) -> Option<FileLabelRequirement<'_>> {
+fn requirement(part: &str) -> Option<ParsedLabelRequirement<'_>> {
     let key_only = |key: &'_ str| ifo_api::labels::is_key(key);
     if let Some(key) = part.strip_prefix('!') {
         let key = key.trim();
-        return key_only(key).then_some(FileLabelRequirement::Missing(key));
+        return key_only(key).then_some(ParsedLabelRequirement::Missing(key));
     }
     if let Some((key, value)) = part.split_once("!=") {
-        return pair(key, value).map(|(key, value)| FileLabelRequirement::NotIn(key, vec![value]));
+        return pair(key, value)
+            .map(|(key, value)| ParsedLabelRequirement::NotIn(key, vec![value]));
     }
     if let Some((key, value)) = part.split_once('=') {
         let value = value.strip_prefix('=').unwrap_or(value);
-        return pair(key, value).map(|(key, value)| FileLabelRequirement::In(key, vec![value]));
+        return pair(key, value).map(|(key, value)| ParsedLabelRequirement::In(key, vec![value]));
     }
     if let Some((before, values)) = part.split_once('(') {
         let values: Vec<&str> = values
@@ -93,18 +94,18 @@ fn requirement(part: &str) -> Option<FileLabelRequirement<'_>> {
         let key = key.trim();
         let is_valid = key_only(key) && values.iter().all(|it| ifo_api::labels::is_value(it));
         return match operator {
-            "in" if is_valid => Some(FileLabelRequirement::In(key, values)),
-            "notin" if is_valid => Some(FileLabelRequirement::NotIn(key, values)),
+            "in" if is_valid => Some(ParsedLabelRequirement::In(key, values)),
+            "notin" if is_valid => Some(ParsedLabelRequirement::NotIn(key, values)),
             _ => None,
         };
     }
     if let Some((key, value)) = part.split_once('>') {
-        return number(key, value).map(|(key, than)| FileLabelRequirement::Greater(key, than));
+        return number(key, value).map(|(key, than)| ParsedLabelRequirement::Greater(key, than));
     }
     if let Some((key, value)) = part.split_once('<') {
-        return number(key, value).map(|(key, than)| FileLabelRequirement::Less(key, than));
+        return number(key, value).map(|(key, than)| ParsedLabelRequirement::Less(key, than));
     }
-    key_only(part).then_some(FileLabelRequirement::Exists(part))
+    key_only(part).then_some(ParsedLabelRequirement::Exists(part))
 }
 
 /// Parses the key and the number of a comparison such as `g>3`. As in Kubernetes, the number must
@@ -173,7 +174,7 @@ mod tests {
             ("a>0", false),
             ("d<1", false),
         ] {
-            let parsed = FileLabelSelector::parse(selector).expect("the selector is valid");
+            let parsed = ParsedLabelSelector::parse(selector).expect("the selector is valid");
             assert_eq!(parsed.matches(&labels), expected, "{selector}");
         }
         for invalid in [
@@ -188,7 +189,7 @@ mod tests {
             "n>1<2",
             ">1",
         ] {
-            assert!(FileLabelSelector::parse(invalid).is_err(), "{invalid}");
+            assert!(ParsedLabelSelector::parse(invalid).is_err(), "{invalid}");
         }
     }
 

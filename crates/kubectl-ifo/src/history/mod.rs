@@ -12,12 +12,12 @@ use super::colors::Colors;
 use super::connect::Connect;
 use super::filter::Filters;
 use super::filter_check;
-use super::from_files::FileLabelSelector;
+use super::from_files::ParsedLabelSelector;
 use super::kinds::Kinds;
 use super::list::{WorkArgs, objects, print_incomplete};
 use super::operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
-use super::output::{OutputShape, TextStyle, complain, print, print_error_line};
+use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
 use super::piece_of_work::PieceOfWork;
 use super::problem::Problem;
 use super::{columns, piece_of_work};
@@ -67,7 +67,7 @@ pub(super) struct HistoryArgs {
         ignore_case = true,
         help_heading = "Output"
     )]
-    shape: Option<OutputShape>,
+    shape: Option<ListFormat>,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
@@ -113,7 +113,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     let from_filters = filters.take_format()?;
     let shape = args.shape.or(from_filters).unwrap_or_default();
     let selector = filters.selector.clone().unwrap_or_default();
-    let selector = FileLabelSelector::parse(&selector)
+    let selector = ParsedLabelSelector::parse(&selector)
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
     let server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
@@ -145,7 +145,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let (rows, unfinished) = rows(&selected, &in_flight, limits, args.work.expand);
         let style = TextStyle {
             screen: columns::terminal_width(),
-            wide: shape == OutputShape::Wide,
+            wide: shape == ListFormat::Wide,
             paint: args.colors.paint(),
         };
         if rows.is_empty() {
@@ -167,7 +167,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         operations.retain(|it| limits.allows(it));
         sort_newest_first(&mut operations);
         print(&match shape {
-            OutputShape::Name => operations
+            ListFormat::Name => operations
                 .iter()
                 .map(|it| resource_name(it) + "\n")
                 .collect(),

@@ -1,4 +1,4 @@
-use super::super::test_operations::{now, on};
+use super::super::test_fixtures::{now, on};
 use super::*;
 use crate::colors::Paint;
 

@@ -192,7 +192,7 @@ pub(super) enum DefaultStrategy {
 /// The objects that were read from the cluster. A list that could not be read is None. With `-n`,
 /// the lists contain only objects in this namespace.
 #[derive(Debug)]
-pub(super) struct DrainParts {
+pub(super) struct NodeObjects {
     /// The Pods on the node.
     pub(super) pods: Option<Vec<DrainedPod>>,
     /// The disruption budgets, also those that select no Pod on the node.
@@ -202,8 +202,8 @@ pub(super) struct DrainParts {
     pub(super) default_strategy: DefaultStrategy,
 }
 
-/// Reads the [`DrainParts`] of one node.
-pub(super) struct NodeReader<'a> {
+/// Reads the [`NodeObjects`] of one node.
+pub(super) struct NodeObjectsReader<'a> {
     pub(super) server: &'a ApiClient,
     pub(super) node: &'a str,
     /// The namespace of `-n`. None for all namespaces.
@@ -246,11 +246,14 @@ const KUBEVIRTS: DrainList = DrainList {
     resource: "kubevirts.kubevirt.io",
 };
 
-impl NodeReader<'_> {
+impl NodeObjectsReader<'_> {
     /// Reads all parts. If a part cannot be read, adds the part to `missing`. If the problem
     /// affects all parts, returns the problem as an error. An example is a cluster that cannot be
     /// reached.
-    pub(super) async fn read(&self, missing: &mut Vec<MissingPart>) -> Result<DrainParts, Problem> {
+    pub(super) async fn read(
+        &self,
+        missing: &mut Vec<MissingPart>,
+    ) -> Result<NodeObjects, Problem> {
         let on_node = format!("spec.nodeName={}", self.node);
         let (pods, budgets, machines) = tokio::join!(
             self.list(&PODS, self.namespace, &on_node, |_: &DrainedPod| true),
@@ -263,7 +266,7 @@ impl NodeReader<'_> {
             Err(problem) if self.is_without_kubevirt(&problem).await => Ok(Vec::new()),
             machines => machines,
         };
-        let mut parts = DrainParts {
+        let mut parts = NodeObjects {
             pods: list_or_missing(&PODS, pods, missing)?,
             budgets: list_or_missing(&BUDGETS, budgets, missing)?,
             machines: list_or_missing(&MACHINES, machines, missing)?,
@@ -286,15 +289,12 @@ impl NodeReader<'_> {
 
     /// Returns true if `problem` means that the cluster does not serve virtual machines:
     ///
-    /// - Problems with files (`--from`): false, because files do not show which resources the
-    ///   cluster serves.
     /// - `NotFound`: true.
     /// - `Forbidden`: discovery decides, because RBAC also refuses to list a resource that does not
     ///   exist.
     /// - Other problems: false.
     async fn is_without_kubevirt(&self, problem: &Problem) -> bool {
         match problem {
-            _ if self.server.from_files.is_some() => false,
             Problem::NotFound(_) => true,
             Problem::Forbidden { .. } => {
                 let discovery =

@@ -5,7 +5,7 @@
 //! virtual machine is migrated or shut down, or it stays and blocks the drain.
 
 use super::cluster_objects::{
-    DefaultStrategy, DrainBudget, DrainParts, DrainedMachine, DrainedPod,
+    DefaultStrategy, DrainBudget, DrainedMachine, DrainedPod, NodeObjects,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
@@ -81,7 +81,7 @@ type NamespacedName = (String, String);
 impl DrainImpact {
     /// Decides from the objects of the cluster what a drain of `node` interrupts, and what blocks
     /// it.
-    pub(super) fn of(node: &str, parts: &DrainParts) -> Self {
+    pub(super) fn of(node: &str, parts: &NodeObjects) -> Self {
         let mut impact = Self::default();
         let mut effects = HashMap::new();
         for machine in parts.machines.iter().flatten().filter(|it| it.is_on(node)) {

@@ -17,6 +17,7 @@ use super::columns;
 use super::connect::Connect;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
+use super::from_files;
 use super::list::WorkArgs;
 use super::operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
@@ -25,7 +26,7 @@ use super::piece_of_work;
 use super::problem::Problem;
 use super::sort::SortBy;
 use crate::clock;
-use cluster_objects::{NodeReader, missing_reason};
+use cluster_objects::{NodeObjectsReader, missing_reason};
 use drain::{AffectedObject, DrainBlocker, DrainImpact};
 use serde::Serialize;
 use std::process::ExitCode;
@@ -36,6 +37,9 @@ const INCOMPLETE: u8 = 3;
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
+// `--from` is hidden. If the user gives this flag, an error message explains that files do not show
+// the present state of the cluster.
+#[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
 Nothing is changed: the command only reads. DaemonSet Pods and mirror Pods are not interrupted by a
 drain, so they are not listed.
@@ -115,6 +119,10 @@ const FIELDS: &[JsonField] = &[
 /// Prints the impact.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let namespace = args.connect.namespace();
+    // The files of `--from` contain neither Pods nor disruption budgets nor virtual machines.
+    if args.connect.reads_files() {
+        return Err(from_files::needs_cluster("impact"));
+    }
     let server = args.connect.open().await?;
     let mut missing = Vec::new();
     let filters = Filters {
@@ -135,7 +143,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             Vec::new()
         }
     };
-    let reader = NodeReader {
+    let reader = NodeObjectsReader {
         server: &server,
         node: &args.node,
         namespace: namespace.map(String::as_str),

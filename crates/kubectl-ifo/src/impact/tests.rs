@@ -1,4 +1,4 @@
-use super::cluster_objects::{DefaultStrategy, DrainParts};
+use super::cluster_objects::{DefaultStrategy, NodeObjects};
 use super::drain::{DrainEffect, DrainImpact};
 use serde_json::{Value, from_value, json};
 
@@ -37,14 +37,14 @@ fn impact(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> DrainI
     DrainImpact::of(NODE, &parts(pods, budgets, machines))
 }
 
-fn parts(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> DrainParts {
+fn parts(pods: Vec<Value>, budgets: Vec<Value>, machines: Vec<Value>) -> NodeObjects {
     fn read<T: serde::de::DeserializeOwned>(all: Vec<Value>) -> Vec<T> {
         let all = all
             .into_iter()
             .map(|it| from_value(it).expect("the object is valid"));
         all.collect()
     }
-    DrainParts {
+    NodeObjects {
         pods: Some(read(pods)),
         budgets: Some(read(budgets)),
         machines: Some(read(machines)),

@@ -1,7 +1,7 @@
 //! Formats the impact of a drain as text.
 
 use super::MissingPart;
-use super::cluster_objects::NodeReader;
+use super::cluster_objects::NodeObjectsReader;
 use super::drain::{AffectedObject, DrainBlocker, DrainEffect, DrainImpact};
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};
@@ -17,7 +17,7 @@ const MAX_NAMED: usize = 3;
 /// and flags that a drain needs. The last section is left out if no flag is needed. `rows` are the
 /// rows of the table of operations.
 pub(super) fn text(
-    reader: &NodeReader<'_>,
+    reader: &NodeObjectsReader<'_>,
     rows: &[ListedOperation],
     impact: &DrainImpact,
     missing: &[MissingPart],
@@ -124,7 +124,7 @@ fn effect(object: &AffectedObject) -> String {
         DrainEffect::Migrated => "migrated to another node",
         DrainEffect::ShutDown => "shut down",
         DrainEffect::Evicted => "evicted and created again",
-        DrainEffect::Deleted => "deleted, because it has no controller",
+        DrainEffect::Deleted => "deleted and not created again, because it has no controller",
         DrainEffect::Stays => "stays and blocks the drain",
         DrainEffect::Unknown => "unknown",
     };

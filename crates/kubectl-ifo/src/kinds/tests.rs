@@ -52,10 +52,13 @@ fn kind_names_are_resolved_by_discovery_within_their_group() {
         "deploy.v1.apps",
     ] {
         let kind = chosen(text, &served);
-        assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
-        assert!(!kind.is_of("Deployment", "example.io/v1"));
-        assert!(kind.is_target(&target("apps", "deployments")), "{text}");
-        assert!(!kind.is_target(&target("kubevirt.io", "virtualmachines")));
+        assert!(kind.matches_object("Deployment", "apps/v1"), "{text}");
+        assert!(!kind.matches_object("Deployment", "example.io/v1"));
+        assert!(
+            kind.matches_resource(&target("apps", "deployments")),
+            "{text}"
+        );
+        assert!(!kind.matches_resource(&target("kubevirt.io", "virtualmachines")));
         assert!(!kind.certainly_does_not_exist());
     }
     assert!(chosen("typo", &served).certainly_does_not_exist());
@@ -66,13 +69,13 @@ fn kind_names_are_resolved_by_discovery_within_their_group() {
 fn without_discovery_names_are_compared() {
     for text in ["vm", "VirtualMachine", "virtualmachines.kubevirt.io"] {
         let kind = chosen(text, &[]);
-        assert!(kind.is_of("VirtualMachine", "kubevirt.io/v1"));
-        assert!(!kind.is_of("VirtualMachineInstance", "kubevirt.io/v1"));
+        assert!(kind.matches_object("VirtualMachine", "kubevirt.io/v1"));
+        assert!(!kind.matches_object("VirtualMachineInstance", "kubevirt.io/v1"));
         assert!(!kind.certainly_does_not_exist());
     }
     let kind = chosen("VirtualMachine", &[]);
-    assert!(kind.is_target(&target("kubevirt.io", "virtualmachines")));
-    assert!(!chosen("Typo", &[]).is_target(&target("kubevirt.io", "virtualmachines")));
+    assert!(kind.matches_resource(&target("kubevirt.io", "virtualmachines")));
+    assert!(!chosen("Typo", &[]).matches_resource(&target("kubevirt.io", "virtualmachines")));
 }
 
 #[test]
@@ -87,12 +90,12 @@ fn initials_are_resolved_from_the_listed_kinds() {
     ] {
         let mut kind = chosen(text, &[]);
         assert!(
-            kind.may_exist_unseen() && !kind.is_target(&uploads),
+            kind.may_exist_unseen() && !kind.matches_resource(&uploads),
             "{text}"
         );
         kind.learn_initials(listed.iter());
-        assert_eq!(kind.is_target(&uploads), expected, "{text}");
-        assert!(!kind.is_target(&target("", "pods")), "{text}");
+        assert_eq!(kind.matches_resource(&uploads), expected, "{text}");
+        assert!(!kind.matches_resource(&target("", "pods")), "{text}");
     }
 }
 
@@ -108,13 +111,19 @@ fn the_short_names_of_common_kinds_are_known_where_the_cluster_does_not_list_the
         "Deployment.apps",
     ] {
         let kind = chosen(text, &served);
-        assert!(kind.is_of("Deployment", "apps/v1"), "{text}");
-        assert!(kind.is_target(&target("apps", "deployments")), "{text}");
+        assert!(kind.matches_object("Deployment", "apps/v1"), "{text}");
+        assert!(
+            kind.matches_resource(&target("apps", "deployments")),
+            "{text}"
+        );
     }
     for text in ["deploy.example.io", "depl", "d"] {
         let kind = chosen(text, &served);
-        assert!(!kind.is_of("Deployment", "apps/v1"), "{text}");
-        assert!(!kind.is_target(&target("apps", "deployments")), "{text}");
+        assert!(!kind.matches_object("Deployment", "apps/v1"), "{text}");
+        assert!(
+            !kind.matches_resource(&target("apps", "deployments")),
+            "{text}"
+        );
     }
 }
 
@@ -125,8 +134,14 @@ fn a_name_without_a_group_means_the_kinds_of_all_groups() {
         resource("example.io", "Backup", "bu"),
     ];
     let all = chosen("backups", &served);
-    assert!(all.is_of("Backup", "velero.io/v1") && all.is_of("Backup", "example.io/v1"));
+    assert!(
+        all.matches_object("Backup", "velero.io/v1")
+            && all.matches_object("Backup", "example.io/v1")
+    );
     let one = chosen("backups.velero.io", &served);
-    assert!(one.is_of("Backup", "velero.io/v1") && !one.is_of("Backup", "example.io/v1"));
+    assert!(
+        one.matches_object("Backup", "velero.io/v1")
+            && !one.matches_object("Backup", "example.io/v1")
+    );
     assert!(chosen("backups/status", &served).certainly_does_not_exist());
 }

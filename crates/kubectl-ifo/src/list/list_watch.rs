@@ -30,7 +30,7 @@ pub(super) async fn watch(
         print(&view.format_change(&mut table, row, clock::now())?)?;
     }
     print_incomplete(source);
-    let mut watched_rows = WatchedRows::new(&operations);
+    let mut watched_pieces = WatchedPieces::new(&operations);
     let mut is_interrupted = false;
     let mut follower = source.follow(Some(operations))?;
     loop {
@@ -59,7 +59,7 @@ pub(super) async fn watch(
             continue;
         }
         let rows = if view.shape.is_table() {
-            watched_rows.change(changed, view.rows)
+            watched_pieces.change(changed, view.rows)
         } else {
             vec![changed]
         };
@@ -90,7 +90,7 @@ fn ended_object(raw: &RawValue) -> Option<Box<RawValue>> {
 
 /// The pieces of work (operations that belong together) that a watch knows, by key.
 #[derive(Debug, Default)]
-struct WatchedRows {
+struct WatchedPieces {
     pieces: BTreeMap<String, WatchedPiece>,
     /// For each operation with an open key, the key of the piece that the operation has joined. An
     /// open key ends with `/`, such as `migration/web/`. The operation joins a piece whose key
@@ -130,25 +130,25 @@ impl WatchedPiece {
     }
 }
 
-impl WatchedRows {
+impl WatchedPieces {
     fn new(operations: &[ListedOperation]) -> Self {
-        let mut rows = Self::default();
+        let mut watched = Self::default();
         let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
             .iter()
             .partition(|it| it.work.as_deref().is_some_and(piece_of_work::is_open));
         // An operation with an open key joins the piece of another operation, so operations with an
         // open key are added last.
         for operation in others.into_iter().chain(open) {
-            if let Some(key) = rows.piece_of(operation) {
-                let piece = rows.pieces.entry(key).or_default();
+            if let Some(key) = watched.piece_of(operation) {
+                let piece = watched.pieces.entry(key).or_default();
                 piece.members.insert(operation.key(), operation.clone());
             }
         }
-        for piece in rows.pieces.values_mut() {
+        for piece in watched.pieces.values_mut() {
             let line = piece.line();
             piece.mark_printed(&line);
         }
-        rows
+        watched
     }
 
     /// Processes a new or changed operation, and returns the rows to print. If the operation
@@ -204,7 +204,7 @@ impl WatchedRows {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::test_operations::on;
+    use super::super::super::test_fixtures::on;
     use super::super::super::test_output_snapshots::mixed;
     use super::*;
 
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_watch_prints_the_row_of_a_piece_only_if_it_has_changed() {
         let listed = [member("a", "Progressing"), member("b", "Progressing")];
-        let mut rows = WatchedRows::new(&listed);
-        let mut change = |name, state| texts(&rows.change(member(name, state), RowMode::Pieces));
+        let mut pieces = WatchedPieces::new(&listed);
+        let mut change = |name, state| texts(&pieces.change(member(name, state), RowMode::Pieces));
         assert_eq!(change("b", "Progressing"), [""; 0]);
         assert_eq!(change("b", "Failing"), ["a Failing"]);
         assert_eq!(change("b", "Failed"), ["a Progressing"]);
@@ -243,8 +243,8 @@ mod tests {
             ..member(name, state)
         };
         let open = |state| of("m/", "machine", state);
-        let mut rows = WatchedRows::new(&[of("m/1", "run", "Progressing")]);
-        let mut change = |operation| texts(&rows.change(operation, RowMode::Pieces));
+        let mut pieces = WatchedPieces::new(&[of("m/1", "run", "Progressing")]);
+        let mut change = |operation| texts(&pieces.change(operation, RowMode::Pieces));
         assert_eq!(change(open("Progressing")), ["machine Progressing"]);
         assert_eq!(change(of("m/1", "run", "Blocked")), ["machine Blocked"]);
         assert_eq!(
@@ -264,18 +264,18 @@ mod tests {
         // A run and the operation with the open key can also be in flight at the start of the
         // watch.
         let listed = [open("Progressing"), of("m/1", "run", "Progressing")];
-        let mut rows = WatchedRows::new(&listed);
-        let changed = rows.change(open("Failing"), RowMode::Pieces);
+        let mut pieces = WatchedPieces::new(&listed);
+        let changed = pieces.change(open("Failing"), RowMode::Pieces);
         assert_eq!(texts(&changed), ["machine Failing"]);
     }
 
     #[test]
     fn an_expanded_watch_prints_each_changed_member() {
         let listed = [member("a", "Progressing"), member("b", "Progressing")];
-        let mut rows = WatchedRows::new(&listed);
-        let changed = rows.change(member("b", "Blocked"), RowMode::Expanded);
+        let mut pieces = WatchedPieces::new(&listed);
+        let changed = pieces.change(member("b", "Blocked"), RowMode::Expanded);
         assert_eq!(texts(&changed), ["a Blocked", "-b Blocked"]);
-        let changed = rows.change(member("a", "Progressing"), RowMode::Expanded);
+        let changed = pieces.change(member("a", "Progressing"), RowMode::Expanded);
         assert_eq!(texts(&changed), ["-a Progressing"]);
     }
 

@@ -57,7 +57,7 @@ impl OperationSource {
         let namespaces = self.requested_namespaces();
         if namespaces.len() > MAX_WATCHED_NAMESPACES {
             return Err(Problem::Usage(format!(
-                "{} namespaces are too many to watch one by one; name one with -n",
+                "cannot watch {} namespaces one by one (at most {MAX_WATCHED_NAMESPACES}); name one with -n",
                 namespaces.len()
             )));
         }
@@ -188,7 +188,7 @@ impl FollowedNamespace {
             .known
             .iter()
             .filter(|(key, operation)| match before.get(*key) {
-                Some(before) => before.version != operation.version,
+                Some(before) => before.resource_version != operation.resource_version,
                 None => operation.active || !skips_completed,
             });
         let changed = changed.map(|(_, it)| OperationChange::Applied(Box::new(it.clone())));
@@ -295,7 +295,9 @@ impl OperationFollower {
                 return Problem::Other(format!("the watch ended: {}", status.message));
             }
             watcher::Error::NoResourceVersion => {
-                return Problem::Other("the server sends no resourceVersion".to_owned());
+                return Problem::Other(
+                    "the list from the server has no resourceVersion".to_owned(),
+                );
             }
         };
         self.server.problem(inner, "watch", self.resource, None)

@@ -39,7 +39,7 @@ Examples:
 #[command(mut_arg("from", |it| it.hide(true)))]
 pub(crate) struct RulesCheckArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), - for standard input; other kinds are ignored
+    /// kustomization.yaml), `-` for standard input; other kinds are ignored
     #[arg(required = true, value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// CustomResourceDefinitions or OpenAPI documents, against which the fields in expressions and
@@ -236,11 +236,11 @@ impl Checker<'_> {
             // only one error. So an error is added only for the path `a`, whose last step is the
             // unknown field.
             //
-            // If the variable `x` has the expression `object.a`, `fields` returns only the path
-            // `a.b` for `variables.x.b`. An unknown `a` is reported only for the expression of the
-            // variable. In the same way, an unknown field in `forEach` is not reported again for
-            // `item`.
-            if let Some(unknown) = self.root.check(&named.path)
+            // For example, the variable `x` has the expression `object.a`. For `variables.x.b`,
+            // `fields` then returns only the path `a.b`. So an unknown `a` is reported only for the
+            // expression of the variable. In the same way, an unknown field in `forEach` is not
+            // reported again for `item`.
+            if let Some(unknown) = self.root.first_unknown_field(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {
                 self.add(
@@ -293,7 +293,7 @@ fn unknown_rule_set_fields(input: &Input) -> Vec<String> {
             continue;
         }
         walk(&object.json, &mut Vec::new(), &mut |path| {
-            if let Some(unknown) = root.check(path)
+            if let Some(unknown) = root.first_unknown_field(path)
                 && unknown.depth + 1 == path.len()
             {
                 let problem = unknown.to_string();

@@ -37,7 +37,7 @@ pub(crate) struct RulesEvalArgs {
     /// on `item`
     #[arg(value_name = "EXPRESSION", allow_hyphen_values = true)]
     expression: String,
-    /// The object, YAML or JSON; - for standard input
+    /// The object, YAML or JSON; `-` for standard input
     #[arg(long, value_name = "FILE")]
     object: PathBuf,
     /// An OperationRuleSet, whose variables the expression can use

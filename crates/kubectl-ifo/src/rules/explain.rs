@@ -187,7 +187,7 @@ impl<'r> RuleExplainer<'r> {
     {
         let rule: &'r CompiledRule = self.rule;
         let Some(each) = &rule.for_each else {
-            return self.explain_predicates(scope);
+            return self.explain_conditions(scope);
         };
         let items: Vec<ListElement<'s>> = match each.list.items(scope) {
             Ok(items) => items,
@@ -206,7 +206,7 @@ impl<'r> RuleExplainer<'r> {
             match each.key.key(scope) {
                 Ok(key) => {
                     self.item = Some(key);
-                    self.explain_predicates(scope);
+                    self.explain_conditions(scope);
                 }
                 // As in the server, `expression` and `continueWhile` are not evaluated on an
                 // element without a key.
@@ -238,7 +238,7 @@ impl<'r> RuleExplainer<'r> {
 
     /// Explains `expression`. If `expression` is false or reads a missing field, also explains
     /// `continueWhile`.
-    fn explain_predicates<'s>(&mut self, scope: &mut EvaluationScope<'s>)
+    fn explain_conditions<'s>(&mut self, scope: &mut EvaluationScope<'s>)
     where
         'r: 's,
     {

@@ -198,7 +198,10 @@ impl Input {
             .flatten();
         for entry in listed {
             let Some(entry) = entry.as_str() else {
-                self.add_fault(&source, "a resource is not a string");
+                self.add_fault(
+                    &source,
+                    "an entry of resources, bases or components is not a string",
+                );
                 continue;
             };
             if entry.contains("://") || entry.starts_with("github.com/") {

@@ -22,7 +22,7 @@ mod replay;
 mod roles;
 mod rule_sets;
 mod schema;
-mod test;
+mod test_command;
 mod typed_value;
 
 use super::problem::Problem;
@@ -33,7 +33,7 @@ pub(super) enum RulesCommand {
     /// Compiles rule sets, and checks the fields they read against a schema
     Check(Box<check::RulesCheckArgs>),
     /// Shows the operations that the rules detect on objects
-    Test(test::RulesTestArgs),
+    Test(test_command::RulesTestArgs),
     /// Runs a recorded watch stream through the rules, in virtual time
     Replay(replay::Args),
     /// Evaluates one expression on one object
@@ -46,7 +46,7 @@ pub(super) enum RulesCommand {
 pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
     match command {
         RulesCommand::Check(args) => check::run(args),
-        RulesCommand::Test(args) => test::run(args),
+        RulesCommand::Test(args) => test_command::run(args),
         RulesCommand::Replay(args) => replay::run(args),
         RulesCommand::Eval(args) => eval::run(args),
         RulesCommand::Roles(args) => roles::run(args),

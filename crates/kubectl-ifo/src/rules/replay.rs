@@ -33,7 +33,7 @@ use super::input_files::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
-use history::{History, Run};
+use history::{History, OperationHistory};
 use ifo_api::{Gvr, duration};
 use ifo_client::kinds::KnownKinds;
 use ifo_client::recording::{self, RecordedChange, RecordedEvent};
@@ -72,19 +72,20 @@ longer detected ends after its debounce period, or at once if its rule yields an
 If the stream ends before that, its state is Settling. With --hindsight, such an operation
 ends when it is no longer detected, also at the end of the stream.
 
-The exit code is 1 if a file cannot be read, or if an expression fails.
+The exit code is 1 if a file cannot be read, if a rule set or an event is invalid, if the
+stream contains an ERROR event, or if an expression fails.
 
 Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json
   kubectl ifo rules replay my-rules.yaml --stream stream.json")]
 pub(crate) struct Args {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), - for standard input; also CRDs, for the names of their resources
+    /// kustomization.yaml), `-` for standard input; also CRDs, for the names of their resources
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type",
-    /// "object"} on each line, or the output of `kubectl get -w --output-watch-events -o json`; -
-    /// for standard input
+    /// "object"} on each line, or the output of `kubectl get -w --output-watch-events -o json`;
+    /// `-` for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     stream: Vec<PathBuf>,
     /// Time for which an operation must not be detected before it ends, as the server's
@@ -106,17 +107,18 @@ const MAX_DEBOUNCE: Duration = Duration::from_hours(365 * 24);
 fn debounce(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .filter(|duration| *duration <= MAX_DEBOUNCE)
-        .ok_or_else(|| "not a duration such as 30s, 5m or 1h30m".to_owned())
+        .ok_or_else(|| "not a duration of at most a year, such as 30s, 5m or 1h30m".to_owned())
 }
 
 /// The output as JSON or YAML.
 #[derive(Debug, Serialize)]
-struct Runs {
-    operations: Vec<Run>,
+struct ReplayedOperations {
+    operations: Vec<OperationHistory>,
 }
 
-/// Replays the stream and prints the operations. Returns true if all files could be read and no
-/// expression failed. The operations are printed even if an expression failed.
+/// Replays the stream and prints the operations. Returns true if all files could be read, all rule
+/// sets and events are valid, no event is an `ERROR`, and no expression failed. The operations are
+/// printed even if an expression failed.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let mut rules = Input::read(&args.rules);
     let loaded = rule_sets::load(&mut rules);
@@ -157,14 +159,15 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     }
     match args.output {
         Format::Table => print_table(&operations)?,
-        format => print_value(&Runs { operations }, format)?,
+        format => print_value(&ReplayedOperations { operations }, format)?,
     }
     Ok(is_valid)
 }
 
 fn read_stream(path: &Path) -> std::io::Result<String> {
     if path.extension().is_some_and(|extension| extension == "gz") {
-        let hint = "it is compressed: gunzip it, or pipe `gunzip -c` into --stream -";
+        let hint = "the file is compressed: decompress it with gunzip, or pipe `gunzip -c` into \
+                    --stream -";
         return Err(std::io::Error::other(hint));
     }
     text_in(path)
@@ -185,7 +188,7 @@ fn replay(
     events: &[RecordedEvent],
     debounce: Duration,
     hindsight: bool,
-) -> (Vec<Run>, Vec<Failed>) {
+) -> (Vec<OperationHistory>, Vec<Failed>) {
     let scale = TimeScale::of(events);
     let settings = TrackerSettings {
         debounce,
@@ -240,7 +243,7 @@ fn replay(
         while replay.observer.history.is_settling() && replay.expire_next() {}
     }
     (
-        replay.observer.history.into_runs(),
+        replay.observer.history.into_operations(),
         replay.observer.failures,
     )
 }
@@ -284,12 +287,12 @@ impl ReplayObserver for Recorder {
     }
 
     fn changed(&mut self, change: Write, at: ClockReading) {
-        let t = self.scale.seconds(at.steady);
+        let t = self.scale.seconds_at_steady(at.steady);
         self.history.changed(change, t, &self.scale);
     }
 }
 
-fn print_table(operations: &[Run]) -> Result<(), Problem> {
+fn print_table(operations: &[OperationHistory]) -> Result<(), Problem> {
     let header = [
         "STARTED",
         "COMPLETED",
@@ -300,7 +303,7 @@ fn print_table(operations: &[Run]) -> Result<(), Problem> {
         "CHANGES",
         "MESSAGES",
     ];
-    let rows: Vec<_> = operations.iter().map(Run::row).collect();
+    let rows: Vec<_> = operations.iter().map(OperationHistory::row).collect();
     if rows.is_empty() {
         complain("note", "no operations");
     } else {

@@ -16,7 +16,7 @@ Examples:
   kubectl ifo rules roles my-rules.yaml | kubectl apply -f -")]
 pub(crate) struct RulesRolesArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), - for standard input
+    /// kustomization.yaml), `-` for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
     /// Name of the role [default: ifo-rule-set-NAME; NAME is the first rule set in alphabetical

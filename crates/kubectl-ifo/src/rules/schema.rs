@@ -163,7 +163,7 @@ impl Schemas {
         paths.find_map(|(path, item)| {
             let kind = kind_of(item)?;
             let plural = path.strip_prefix(&prefix)?.rsplit('/').next()?;
-            (kind.eq_ignore_ascii_case(name) && ifo_client::kinds::is_plural(plural, kind))
+            (kind.eq_ignore_ascii_case(name) && ifo_client::kinds::is_kind_or_plural(plural, kind))
                 .then_some(plural)
         })
     }
@@ -250,7 +250,8 @@ mod tests {
             })
             .collect();
         let root = schemas.find(&gvr()).expect("there is a schema");
-        root.check(&path).map(|unknown| unknown.to_string())
+        root.first_unknown_field(&path)
+            .map(|unknown| unknown.to_string())
     }
 
     fn crd() -> Schemas {

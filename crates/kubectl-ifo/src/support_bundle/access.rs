@@ -92,8 +92,10 @@ pub(super) struct AccessReport {
 /// The outcome of all reviews.
 pub(super) struct ReviewOutcome {
     pub(super) report: AccessReport,
-    /// The first failure of a review. None if all reviews succeeded.
-    pub(super) failure: Option<FetchFailure>,
+    /// The first failed review of a right of the server. None if all of these reviews succeeded.
+    pub(super) server_failure: Option<FetchFailure>,
+    /// The first failed review of a right of the user. None if all of these reviews succeeded.
+    pub(super) user_failure: Option<FetchFailure>,
     /// True if the server needs more than [`REVIEWS`] rights. The further rights were not reviewed.
     pub(super) is_truncated: bool,
 }
@@ -253,10 +255,10 @@ pub(super) async fn review(
         review_of("SubjectAccessReview", &spec)
     };
     let of_user = |right: &CheckedRight| review_of("SelfSubjectAccessReview", &right.attributes());
-    let mut failure = None;
-    let server_rights = send_all(client, rights, &of_server, &mut failure).await;
+    let (mut server_failure, mut user_failure) = (None, None);
+    let server_rights = send_all(client, rights, &of_server, &mut server_failure).await;
     let own = user_rights(namespace).into_iter().collect();
-    let user_rights = send_all(client, own, &of_user, &mut failure).await;
+    let user_rights = send_all(client, own, &of_user, &mut user_failure).await;
     let hide = |reviewed: Vec<ReviewedRight>| {
         let hidden = reviewed.into_iter().map(|mut it| {
             it.message = redactor.text(&it.message);
@@ -274,7 +276,8 @@ pub(super) async fn review(
             user_rights: hide(user_rights),
             server_rights,
         },
-        failure,
+        server_failure,
+        user_failure,
         is_truncated,
     }
 }

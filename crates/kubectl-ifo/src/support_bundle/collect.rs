@@ -345,8 +345,11 @@ impl BundleCollection {
         let namespace = self.server_namespace.clone();
         let outcome =
             access::review(&self.client, &self.redactor, &namespace, account, rule_sets).await;
-        if let Some(failure) = &outcome.failure {
+        if let Some(failure) = &outcome.server_failure {
             self.record_failure("rights of the server", failure);
+        }
+        if let Some(failure) = &outcome.user_failure {
+            self.record_failure("rights of the user", failure);
         }
         let what = "results of access reviews";
         self.add_json(what, "access.json", &outcome.report, outcome.is_truncated);

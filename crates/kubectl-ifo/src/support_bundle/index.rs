@@ -105,7 +105,7 @@ impl PartResult {
             Self::Unavailable => "no answer, or refused because of load",
             Self::TimedOut => "no answer in time",
             Self::TooLarge => "larger than the limit",
-            Self::Skipped => "not requested, because the data for the request is missing",
+            Self::Skipped => "not requested, because another part is missing",
             Self::Failed => "an error",
         }
     }

@@ -72,7 +72,7 @@ pub(super) struct SupportBundleArgs {
 /// Collects the bundle and writes it. Prints its path.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if args.connect.reads_files() {
-        return Err(from_files::no_changes("support-bundle"));
+        return Err(from_files::needs_cluster("support-bundle"));
     }
     let now = clock::now();
     let output = BundleOutput::choose(args.output.as_deref(), now)?;

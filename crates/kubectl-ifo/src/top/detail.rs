@@ -1,7 +1,7 @@
 //! Formats the page of `top` with the details of one operation, in lines that fit on the terminal.
 
 use super::model::Detail;
-use super::related_objects::RelatedSubject;
+use super::related_objects::RelatedObject;
 use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{EMPTY_CELL, age};
@@ -37,7 +37,7 @@ pub(super) fn lines(
     let operation = &detail.row.operation;
     page.title(&detail.row);
     page.blank();
-    page.time(operation, detail.gone, now);
+    page.time(operation, detail.is_deleted, now);
     if let Some(progress) = operation.progress {
         let bar = bar(
             progress,
@@ -63,7 +63,7 @@ pub(super) fn lines(
     }
     page.heading("Owners and what they own");
     for related in &detail.related_objects {
-        page.add_related_subject(related, now);
+        page.add_related_object(related, now);
     }
     if !operation.conditions.is_empty() {
         page.heading("Conditions");
@@ -127,7 +127,7 @@ impl PageLines {
         }
     }
 
-    fn time(&mut self, operation: &ListedOperation, gone: bool, now: Timestamp) {
+    fn time(&mut self, operation: &ListedOperation, is_deleted: bool, now: Timestamp) {
         if let Some(started) = operation.started {
             let age = age(operation, now);
             self.field("Started", &format!("{age} ago, {started:.0}"));
@@ -140,7 +140,7 @@ impl PageLines {
             }
             self.field("Completed", &text);
         }
-        if gone {
+        if is_deleted {
             self.field(
                 "Note",
                 "the server has deleted this operation; this is its last known state",
@@ -196,7 +196,7 @@ impl PageLines {
         self.field(kind, text.trim_end());
     }
 
-    fn add_related_subject(&mut self, related: &RelatedSubject, now: Timestamp) {
+    fn add_related_object(&mut self, related: &RelatedObject, now: Timestamp) {
         let indent = match related.depth {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
@@ -208,7 +208,7 @@ impl PageLines {
         let mut room = self.width.saturating_sub(indent.width());
         let name = cut(&related.name, room);
         room -= name.width();
-        let style = if related.own {
+        let style = if related.is_subject {
             self.theme.strong()
         } else {
             ratatui::style::Style::new()

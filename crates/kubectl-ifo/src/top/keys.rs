@@ -35,7 +35,7 @@ impl Model {
     pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
         // Some terminals also report the release of a key. Such an event is ignored.
         if key.kind == KeyEventKind::Release {
-            return LoopAction::On;
+            return LoopAction::Continue;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             match key.code {
@@ -44,9 +44,9 @@ impl Model {
                 _ => {}
             }
         }
-        if self.typing {
+        if self.is_typing {
             self.type_key(key);
-            return LoopAction::On;
+            return LoopAction::Continue;
         }
         if key.code == KeyCode::Char('q') {
             return LoopAction::Quit;
@@ -60,7 +60,7 @@ impl Model {
             TopPage::Detail(_) => self.detail_key(key.code),
             TopPage::List => self.list_key(key),
         }
-        LoopAction::On
+        LoopAction::Continue
     }
 
     fn list_key(&mut self, key: KeyEvent) {
@@ -70,14 +70,14 @@ impl Model {
         }
         match key.code {
             KeyCode::Enter => self.open(),
-            KeyCode::Char('/') => self.typing = true,
+            KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Esc => self.filter.clear(),
             KeyCode::Char('s') | KeyCode::Right => self.order = self.order.step(1),
             // Three steps forward in a cycle of four are one step back.
             KeyCode::Char('S') | KeyCode::Left => self.order = self.order.step(3),
             KeyCode::Char('r') => self.reversed = !self.reversed,
-            KeyCode::Char('c' | 'a') => self.completed = !self.completed,
-            KeyCode::Char('e') => self.expanded = !self.expanded,
+            KeyCode::Char('c' | 'a') => self.shows_completed = !self.shows_completed,
+            KeyCode::Char('e') => self.is_expanded = !self.is_expanded,
             _ => return,
         }
         self.mark_stale();
@@ -85,9 +85,9 @@ impl Model {
 
     fn type_key(&mut self, key: KeyEvent) {
         match key.code {
-            KeyCode::Enter => self.typing = false,
+            KeyCode::Enter => self.is_typing = false,
             KeyCode::Esc => {
-                self.typing = false;
+                self.is_typing = false;
                 self.filter.clear();
             }
             KeyCode::Backspace => {

@@ -118,7 +118,7 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let follower = source.follow(None)?;
     let mut model = Model::new(about, args.sort_by, filters.all_phases, clock::now());
     model.reads_files = args.connect.reads_files();
-    model.expanded = args.work.expand;
+    model.is_expanded = args.work.expand;
     let ended = show(model, follower, &source, paint.into()).await;
     print_incomplete(&source);
     ended
@@ -195,7 +195,7 @@ async fn show(
                     let Some(change) = follower.next().now_or_never() else { break };
                     model.update(TopEvent::Change(change?));
                 }
-                LoopAction::On
+                LoopAction::Continue
             }
             Some(incomplete) = incomplete_reasons.next() => model.update(TopEvent::Incomplete(incomplete)),
             _ = second.tick() => model.update(TopEvent::Tick(clock::now())),
@@ -204,7 +204,7 @@ async fn show(
         };
         changed = true;
         match action {
-            LoopAction::On => {}
+            LoopAction::Continue => {}
             LoopAction::Redraw => screen.clear().map_err(|error| terminal_error(&error))?,
             LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
@@ -228,7 +228,7 @@ fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>>
 }
 
 fn terminal_error(error: &io::Error) -> Problem {
-    Problem::Other(format!("the terminal is closed: {error}"))
+    Problem::Other(format!("cannot use the terminal: {error}"))
 }
 
 /// Returns a stream with the number of each received signal that must end the command.

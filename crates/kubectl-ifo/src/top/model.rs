@@ -4,7 +4,7 @@
 //! `view` draws the model. This module does no I/O.
 
 use super::detail;
-use super::related_objects::{RelatedSubject, related_objects};
+use super::related_objects::{RelatedObject, related_objects};
 use super::row::{CellWidths, RowFilter, RowId, Rows, TopPiece, TopRow, table_rows};
 use super::theme::Theme;
 use super::view::ScreenAreas;
@@ -69,8 +69,8 @@ pub(super) enum TopEvent {
 /// The action of the main loop after an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LoopAction {
-    /// Continue.
-    On,
+    /// Process the next event.
+    Continue,
     /// Draw the whole screen again.
     Redraw,
     /// End the command.
@@ -112,10 +112,10 @@ pub(super) struct Detail {
     /// The operation as `top` received it last.
     pub(super) row: Arc<TopRow>,
     /// True if the operation was deleted.
-    pub(super) gone: bool,
+    pub(super) is_deleted: bool,
     /// The subject of the operation (the object that the operation is about), with its owners
     /// before it and its descendants after it.
-    pub(super) related_objects: Vec<RelatedSubject>,
+    pub(super) related_objects: Vec<RelatedObject>,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
@@ -130,7 +130,7 @@ pub(super) struct Counts {
     /// The number of completed pieces.
     pub(super) completed: usize,
     /// The number of pieces in flight that are overdue or stalled.
-    pub(super) late: usize,
+    pub(super) overdue_or_stalled: usize,
 }
 
 /// The model of `top`.
@@ -155,20 +155,20 @@ pub(super) struct Model {
     rows: Rows,
     pub(super) counts: Counts,
     /// The rows of the table, in order: the pieces of work that match the typed filter. Their
-    /// members follow them if `expanded` is true.
+    /// members follow them if `is_expanded` is true.
     pub(super) table_rows: Vec<Arc<TopRow>>,
     /// The largest widths of the texts in `table_rows`.
     pub(super) widths: CellWidths,
     pub(super) order: TopOrder,
     pub(super) reversed: bool,
     /// True if completed operations are shown.
-    pub(super) completed: bool,
+    pub(super) shows_completed: bool,
     /// True if the members of a piece of work are shown below its line.
-    pub(super) expanded: bool,
+    pub(super) is_expanded: bool,
     /// The typed filter.
     pub(super) filter: String,
     /// True while the user types the filter.
-    pub(super) typing: bool,
+    pub(super) is_typing: bool,
     /// Index in `table_rows` of the row under the cursor.
     pub(super) cursor: usize,
     /// Index in `table_rows` of the first row on the screen.
@@ -183,7 +183,12 @@ pub(super) struct Model {
 
 impl Model {
     /// Creates a model without operations, in the state before the first list.
-    pub(super) fn new(about: String, order: TopOrder, completed: bool, now: Timestamp) -> Self {
+    pub(super) fn new(
+        about: String,
+        order: TopOrder,
+        shows_completed: bool,
+        now: Timestamp,
+    ) -> Self {
         Self {
             now,
             size: (80, 24),
@@ -197,10 +202,10 @@ impl Model {
             widths: CellWidths::default(),
             order,
             reversed: false,
-            completed,
-            expanded: false,
+            shows_completed,
+            is_expanded: false,
             filter: String::new(),
-            typing: false,
+            is_typing: false,
             cursor: 0,
             offset: 0,
             selected: None,
@@ -217,7 +222,7 @@ impl Model {
                 self.refresh_rows();
                 return self.key(key);
             }
-            TopEvent::Paste(text) if self.typing => {
+            TopEvent::Paste(text) if self.is_typing => {
                 self.insert(text.lines().next().unwrap_or_default());
                 self.stale = true;
             }
@@ -231,7 +236,7 @@ impl Model {
             TopEvent::Change(change) => self.change(change),
             TopEvent::Incomplete(incomplete) => self.incomplete = incomplete,
         }
-        LoopAction::On
+        LoopAction::Continue
     }
 
     fn change(&mut self, change: OperationChange) {
@@ -275,8 +280,8 @@ impl Model {
         self.count(&pieces);
         let filter = RowFilter {
             words: &self.filter,
-            completed: self.completed,
-            expanded: self.expanded,
+            shows_completed: self.shows_completed,
+            is_expanded: self.is_expanded,
         };
         self.table_rows = table_rows(pieces, filter, self.order.column(), self.reversed);
         self.widths = self
@@ -303,9 +308,9 @@ impl Model {
             match self.rows.get(&detail.row.operation.key()) {
                 Some(row) => {
                     detail.row = Arc::clone(row);
-                    detail.gone = row.forgotten;
+                    detail.is_deleted = row.deleted_by_server;
                 }
-                None => detail.gone = true,
+                None => detail.is_deleted = true,
             }
             detail.related_objects = related_objects(&detail.row, self.rows.iter());
         }
@@ -337,7 +342,7 @@ impl Model {
                 .map(|(state, _, count)| (state.to_owned(), count))
                 .collect(),
             completed,
-            late: pieces
+            overdue_or_stalled: pieces
                 .iter()
                 .filter(|it| it.line.operation.is_overdue() || it.line.operation.is_stalled())
                 .count(),
@@ -371,7 +376,7 @@ impl Model {
         if let Some(row) = row {
             self.page = TopPage::Detail(Detail {
                 row: Arc::clone(row),
-                gone: row.forgotten,
+                is_deleted: row.deleted_by_server,
                 related_objects: related_objects(row, self.rows.iter()),
                 scroll: 0,
             });

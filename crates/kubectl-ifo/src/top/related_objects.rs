@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 /// Largest number of objects that are shown. Further objects are left out. In a longer chain of
 /// owners, the subject and its nearest owners are shown.
-const MAX_SUBJECTS: usize = 500;
+const MAX_OBJECTS: usize = 500;
 
 /// An object on the page: the subject of the operation, or an owner or a descendant of the subject.
 #[derive(Debug)]
-pub(super) struct RelatedSubject {
+pub(super) struct RelatedObject {
     /// Number of levels below the most distant owner.
     pub(super) depth: usize,
     /// Kind and name.
@@ -26,7 +26,7 @@ pub(super) struct RelatedSubject {
     /// is only known from an owner reference.
     pub(super) rows: Vec<Arc<TopRow>>,
     /// True for the subject of the operation.
-    pub(super) own: bool,
+    pub(super) is_subject: bool,
 }
 
 /// Returns the subject of the operation `of`, with its owners before it and its descendants after
@@ -35,7 +35,7 @@ pub(super) struct RelatedSubject {
 pub(super) fn related_objects<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
-) -> Vec<RelatedSubject> {
+) -> Vec<RelatedObject> {
     let is_it = |row: &TopRow| row.operation.key() == of.operation.key();
     let mut rows: Vec<&Arc<TopRow>> = all.filter(|row| row.operation.active).collect();
     if !rows.iter().any(|row| is_it(row)) {
@@ -50,26 +50,26 @@ pub(super) fn related_objects<'a>(
     let relative = |number: usize, depth: usize| {
         let node = &ownership.nodes[number];
         let rows = node.operations.iter();
-        RelatedSubject {
+        RelatedObject {
             depth,
             name: one_line(&format!("{}/{}", node.who.kind, node.who.name)),
             rows: rows
                 .filter_map(|operation| by_key.get(&operation.key()).copied().cloned())
                 .collect(),
-            own: number == own,
+            is_subject: number == own,
         }
     };
     let mut seen = HashSet::from([own]);
     let mut above = Vec::new();
     let mut at = own;
-    while above.len() + 1 < MAX_SUBJECTS
+    while above.len() + 1 < MAX_OBJECTS
         && let Some(parent) = ownership.nodes[at].parents.first().copied()
         && seen.insert(parent)
     {
         above.push(parent);
         at = parent;
     }
-    let mut relatives: Vec<RelatedSubject> = above
+    let mut relatives: Vec<RelatedObject> = above
         .iter()
         .rev()
         .chain([&own])
@@ -85,7 +85,7 @@ pub(super) fn related_objects<'a>(
     // The descendants are visited depth first. A stack replaces recursion, because a chain of
     // owners can be long.
     let mut stack = vec![(own, above.len())];
-    while relatives.len() < MAX_SUBJECTS
+    while relatives.len() < MAX_OBJECTS
         && let Some((number, depth)) = stack.pop()
     {
         if number != own {
@@ -133,7 +133,7 @@ mod tests {
         related_objects(of, rows.iter())
             .iter()
             .map(|it| {
-                let own = if it.own { "*" } else { "" };
+                let own = if it.is_subject { "*" } else { "" };
                 format!("{}{own}{} {}", ".".repeat(it.depth), it.name, it.rows.len())
             })
             .collect()
@@ -198,7 +198,7 @@ mod tests {
             .windows(2)
             .map(|two| (two[1].as_str(), two[0].as_str()))
             .collect();
-        assert_eq!(drawn("00001", &pairs).len(), MAX_SUBJECTS);
-        assert_eq!(drawn("09999", &pairs).len(), MAX_SUBJECTS);
+        assert_eq!(drawn("00001", &pairs).len(), MAX_OBJECTS);
+        assert_eq!(drawn("09999", &pairs).len(), MAX_OBJECTS);
     }
 }

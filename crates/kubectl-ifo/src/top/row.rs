@@ -3,8 +3,8 @@
 //! them again.
 //!
 //! A piece of work is a group of operations that belong together, such as the operations of one
-//! migration (see `piece_of_work`). The table shows one line for each piece of work. If the user
-//! expands the pieces, a row for each operation of the piece (a member) follows the line.
+//! migration (see `piece_of_work`). These operations are the members of the piece. The table shows
+//! one line for each piece. If the user presses `e`, a row for each member follows the line.
 
 use crate::columns::{OperationColumn, with_member_prefix};
 use crate::operation::{ListedOperation, OperationKey};
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Largest number of completed operations that `top` keeps after the server has deleted them. At
-/// this limit, each further deletion removes the kept operation that was deleted first. The number
-/// is enough for an upgrade of a cluster. Each operation takes some KB of memory.
+/// Largest number of completed operations that `top` keeps after the server has deleted them. If
+/// the server deletes one more, `top` removes the operation that the server deleted first. An
+/// upgrade of a cluster has fewer operations. Each operation takes some KB of memory.
 const MAX_KEPT: usize = 1000;
 
 /// Widths of the subject, the namespace, the operation and the state, in terminal columns.
@@ -34,9 +34,9 @@ pub(super) struct RowFilter<'a> {
     /// its rows contains all words.
     pub(super) words: &'a str,
     /// True if completed operations are included.
-    pub(super) completed: bool,
+    pub(super) shows_completed: bool,
     /// True if the members of a piece of work follow its line.
-    pub(super) expanded: bool,
+    pub(super) is_expanded: bool,
 }
 
 /// An operation with the texts that are shown for it.
@@ -44,10 +44,12 @@ pub(super) struct RowFilter<'a> {
 pub(super) struct TopRow {
     /// The operation.
     pub(super) operation: ListedOperation,
-    /// Kind, name and item of the subject (the object that the operation is about).
+    /// The subject of the operation (the object that the operation is about): `Kind/name`, or
+    /// `Kind/name/item` if the operation is about a part of the subject. In the row of a member, a
+    /// prefix precedes the subject.
     pub(super) subject: String,
-    /// The text of `subject` for narrow terminals, such as `VM/web` for `VirtualMachine/web`.
-    pub(super) short: String,
+    /// The subject for narrow terminals, such as `VM/web` for `VirtualMachine/web`.
+    pub(super) short_subject: String,
     /// The state with its markers, such as `Progressing (overdue)`.
     pub(super) state: String,
     /// Namespace of the subject.
@@ -55,9 +57,10 @@ pub(super) struct TopRow {
     /// The widths of the texts.
     pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
-    pub(super) forgotten: bool,
-    /// The texts of the operation in which the filter is searched: in lower case, one in each line.
-    text: String,
+    pub(super) deleted_by_server: bool,
+    /// The texts in which `top` searches for the words of the filter. The texts are in lower case,
+    /// one in each line.
+    searched_text: String,
 }
 
 impl TopRow {
@@ -65,10 +68,10 @@ impl TopRow {
     pub(super) fn new(operation: ListedOperation) -> Self {
         let with_prefix = |name: String| with_member_prefix(&operation, one_line(&name));
         let subject = with_prefix(operation.subject_name());
-        let short = with_prefix(operation.short_subject_name());
+        let short_subject = with_prefix(operation.short_subject_name());
         let state = one_line(&operation.marked_state());
         let namespace = one_line(operation.subject.namespace.as_deref().unwrap_or_default());
-        let text = [
+        let searched = [
             &namespace,
             &subject,
             &operation.operation,
@@ -79,7 +82,7 @@ impl TopRow {
             &operation.message,
         ];
         Self {
-            text: text.map(|it| it.to_lowercase()).join("\n"),
+            searched_text: searched.map(|it| it.to_lowercase()).join("\n"),
             widths: [
                 subject.width(),
                 namespace.width(),
@@ -89,21 +92,23 @@ impl TopRow {
             operation,
             subject,
             state,
-            short,
+            short_subject,
             namespace,
-            forgotten: false,
+            deleted_by_server: false,
         }
     }
 
-    /// Returns the identity of the row. The line of a piece of work and the row of its root have
-    /// the same operation, but different identities.
+    /// Returns the identity of the row. The line of a piece of work has the operation key of its
+    /// first member, the root. The line and the row of the root still have different identities.
     pub(super) fn id(&self) -> RowId {
         (self.operation.key(), self.operation.is_member_row)
     }
 
     /// Returns true if the row contains all `words`, which are in lower case.
     fn contains_all(&self, words: &[String]) -> bool {
-        words.iter().all(|word| self.text.contains(word.as_str()))
+        words
+            .iter()
+            .all(|word| self.searched_text.contains(word.as_str()))
     }
 }
 
@@ -112,7 +117,7 @@ impl TopRow {
 pub(super) struct Rows {
     all: BTreeMap<OperationKey, Arc<TopRow>>,
     /// The completed operations that the server has deleted, in the order of their deletion.
-    forgotten: VecDeque<OperationKey>,
+    deleted_by_server: VecDeque<OperationKey>,
 }
 
 impl Rows {
@@ -122,8 +127,8 @@ impl Rows {
         let before = self
             .all
             .insert(key.clone(), Arc::new(TopRow::new(operation)));
-        if before.is_some_and(|row| row.forgotten) {
-            self.forgotten.retain(|it| *it != key);
+        if before.is_some_and(|row| row.deleted_by_server) {
+            self.deleted_by_server.retain(|it| *it != key);
         }
     }
 
@@ -133,17 +138,17 @@ impl Rows {
         let Some(row) = self.all.remove(&key) else {
             return;
         };
-        if row.operation.active || row.forgotten {
+        if row.operation.active || row.deleted_by_server {
             return;
         }
         let row = TopRow {
-            forgotten: true,
+            deleted_by_server: true,
             ..TopRow::new(row.operation.clone())
         };
         self.all.insert(key.clone(), Arc::new(row));
-        self.forgotten.push_back(key);
-        if self.forgotten.len() > MAX_KEPT
-            && let Some(oldest) = self.forgotten.pop_front()
+        self.deleted_by_server.push_back(key);
+        if self.deleted_by_server.len() > MAX_KEPT
+            && let Some(oldest) = self.deleted_by_server.pop_front()
         {
             self.all.remove(&oldest);
         }
@@ -164,19 +169,19 @@ impl Rows {
         let rows: Vec<&Arc<TopRow>> = self.iter().collect();
         let operations: Vec<&ListedOperation> = rows.iter().map(|it| &it.operation).collect();
         let grouped = group_by_work(&operations).into_iter();
-        let pieces = grouped.map(|numbers| match numbers.as_slice() {
+        let pieces = grouped.map(|row_indices| match row_indices.as_slice() {
             [one] => TopPiece {
                 line: Arc::clone(rows[*one]),
                 members: Vec::new(),
             },
-            numbers => {
+            row_indices => {
                 let members: Vec<&ListedOperation> =
-                    numbers.iter().map(|it| operations[*it]).collect();
+                    row_indices.iter().map(|it| operations[*it]).collect();
                 let mut line = TopRow::new(line_of(&members));
-                line.forgotten = numbers.iter().all(|it| rows[*it].forgotten);
+                line.deleted_by_server = row_indices.iter().all(|it| rows[*it].deleted_by_server);
                 TopPiece {
                     line: Arc::new(line),
-                    members: numbers.iter().map(|it| Arc::clone(rows[*it])).collect(),
+                    members: row_indices.iter().map(|it| Arc::clone(rows[*it])).collect(),
                 }
             }
         });
@@ -212,7 +217,7 @@ pub(super) fn table_rows(
         .split_whitespace()
         .map(str::to_lowercase)
         .collect();
-    let is_shown = |row: &Arc<TopRow>| filter.completed || row.operation.active;
+    let is_shown = |row: &Arc<TopRow>| filter.shows_completed || row.operation.active;
     let mut pieces = pieces;
     pieces.retain(|piece| is_shown(&piece.line) && piece.contains_all(&words));
     pieces.sort_by(|a, b| {
@@ -223,11 +228,11 @@ pub(super) fn table_rows(
     let mut rows = Vec::with_capacity(pieces.len());
     for piece in pieces {
         rows.push(piece.line);
-        if filter.expanded {
+        if filter.is_expanded {
             let members = piece.members.iter().filter(|it| is_shown(it));
             rows.extend(members.map(|row| {
                 Arc::new(TopRow {
-                    forgotten: row.forgotten,
+                    deleted_by_server: row.deleted_by_server,
                     ..TopRow::new(member_row(&row.operation))
                 })
             }));
@@ -251,11 +256,11 @@ mod tests {
         operation
     }
 
-    fn names(rows: &Rows, words: &str, completed: bool) -> Vec<String> {
+    fn names(rows: &Rows, words: &str, shows_completed: bool) -> Vec<String> {
         let filter = RowFilter {
             words,
-            completed,
-            expanded: false,
+            shows_completed,
+            is_expanded: false,
         };
         let filtered = table_rows(rows.pieces(), filter, OperationColumn::Subject, false);
         filtered
@@ -275,7 +280,7 @@ mod tests {
             rows.delete((None, name.to_owned()));
         }
         assert_eq!(names(&rows, "", true), ["b", "c"]);
-        assert!(rows.get(&(None, "b".to_owned())).unwrap().forgotten);
+        assert!(rows.get(&(None, "b".to_owned())).unwrap().deleted_by_server);
     }
 
     #[test]
@@ -308,9 +313,12 @@ mod tests {
     #[test]
     fn a_kind_is_abbreviated_only_to_meaningful_initials() {
         let row = TopRow::new(operation("x", true));
-        assert_eq!((&*row.subject, &*row.short), ("VirtualMachine/x", "VM/x"));
+        assert_eq!(
+            (&*row.subject, &*row.short_subject),
+            ("VirtualMachine/x", "VM/x")
+        );
         let mut pod = operation("x", true);
         pod.subject.kind = "Pod".to_owned();
-        assert_eq!(TopRow::new(pod).short, "Pod/x");
+        assert_eq!(TopRow::new(pod).short_subject, "Pod/x");
     }
 }

@@ -87,7 +87,7 @@ pub(super) fn draw(model: &Model, theme: Theme, frame: &mut Frame) {
             .buffer_mut()
             .set_line(area.left(), y, line, area.width);
     }
-    if model.typing && areas.footer > 0 {
+    if model.is_typing && areas.footer > 0 {
         let x = view.prompt().width().min(width.saturating_sub(1));
         // Both coordinates are on the screen, whose size fits into 16 bits.
         let coordinate = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
@@ -154,11 +154,11 @@ impl TopView<'_> {
             };
             parts.push((text.to_owned(), self.theme.strong()));
         }
-        if counts.late > 0 {
-            let text = format!("{} overdue or stalled", counts.late);
+        if counts.overdue_or_stalled > 0 {
+            let text = format!("{} overdue or stalled", counts.overdue_or_stalled);
             parts.push((text, self.theme.state("Blocked")));
         }
-        if counts.completed > 0 && self.model.completed {
+        if counts.completed > 0 && self.model.shows_completed {
             parts.push((format!("{} completed", counts.completed), self.theme.dim()));
         }
         let mut out = Vec::new();
@@ -178,14 +178,14 @@ impl TopView<'_> {
         let order = match (model.order, model.reversed) {
             (TopOrder::Age, false) => "oldest first",
             (TopOrder::Age, true) => "newest first",
-            (TopOrder::Progress, false) => "farthest first",
+            (TopOrder::Progress, false) => "most progress first",
             (TopOrder::Progress, true) => "least progress first",
             (TopOrder::State, false) => "most urgent first",
             (TopOrder::State, true) => "least urgent first",
             (TopOrder::Subject, false) => "by subject",
             (TopOrder::Subject, true) => "by subject, backwards",
         };
-        let filter = if model.filter.is_empty() || model.typing {
+        let filter = if model.filter.is_empty() || model.is_typing {
             String::new()
         } else {
             format!(", filter {:?}", model.filter)
@@ -231,7 +231,7 @@ impl TopView<'_> {
         let text = match (&model.link, model.filter.is_empty()) {
             (TopLink::Listing, _) => return None,
             (_, false) => "No operation matches the filter; Esc clears it.",
-            (_, true) if model.completed => "No operations.",
+            (_, true) if model.shows_completed => "No operations.",
             (_, true) => "No operations in flight; c shows completed ones, too.",
         };
         Some(Line::styled(cut(text, self.width), self.theme.dim()))
@@ -250,7 +250,7 @@ impl TopView<'_> {
         for (column, width) in &layout.columns {
             let width = *width;
             let text = match column {
-                Subject if row.widths[0] > width => row.short.clone(),
+                Subject if row.widths[0] > width => row.short_subject.clone(),
                 Subject => row.subject.clone(),
                 // A state that does not fit is cut without `…`. Its first four letters identify the
                 // state, except `Fail`, which stands for `Failing` and `Failed`.
@@ -312,7 +312,7 @@ impl TopView<'_> {
 
     fn footer(&self) -> Line<'static> {
         let model = self.model;
-        if model.typing {
+        if model.is_typing {
             let prompt = self.prompt();
             let found = format!("  {} found", model.table_rows.len());
             let found = cut(&found, self.width.saturating_sub(prompt.width() + 1));

@@ -5,7 +5,7 @@ use super::forest::Forest;
 use crate::columns::{self};
 use crate::operation::ListedOperation;
 use crate::output::TextStyle;
-use crate::ownership::ResourceIdentity;
+use crate::ownership::ObjectIdentity;
 use crate::plain_text::{cut, one_line, pad};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -103,7 +103,7 @@ fn add_rows<'a>(
     let mut has_sibling: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
     while let Some((number, depth, follows)) = stack.pop() {
-        let branch = forest.branch(number);
+        let node = forest.node(number);
         has_sibling.truncate(depth);
         // The bars of the outer levels. The first level has no bar.
         let above = has_sibling.get(1..).unwrap_or_default();
@@ -121,24 +121,24 @@ fn add_rows<'a>(
             (_, false) => ("└── ", "    "),
         };
         let mut bar = first;
-        for operation in &branch.operations {
+        for operation in &node.operations {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(branch.who, operation.item.as_deref(), namespace),
+                name: name(node.who, operation.item.as_deref(), namespace),
                 operation: Some(operation),
             });
             bar = further;
         }
-        if branch.operations.is_empty() {
+        if node.operations.is_empty() {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(branch.who, None, namespace),
+                name: name(node.who, None, namespace),
                 operation: None,
             });
         }
         has_sibling.push(follows);
-        let last = branch.children.last();
-        for child in branch.children.iter().rev() {
+        let last = node.children.last();
+        for child in node.children.iter().rev() {
             stack.push((*child, depth + 1, Some(child) != last));
         }
     }
@@ -146,7 +146,7 @@ fn add_rows<'a>(
 
 /// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. The namespace of the
 /// object follows in parentheses if the heading has another namespace: `Pod/web (shop)`.
-fn name(who: ResourceIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
+fn name(who: ObjectIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
         name.push('/');

@@ -6,7 +6,7 @@
 //! recursion, so the depth of a tree is not limited.
 
 use crate::operation::ListedOperation;
-use crate::ownership::{Ownership, ResourceIdentity};
+use crate::ownership::{ObjectIdentity, Ownership};
 use std::collections::{BTreeMap, HashMap};
 
 /// All trees, by component and namespace.
@@ -15,7 +15,7 @@ pub(super) struct Forest<'a> {
     /// The components, in alphabetical order.
     pub(super) components: Vec<Component<'a>>,
     /// The objects. The index of an object is the index of its node in [`Ownership`].
-    branches: Vec<ResourceNode<'a>>,
+    nodes: Vec<ResourceNode<'a>>,
 }
 
 /// The trees of one component.
@@ -40,7 +40,7 @@ pub(super) struct Namespace<'a> {
 #[derive(Debug)]
 pub(super) struct ResourceNode<'a> {
     /// The identity of the object.
-    pub(super) who: ResourceIdentity<'a>,
+    pub(super) who: ObjectIdentity<'a>,
     /// The operations on the object. Empty for an object that is shown only because of its
     /// descendants, and for an object that is not shown.
     pub(super) operations: Vec<&'a ListedOperation>,
@@ -104,8 +104,8 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns the object with this index.
-    pub(super) fn branch(&self, number: usize) -> &ResourceNode<'a> {
-        &self.branches[number]
+    pub(super) fn node(&self, number: usize) -> &ResourceNode<'a> {
+        &self.nodes[number]
     }
 
     /// Returns all operations, from top to bottom.
@@ -115,9 +115,9 @@ impl<'a> Forest<'a> {
             for namespace in &component.namespaces {
                 let mut stack: Vec<usize> = namespace.tops.iter().rev().copied().collect();
                 while let Some(number) = stack.pop() {
-                    let branch = self.branch(number);
-                    operations.extend_from_slice(&branch.operations);
-                    stack.extend(branch.children.iter().rev());
+                    let node = self.node(number);
+                    operations.extend_from_slice(&node.operations);
+                    stack.extend(node.children.iter().rev());
                 }
             }
         }
@@ -230,14 +230,14 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
                 .map(|(name, tops)| Namespace { name, tops })
                 .collect(),
         });
-        let branches = self
+        let nodes = self
             .ownership
             .nodes
             .iter()
             .zip(self.operations.into_iter().zip(self.children));
         Forest {
             components: components.collect(),
-            branches: branches
+            nodes: nodes
                 .map(|(node, (operations, children))| ResourceNode {
                     who: node.who,
                     operations,

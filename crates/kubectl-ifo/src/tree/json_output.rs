@@ -4,7 +4,7 @@
 use super::forest::Forest;
 use crate::operation::{JsonField, OperationJson};
 use crate::operation_source::IncompleteJson;
-use crate::ownership::ResourceIdentity;
+use crate::ownership::ObjectIdentity;
 use serde::Serialize;
 
 /// Deepest level at which objects are nested in the data. Tops have the level 0. Many parsers
@@ -56,7 +56,7 @@ struct NamespaceJson<'a> {
 #[serde(rename_all = "camelCase")]
 struct ResourceJson<'a> {
     #[serde(flatten)]
-    who: ResourceIdentity<'a>,
+    who: ObjectIdentity<'a>,
     /// Level of the object in the tree. Set only if the object is on a deeper level than
     /// [`MAX_NESTED`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ impl<'a> TreesJson<'a> {
 fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceJson<'a>> {
     if depth < MAX_NESTED {
         let resources = numbers.iter().map(|number| {
-            let children = nested(forest, &forest.branch(*number).children, depth + 1);
+            let children = nested(forest, &forest.node(*number).children, depth + 1);
             resource(forest, *number, None, children)
         });
         return resources.collect();
@@ -101,7 +101,7 @@ fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<Resou
     while let Some((number, depth)) = stack.pop() {
         let deeper = Some(depth).filter(|depth| *depth > MAX_NESTED);
         resources.push(resource(forest, number, deeper, Vec::new()));
-        let children = &forest.branch(number).children;
+        let children = &forest.node(number).children;
         stack.extend(children.iter().rev().map(|it| (*it, depth + 1)));
     }
     resources
@@ -113,11 +113,11 @@ fn resource<'a>(
     depth: Option<usize>,
     children: Vec<ResourceJson<'a>>,
 ) -> ResourceJson<'a> {
-    let branch = forest.branch(number);
+    let node = forest.node(number);
     ResourceJson {
-        who: branch.who,
+        who: node.who,
         depth,
-        operations: branch.operations.iter().map(|it| it.json(FIELDS)).collect(),
+        operations: node.operations.iter().map(|it| it.json(FIELDS)).collect(),
         children,
     }
 }

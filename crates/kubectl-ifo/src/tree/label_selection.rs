@@ -32,7 +32,7 @@ impl LabelSelection {
     pub(super) async fn update(&mut self, operations: &[ListedOperation]) -> Result<(), Problem> {
         let is_current = |it: &ListedOperation| {
             let results = self.results.get(&it.key());
-            results.is_some_and(|(version, _)| *version == it.version)
+            results.is_some_and(|(version, _)| *version == it.resource_version)
         };
         if operations.iter().all(is_current) {
             return Ok(());
@@ -46,7 +46,7 @@ impl LabelSelection {
         let results = operations.iter().map(|it| {
             let key = it.key();
             let selected = listed.contains(&key);
-            (key, (it.version.clone(), selected))
+            (key, (it.resource_version.clone(), selected))
         });
         self.results = results.collect();
         Ok(())

@@ -15,7 +15,7 @@ use super::kinds::Kinds;
 use super::list::{CommonArgs, print_incomplete};
 use super::operation::ListedOperation;
 use super::operation_source::{IncompleteJson, OperationSource, Served};
-use super::output::{OutputShape, TextStyle, complain, encode, print, print_error_line};
+use super::output::{ListFormat, TextStyle, complain, encode, print, print_error_line};
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         source.filtered(filters.clone()).probe().await?;
     }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
-    let unknown = match &resource {
+    let unknown_kind_message = match &resource {
         Some(resource) => resource.unknown_kind_message(&source, &operations).await,
         None => None,
     };
@@ -94,7 +94,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         operations = all.list().await?;
         selected = Some(LabelSelection::by(std::mem::replace(&mut source, all)));
     }
-    let nothing = filters.nothing(&server);
+    let empty_message = filters.empty_result_message(&server);
     let most = match args.resource {
         Some(_) => MAX_OWNERS_FOR,
         None => MAX_OWNERS,
@@ -107,10 +107,10 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         shape,
         paint: args.common.output.colors.paint(),
         served: source.served,
-        nothing,
+        empty_message,
         lookup: OwnerLookup::new(server, kinds, most),
-        unknown,
-        absent: false,
+        unknown_kind_message,
+        is_resource_missing: false,
         is_limit_reported: false,
     };
     if args.common.output.watch {
@@ -123,7 +123,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     } else {
         // JSON and YAML are printed even if the result is empty.
         print(&view.empty_output(&shown)?)?;
-        print_error_line(&view.nothing());
+        print_error_line(&view.empty_message());
     }
     print_incomplete(&source);
     Ok(ExitCode::SUCCESS)
@@ -135,17 +135,17 @@ struct TreeView {
     filters: Filters,
     selected: Option<LabelSelection>,
     sort: SortBy,
-    shape: OutputShape,
+    shape: ListFormat,
     paint: Paint,
     served: Served,
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
-    nothing: &'static str,
+    empty_message: &'static str,
     /// The message that the kind in `--for` does not exist. None if the kind exists, if its
     /// existence cannot be checked, or without `--for`.
-    unknown: Option<String>,
+    unknown_kind_message: Option<String>,
     /// True if no known object has the kind and name in `--for`.
-    absent: bool,
+    is_resource_missing: bool,
     /// True if the note about too many owners was printed.
     is_limit_reported: bool,
 }
@@ -165,7 +165,7 @@ impl WatchOutputText for TreeView {
         let text = self.show(operations, shown).await?;
         match (text, self.shape) {
             (Some(text), _) => Ok(text),
-            (None, OutputShape::Table | OutputShape::Wide) => Ok(self.nothing() + "\n"),
+            (None, ListFormat::Table | ListFormat::Wide) => Ok(self.empty_message() + "\n"),
             (None, _) => self.empty_output(shown),
         }
     }
@@ -204,7 +204,7 @@ impl TreeView {
             None => Forest::all(&ownership, &is_included),
             Some(resource) => {
                 let tops = matching_nodes(&ownership, resource);
-                self.absent = tops.is_empty();
+                self.is_resource_missing = tops.is_empty();
                 Forest::under(&ownership, &tops, &is_included)
             }
         };
@@ -219,14 +219,14 @@ impl TreeView {
             let incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
             return encode(&json_output::TreesJson::of(forest, incomplete), format);
         }
-        if self.shape == OutputShape::Name {
+        if self.shape == ListFormat::Name {
             let group = self.served.group();
             let names = forest.operations().into_iter();
             return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
         }
         let style = TextStyle {
             screen: shown.screen,
-            wide: self.shape == OutputShape::Wide,
+            wide: self.shape == ListFormat::Wide,
             paint: self.paint,
         };
         Ok(draw(forest, shown.now, style))
@@ -242,10 +242,14 @@ impl TreeView {
     }
 
     /// Returns the message for an empty result.
-    fn nothing(&self) -> String {
+    fn empty_message(&self) -> String {
         match &self.resource {
-            None => self.nothing.to_owned(),
-            Some(resource) => match self.unknown.as_ref().filter(|_| self.absent) {
+            None => self.empty_message.to_owned(),
+            Some(resource) => match self
+                .unknown_kind_message
+                .as_ref()
+                .filter(|_| self.is_resource_missing)
+            {
                 Some(unknown) if unknown.ends_with('?') => {
                     format!("Nothing is in flight for {resource}: {unknown}")
                 }

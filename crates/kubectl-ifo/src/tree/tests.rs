@@ -12,7 +12,7 @@ use crate::operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
 use crate::sort::SortBy;
-use crate::test_operations::{now, on, subject};
+use crate::test_fixtures::{now, on, subject};
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 

@@ -166,7 +166,7 @@ pub(crate) fn check_detection_without_rule_sets(
         }
         ListCompleteness::Complete if only_namespace => DetectionCheck::Clear,
         ListCompleteness::Complete => DetectionCheck::Impossible(format!(
-            "{refused}; without that, only --namespace can be used as a filter"
+            "{refused}; without this right, --namespace is the only possible filter"
         )),
         ListCompleteness::NotStated => DetectionCheck::Impossible(refused.to_string()),
     }
@@ -178,7 +178,7 @@ fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
         .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
-        .map(|it| format!("{}{}", it.name(), it.why()));
+        .map(|it| format!("{}{}", it.name(), it.not_ready_text()));
     match reasons.next() {
         None => DetectionCheck::Clear,
         Some(first) => DetectionCheck::Impaired(format!("a rule set is not working: {first}")),
@@ -197,7 +197,7 @@ fn not_working(
     for named in &sets.named {
         let own = counted.iter().find(|it| it.name() == named.name);
         if let Some(rule_set) = own {
-            let why = rule_set.why();
+            let why = rule_set.not_ready_text();
             reasons.push(format!("{} ({}{why})", named.name, named.reason));
         }
     }
@@ -342,7 +342,11 @@ impl ListedRuleSet {
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
         one_of(&filters.component, &spec.component)
-            && (filters.kind.is_empty() || filters.kind.iter().any(|it| it.is_target(&spec.target)))
+            && (filters.kind.is_empty()
+                || filters
+                    .kind
+                    .iter()
+                    .any(|it| it.matches_resource(&spec.target)))
             && (filters.operation.is_empty()
                 || spec
                     .rules
@@ -391,7 +395,7 @@ impl ListedRuleSet {
 
     /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if
     /// the status of the condition is `True`, or if there is no message.
-    fn why(&self) -> String {
+    fn not_ready_text(&self) -> String {
         match self.ready() {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
                 format!(": {}", ready.message)

@@ -98,13 +98,13 @@ fn time(text: &str) -> Result<Duration, String> {
 /// The longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    Never,
+    Unlimited,
     After(Duration),
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
     match text.strip_prefix('-') {
-        Some(negative) => time(negative).map(|_| Limit::Never),
+        Some(negative) => time(negative).map(|_| Limit::Unlimited),
         None => time(text).map(Limit::After),
     }
 }
@@ -127,7 +127,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     };
     filters.refuse_format("wait has no output format; its exit code is the result")?;
     if args.connect.reads_files() {
-        return Err(from_files::no_changes("wait"));
+        return Err(from_files::needs_cluster("wait"));
     }
     if args.goal == WaitGoal::Started && args.quiet_period.is_some() {
         return Err(Problem::Usage(
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     let (once, deadline) = match args.timeout {
         Some(Limit::After(Duration::ZERO)) => (true, None),
         Some(Limit::After(timeout)) => (false, Instant::now().checked_add(timeout)),
-        Some(Limit::Never) | None => (false, None),
+        Some(Limit::Unlimited) | None => (false, None),
     };
     let mut waiting = OperationWait {
         wait_state: WaitState::new(WaitSettings {
@@ -150,7 +150,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         ignored: args.ignored.clone(),
         unknown_reason: None,
         interruption: None,
-        is_checked: false,
+        are_rule_sets_checked: false,
         was_busy_at_start: false,
         // A single check prints no progress.
         progress: ProgressOutput::new(args.quiet || once),
@@ -165,8 +165,12 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             Err(_) => match waiting.current_doubt() {
                 _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::Unknown(why.clone()),
-                None if !waiting.is_checked || !waiting.wait_state.is_complete() => {
-                    WaitEnd::Unknown("the cluster has not answered completely in time".to_owned())
+                None if !waiting.are_rule_sets_checked || !waiting.wait_state.is_complete() => {
+                    WaitEnd::Unknown(
+                        "the cluster has not returned all operations and rule sets before \
+                         the timeout"
+                            .to_owned(),
+                    )
                 }
                 None => WaitEnd::TimedOut,
             },
@@ -199,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_negative_timeout_is_no_limit() {
-        assert_eq!(limit("-1s"), Ok(Limit::Never));
+        assert_eq!(limit("-1s"), Ok(Limit::Unlimited));
         assert_eq!(limit("0"), Ok(Limit::After(Duration::ZERO)));
         assert_eq!(limit("30m"), Ok(Limit::After(Duration::from_mins(30))));
         assert!(limit("-soon").is_err() && limit("soon").is_err());

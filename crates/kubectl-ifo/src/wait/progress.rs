@@ -52,11 +52,15 @@ fn state_text(
     now: Instant,
 ) -> String {
     match (unknown_reason, verdict) {
-        (Some(why), _) => format!("unknown yet: {why}"),
+        (Some(why), _) => format!("still unknown: {why}"),
         (None, _) if !wait_state.is_complete() => "listing the operations".to_owned(),
         (None, WaitVerdict::ReachedAt(at)) => {
             let left = at.saturating_duration_since(now);
-            format!("quiet; {} s to go", left.as_millis().div_ceil(1000))
+            format!(
+                "no operation in flight{}; the quiet period ends in {} s",
+                ignored_text(wait_state),
+                left.as_millis().div_ceil(1000)
+            )
         }
         (None, _) => {
             let state = not_started_message(wait_state).unwrap_or_else(|| active_text(wait_state));
@@ -179,7 +183,10 @@ mod tests {
             state_text(wait_state, why, wait_state.verdict(now), now)
         };
         assert_eq!(line(&wait_state, None), "listing the operations");
-        assert_eq!(line(&wait_state, Some("no rules")), "unknown yet: no rules");
+        assert_eq!(
+            line(&wait_state, Some("no rules")),
+            "still unknown: no rules"
+        );
         let operation = ListedOperation {
             name: "a".to_owned(),
             operation: "Migrating".to_owned(),
@@ -200,6 +207,9 @@ mod tests {
         let waiting = line(&wait_state, None);
         assert!(!waiting.contains('('), "{waiting}");
         wait_state.deleted(&operation, now);
-        assert_eq!(line(&wait_state, None), "quiet; 30 s to go");
+        assert_eq!(
+            line(&wait_state, None),
+            "no operation in flight; the quiet period ends in 30 s"
+        );
     }
 }

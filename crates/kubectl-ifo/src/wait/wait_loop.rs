@@ -43,7 +43,7 @@ pub(super) struct OperationWait {
     /// Why the watch is interrupted, and since when. None while the watch works.
     pub(super) interruption: Option<(String, Instant)>,
     /// True if a check has found that the rule sets work, or that they need not work.
-    pub(super) is_checked: bool,
+    pub(super) are_rule_sets_checked: bool,
     /// True if the first list has an active operation that is not ignored.
     pub(super) was_busy_at_start: bool,
     /// The output of the progress.
@@ -302,7 +302,7 @@ impl OperationWait {
             // With custom resources, only the goals `started` and `completed` are possible, because
             // the goal `idle` was refused before the wait. The custom resources alone decide these
             // goals, so the rule sets are not checked.
-            self.is_checked = true;
+            self.are_rule_sets_checked = true;
             return Ok(None);
         }
         let detection = match self.check_detection(source).await {
@@ -319,7 +319,7 @@ impl OperationWait {
         };
         Ok(match detection {
             DetectionCheck::Clear => {
-                self.is_checked = true;
+                self.are_rule_sets_checked = true;
                 self.unknown_reason = None;
                 None
             }

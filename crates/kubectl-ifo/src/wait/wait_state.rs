@@ -33,9 +33,8 @@ pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
     /// The active operations that are not ignored.
     active: BTreeMap<OperationKey, ListedOperation>,
-    /// The active operations that are ignored. The value is true if the operation is blocked, and
-    /// false if it is failing.
-    ignored: BTreeMap<OperationKey, bool>,
+    /// The active operations that are ignored.
+    ignored: BTreeMap<OperationKey, IgnoredOperation>,
     /// True if all operations are known. False before the first list is complete, and while the
     /// watch is interrupted.
     is_complete: bool,
@@ -44,8 +43,18 @@ pub(crate) struct WaitState {
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
     was_active: bool,
-    /// Number of relevant operations that have ended.
+    /// Number of operations that have been relevant and have ended. Such an operation can have
+    /// become ignored before its end.
     ended: usize,
+}
+
+/// An active operation that the settings ignore.
+#[derive(Clone, Copy, Debug)]
+struct IgnoredOperation {
+    /// True if the operation is blocked. False if it is failing.
+    is_blocked: bool,
+    /// True if the operation was relevant before it became ignored.
+    was_relevant: bool,
 }
 
 /// Whether the goal of a wait is reached.
@@ -82,31 +91,38 @@ impl WaitState {
 
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
-        self.ignored.remove(&operation.key());
+        let key = operation.key();
         if self.counts(&operation) {
             self.was_active = true;
             self.quiet_since = None;
-            self.active.insert(operation.key(), operation);
+            self.ignored.remove(&key);
+            self.active.insert(key, operation);
+        } else if operation.active {
+            let was_relevant = self.remove(&key, now);
+            let ignored = IgnoredOperation {
+                is_blocked: operation.is_blocked(),
+                was_relevant,
+            };
+            self.ignored.insert(key, ignored);
         } else {
-            let has_ended = !operation.active;
-            if !has_ended {
-                self.ignored.insert(operation.key(), operation.is_blocked());
-            }
-            self.remove(&operation, has_ended, now);
+            self.deleted(&operation, now);
         }
     }
 
-    /// Processes the deletion of an operation.
+    /// Processes the end or the deletion of an operation.
     pub(crate) fn deleted(&mut self, operation: &ListedOperation, now: Instant) {
-        self.ignored.remove(&operation.key());
-        self.remove(operation, true, now);
+        let was_relevant = self.remove(&operation.key(), now);
+        self.ended += usize::from(was_relevant);
     }
 
-    fn remove(&mut self, operation: &ListedOperation, has_ended: bool, now: Instant) {
-        if self.active.remove(&operation.key()).is_some() {
-            self.ended += usize::from(has_ended);
+    /// Removes an active operation. Returns true if the operation has been relevant.
+    fn remove(&mut self, key: &OperationKey, now: Instant) -> bool {
+        if self.active.remove(key).is_some() {
             self.begin_quiet_period(now);
+            return true;
         }
+        let ignored = self.ignored.remove(key);
+        ignored.is_some_and(|it| it.was_relevant)
     }
 
     /// Records that all operations are known.
@@ -148,7 +164,7 @@ impl WaitState {
             WaitGoal::Started => WaitVerdict::Reached,
             // An operation that becomes ignored (failing or blocked) is no longer in `active`, but
             // has not ended. So this arm also checks `ended`.
-            WaitGoal::Completed if self.was_active && self.ended > 0 => quiet(self.quiet_since),
+            WaitGoal::Completed if self.ended > 0 => quiet(self.quiet_since),
             WaitGoal::Completed => WaitVerdict::NotReached,
         }
     }
@@ -168,7 +184,7 @@ impl WaitState {
     /// Returns two numbers: the ignored operations that are blocked, and the ignored operations
     /// that are failing.
     pub(crate) fn ignored(&self) -> (usize, usize) {
-        let blocked = self.ignored.values().filter(|it| **it).count();
+        let blocked = self.ignored.values().filter(|it| it.is_blocked).count();
         (blocked, self.ignored.len() - blocked)
     }
 
@@ -325,6 +341,27 @@ mod tests {
         wait_state.applied(operation("a", "Failed"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
         wait_state.deleted(&operation("b", "Progressing"), now);
+        assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    }
+
+    #[test]
+    fn completed_is_reached_if_an_operation_ends_while_it_is_ignored() {
+        let now = Instant::now();
+        let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
+        wait_state.settings.ignore_failing = true;
+        wait_state.synced(now);
+        wait_state.applied(operation("other", "Failing"), now);
+        wait_state.applied(operation("other", "Failed"), now);
+        wait_state.applied(operation("a", "Progressing"), now);
+        wait_state.applied(operation("a", "Failing"), now);
+        wait_state.applied(operation("a", "Failing"), now);
+        assert_eq!(
+            wait_state.verdict(now),
+            WaitVerdict::NotReached,
+            "no operation that was relevant has ended"
+        );
+        wait_state.applied(operation("a", "Failed"), now);
+        assert_eq!(wait_state.ignored(), (0, 0));
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 }

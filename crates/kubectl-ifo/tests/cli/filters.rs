@@ -287,6 +287,23 @@ fn rule_sets_that_the_user_may_not_read_are_not_an_error() {
 }
 
 #[test]
+fn a_list_that_is_not_found_is_the_reason_why_a_value_cannot_be_checked() {
+    let (_runtime, address) = serve(|request| {
+        let query = request.uri().query().unwrap_or_default();
+        match request.uri().path() {
+            // The list for the check has no field selector, because it has operations in any phase.
+            LIVE if query.contains("fieldSelector") => list_response(&[], ""),
+            RULE_SETS => json_response(&json!({"items": [watched_rule_set()]})),
+            _ => status_response(404, "NotFound", "the resource is not served"),
+        }
+    });
+    let output = run(address, "list", &["-c", "kubvirt"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let note = "note: cannot check --component kubvirt: the resource is not served\n";
+    assert!(output.stderr.contains(note), "{}", output.stderr);
+}
+
+#[test]
 fn all_commands_accept_the_same_names_of_a_kind() {
     let mut deployment = operation(1);
     deployment["spec"]["subject"]["kind"] = json!("Deployment");

@@ -222,6 +222,7 @@ fn waiting_and_watching_files_is_an_error() {
         &["summary", "-w"],
         &["wait"],
         &["support-bundle"],
+        &["impact", "worker-3"],
     ] {
         let output = from(folder.path(), command);
         assert_eq!(

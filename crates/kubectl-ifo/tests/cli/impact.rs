@@ -57,7 +57,7 @@ A drain affects:
 NAMESPACE   OBJECT                       EFFECT
 shop        VirtualMachineInstance/web   migrated to another node (evictionStrategy LiveMigrate)
 shop        Pod/api                      evicted and created again by ReplicaSet/api
-shop        Pod/debug                    deleted, because it has no controller
+shop        Pod/debug                    deleted and not created again, because it has no controller
 
 These objects block a drain:
 NAMESPACE   OBJECT                    REASON

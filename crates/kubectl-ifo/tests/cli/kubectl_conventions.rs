@@ -266,7 +266,7 @@ fn plain_http_requests_carry_no_credentials() {
     assert_eq!(none.code, 1);
     assert!(
         none.stderr
-            .starts_with("error: \"http://\" is no address of a cluster"),
+            .starts_with("error: \"http://\" is not the address of a cluster"),
         "{}",
         none.stderr
     );

@@ -261,7 +261,7 @@ spec:
         ),
         (
             "expression: object.status.phase == 'Runing'",
-            "rules[Moving].expression: 1:24: 'Runing' is not a value of the field, which can be 'Pending', 'Running', 'Failed' (hint: the nearest is 'Running')\n    object.status.phase == 'Runing'\n                           ^\n",
+            "rules[Moving].expression: 1:24: 'Runing' is not a possible value of the field; possible are 'Pending', 'Running', 'Failed' (hint: did you mean 'Running'?)\n    object.status.phase == 'Runing'\n                           ^\n",
         ),
         (
             "expression: \"true\"\n    message: \"'replicas: ' + object.spec.replicas\"",

@@ -198,7 +198,7 @@ fn objects_of_another_api_version_are_reported() {
     assert!(
         output
             .stderr
-            .contains("1 of example.io/v2/widgets not evaluated"),
+            .contains("note: objects of example.io/v2/widgets that were not evaluated, because the rule sets watch another version: 1"),
         "{}",
         output.stderr
     );

@@ -416,6 +416,31 @@ fn a_redacted_bundle_can_be_read_with_from() {
 }
 
 #[test]
+fn failed_reviews_of_the_server_and_of_the_user_are_separate_parts() {
+    let (_runtime, address) = serve(|request| {
+        let path = request.uri().path();
+        if path.ends_with("/selfsubjectaccessreviews") {
+            return status_response(403, "Forbidden", "no");
+        }
+        marked_cluster(request)
+    });
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let bundle = folder.path().join("bundle/");
+    let output = execute(plugin(address).arg("support-bundle").arg("-o").arg(&bundle));
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(
+        output.stderr.contains("rights of the user"),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        !output.stderr.contains("rights of the server"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
 fn a_bundle_is_written_even_if_nothing_can_be_read() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let bundle = folder.path().join("b.tar.gz");

@@ -120,9 +120,9 @@ impl Witness {
                     Some(initial) => {
                         initial.insert(key, object);
                     }
-                    None => self
-                        .violations
-                        .push(format!("{key} was sent as initial state without a start")),
+                    None => self.violations.push(format!(
+                        "{key} was sent as part of an initial state that had not begun"
+                    )),
                 }
             }
             Event::InitDone => match self.initial.take() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The history of one operation.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct OperationHistory {
     /// Start, in seconds on the time scale of the stream. The start can be before the first event
     /// if the rule computes it.
     started: f64,
@@ -62,7 +62,7 @@ fn serialize_state<S: Serializer>(
 /// The JSON and YAML form of a history.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct RunData<'a> {
+struct OperationHistoryData<'a> {
     #[serde(flatten)]
     identity: OperationJson<'a>,
     rule_set: &'a str,
@@ -87,10 +87,10 @@ const FIRST_FIELDS: &[JsonField] = &[JsonField::Subject, JsonField::Operation, J
 /// The fields of the JSON and YAML form that follow the times.
 const LAST_FIELDS: &[JsonField] = &[JsonField::State, JsonField::Reason];
 
-impl Serialize for Run {
+impl Serialize for OperationHistory {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let last = self.last_operation();
-        let data = RunData {
+        let data = OperationHistoryData {
             identity: self.first.operation.json_with_empty_fields(FIRST_FIELDS),
             rule_set: &last.rule_set,
             started: self.started,
@@ -104,7 +104,7 @@ impl Serialize for Run {
     }
 }
 
-impl Run {
+impl OperationHistory {
     /// Begins the history of an operation that the server would show from `t` on.
     fn begin(operation: ListedOperation, started: f64, t: f64) -> Self {
         Self {
@@ -170,7 +170,7 @@ impl Run {
 /// Kind, namespace and name of a subject (the object that an operation is about).
 type SubjectNames = (String, Option<String>, String);
 
-fn names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
+fn subject_names(kind: &str, namespace: Option<&str>, name: &str) -> SubjectNames {
     (
         kind.to_owned(),
         namespace.map(str::to_owned),
@@ -193,8 +193,8 @@ pub(super) struct History {
     /// True if an operation ends when it is no longer detected (`--hindsight`). This end is known
     /// only after the debounce period, because the operation can be detected again until then.
     hindsight: bool,
-    runs: Vec<Run>,
-    /// The operations that the server would show now: the index in `runs`, and the JSON.
+    operations: Vec<OperationHistory>,
+    /// The operations that the server would show now: the index in `operations`, and the JSON.
     open: HashMap<Key, (usize, Vec<u8>)>,
     /// The events of each subject, in order.
     events: HashMap<SubjectNames, Vec<HistoryEvent>>,
@@ -215,7 +215,7 @@ impl History {
     /// Records an event about `object`. `detected` are the operations that rules detected on the
     /// object.
     pub(super) fn add_event(&mut self, object: &Object, t: f64, detected: Vec<Arc<str>>) {
-        let subject = names(&object.kind, object.namespace.as_deref(), &object.name);
+        let subject = subject_names(&object.kind, object.namespace.as_deref(), &object.name);
         let events = self.events.entry(subject).or_default();
         events.push(HistoryEvent { t, detected });
     }
@@ -231,8 +231,8 @@ impl History {
         let mut open = self
             .open
             .values()
-            .filter_map(|(run, _)| self.runs.get(*run));
-        open.any(|run| run.completed.is_none() && run.settling.is_some())
+            .filter_map(|(index, _)| self.operations.get(*index));
+        open.any(|it| it.completed.is_none() && it.settling.is_some())
     }
 
     /// Records a change that the tracker made at `t` seconds of the stream.
@@ -249,11 +249,12 @@ impl History {
         let Some(operation) = text.and_then(|text| ListedOperation::read(text, false).ok()) else {
             return;
         };
-        let Some((run, before)) = self.open.get_mut(&key) else {
+        let Some((index, before)) = self.open.get_mut(&key) else {
             if !self.closed {
                 let started = self.started(&operation, t, scale);
-                self.open.insert(key, (self.runs.len(), json));
-                self.runs.push(Run::begin(operation, started, t));
+                self.open.insert(key, (self.operations.len(), json));
+                self.operations
+                    .push(OperationHistory::begin(operation, started, t));
             }
             return;
         };
@@ -262,13 +263,13 @@ impl History {
             return;
         }
         *before = json;
-        let Some(run) = self.runs.get_mut(*run) else {
+        let Some(history) = self.operations.get_mut(*index) else {
             return;
         };
-        if self.closed && run.settling.is_none() {
+        if self.closed && history.settling.is_none() {
             return;
         }
-        run.show(operation, t, self.hindsight);
+        history.show(operation, t, self.hindsight);
     }
 
     /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start
@@ -289,7 +290,9 @@ impl History {
             name,
             ..
         } = &operation.subject;
-        let events = self.events.get(&names(kind, namespace.as_deref(), name));
+        let events = self
+            .events
+            .get(&subject_names(kind, namespace.as_deref(), name));
         let events = events.into_iter().flatten();
         let mut events = events.filter(|event| second_of(event.t) == second);
         // If the rule computes the start, the first event in the second is used. Otherwise, the
@@ -303,7 +306,7 @@ impl History {
         if let Some(event) = event {
             return event.t;
         }
-        let second_start = scale.seconds_of(created);
+        let second_start = scale.seconds_at_wall(created);
         // The second of the start has no suitable event. For example, a controller reads the clock
         // at 10.9 s, and writes this start to the object at 11.1 s. The start in the JSON is 10 s,
         // and the operation appears at 11.1 s. In this case, the result is 11 s: the end of the
@@ -317,8 +320,9 @@ impl History {
     }
 
     /// Returns all operations, sorted by start.
-    pub(super) fn into_runs(mut self) -> Vec<Run> {
-        self.runs.sort_by(|a, b| a.started.total_cmp(&b.started));
-        self.runs
+    pub(super) fn into_operations(mut self) -> Vec<OperationHistory> {
+        self.operations
+            .sort_by(|a, b| a.started.total_cmp(&b.started));
+        self.operations
     }
 }

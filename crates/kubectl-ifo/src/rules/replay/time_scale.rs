@@ -61,12 +61,12 @@ impl TimeScale {
     }
 
     /// Converts a time on the steady clock to seconds of the stream, rounded to a millisecond.
-    pub(super) fn seconds(&self, steady: Instant) -> f64 {
+    pub(super) fn seconds_at_steady(&self, steady: Instant) -> f64 {
         round(self.first + (steady - self.start).as_secs_f64())
     }
 
     /// Converts a time on the wall clock to seconds of the stream, rounded to a millisecond.
-    pub(super) fn seconds_of(&self, wall: Timestamp) -> f64 {
+    pub(super) fn seconds_at_wall(&self, wall: Timestamp) -> f64 {
         round(self.first + wall.duration_since(self.wall).as_secs_f64())
     }
 }
@@ -113,9 +113,14 @@ mod tests {
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");
         assert_eq!(scale.first().wall, wall("2026-11-21T10:00:00.5Z"));
         assert_eq!(scale.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
-        assert_eq!(scale.seconds(scale.at(12.0).steady).to_string(), "12");
         assert_eq!(
-            scale.seconds_of(wall("2026-11-21T09:59:59Z")).to_string(),
+            scale.seconds_at_steady(scale.at(12.0).steady).to_string(),
+            "12"
+        );
+        assert_eq!(
+            scale
+                .seconds_at_wall(wall("2026-11-21T09:59:59Z"))
+                .to_string(),
             "9"
         );
     }

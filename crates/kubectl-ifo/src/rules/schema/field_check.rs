@@ -58,7 +58,7 @@ struct SchemaContent<'s> {
     values: Vec<&'s Value>,
     elements: Vec<&'s Value>,
     /// True if the value can also have content that the schemas do not describe.
-    open: bool,
+    allows_any_content: bool,
 }
 
 /// The types and values that schemas allow.
@@ -70,7 +70,7 @@ struct SchemaTypes<'s> {
     /// Number of added schemas. A schema without a list of possible strings counts, too.
     count: usize,
     /// True if a schema does not limit the type.
-    is_open: bool,
+    allows_any_type: bool,
 }
 
 impl SchemaTypes<'_> {
@@ -98,7 +98,7 @@ impl ObjectSchema for SchemaRoot<'_> {
         // If several schemas are possible for the value, the result lists no possible strings.
         let values = types.values.filter(|_| schemas.len() == 1);
         let mut names = types.names.into_iter();
-        match (names.next(), names.next(), types.is_open) {
+        match (names.next(), names.next(), types.allows_any_type) {
             (Some("boolean"), None, false) => FieldType::Bool,
             // The type `number` gives `Any`, because a number without a fraction can be an int or a
             // double in CEL.
@@ -116,7 +116,7 @@ impl ObjectSchema for SchemaRoot<'_> {
 impl<'s> SchemaRoot<'s> {
     /// Returns the first field in `path` that no object can have. None if objects can have all
     /// fields in the path.
-    pub(in crate::rules) fn check(&self, path: &[PathStep]) -> Option<UnknownField> {
+    pub(in crate::rules) fn first_unknown_field(&self, path: &[PathStep]) -> Option<UnknownField> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];
         for (depth, step) in path.iter().enumerate() {
@@ -138,7 +138,8 @@ impl<'s> SchemaRoot<'s> {
                         _ => inside.fields.get(name.as_str()).copied(),
                     };
                     if known.is_none() && inside.values.is_empty() {
-                        return (!inside.open).then(|| unknown(name, parent, &inside, depth));
+                        return (!inside.allows_any_content)
+                            .then(|| unknown(name, parent, &inside, depth));
                     }
                     parent.push('.');
                     parent.push_str(name);
@@ -187,7 +188,7 @@ impl<'s> SchemaRoot<'s> {
             || schema["x-kubernetes-int-or-string"] == true
             || schema["x-kubernetes-embedded-resource"] == true
         {
-            types.is_open = true;
+            types.allows_any_type = true;
             return;
         }
         if let Some(reference) = schema["$ref"].as_str() {
@@ -196,7 +197,7 @@ impl<'s> SchemaRoot<'s> {
                 .and_then(|pointer| self.document.pointer(pointer));
             match found {
                 Some(found) => self.gather_types(found, types, depth + 1),
-                None => types.is_open = true,
+                None => types.allows_any_type = true,
             }
             return;
         }
@@ -227,7 +228,7 @@ impl<'s> SchemaRoot<'s> {
             (false, Value::Object(_)) => {
                 types.names.insert("object");
             }
-            _ => types.is_open = true,
+            _ => types.allows_any_type = true,
         }
     }
 
@@ -235,15 +236,15 @@ impl<'s> SchemaRoot<'s> {
     fn inside(&self, schemas: &[&'s Value]) -> SchemaContent<'s> {
         let mut inside = SchemaContent::default();
         for schema in schemas {
-            self.gather(schema, &mut inside, 0);
+            self.gather_content(schema, &mut inside, 0);
         }
         inside
     }
 
     /// Adds to `inside` the content that `schema` defines.
-    fn gather(&self, schema: &'s Value, inside: &mut SchemaContent<'s>, depth: usize) {
+    fn gather_content(&self, schema: &'s Value, inside: &mut SchemaContent<'s>, depth: usize) {
         if depth > MAX_DEPTH {
-            inside.open = true;
+            inside.allows_any_content = true;
             return;
         }
         if let Some(reference) = schema["$ref"].as_str() {
@@ -251,8 +252,8 @@ impl<'s> SchemaRoot<'s> {
                 .strip_prefix('#')
                 .and_then(|pointer| self.document.pointer(pointer));
             match found {
-                Some(found) => self.gather(found, inside, depth + 1),
-                None => inside.open = true,
+                Some(found) => self.gather_content(found, inside, depth + 1),
+                None => inside.allows_any_content = true,
             }
             return;
         }
@@ -264,7 +265,7 @@ impl<'s> SchemaRoot<'s> {
                 let defining_keys = ["$ref", "properties", "items", "allOf", "anyOf", "oneOf"];
                 if defining_keys.iter().any(|key| part.get(key).is_some()) {
                     combined = true;
-                    self.gather(part, inside, depth + 1);
+                    self.gather_content(part, inside, depth + 1);
                 }
             }
         }
@@ -276,7 +277,7 @@ impl<'s> SchemaRoot<'s> {
                 .map(|(name, field)| (name.as_str(), field)),
         );
         match &schema["additionalProperties"] {
-            Value::Bool(open) => inside.open |= open,
+            Value::Bool(open) => inside.allows_any_content |= open,
             values @ Value::Object(_) => inside.values.push(values),
             _ => {}
         }
@@ -288,7 +289,7 @@ impl<'s> SchemaRoot<'s> {
         let defines_nothing = fields.is_none()
             && schema["additionalProperties"].is_null()
             && schema["items"].is_null();
-        inside.open |= schema["x-kubernetes-preserve-unknown-fields"] == true
+        inside.allows_any_content |= schema["x-kubernetes-preserve-unknown-fields"] == true
             || schema["x-kubernetes-embedded-resource"] == true
             || (defines_nothing && object && !scalar && !combined);
     }

@@ -4,6 +4,7 @@
 use super::{BundleCollection, BundleList, CUSTOM_RESOURCES, RECORDS_PART, failure_of};
 use crate::api_client::ListCompleteness;
 use crate::filter::Filters;
+use crate::operation::ListedOperation;
 use crate::operation_source::{OperationSource, Served, escape};
 use crate::support_bundle::index::{OperationsPart, PartResult};
 use crate::support_bundle::limits::{OPERATIONS, RECORDS};
@@ -20,16 +21,7 @@ impl BundleCollection {
         let found = OperationSource::find(self.client.client.clone(), filters, true);
         let failure = match self.client.within(found).await {
             Ok(Ok((source, listed))) => {
-                let raw = listed.iter().filter_map(|it| it.raw.as_ref());
-                let items: Result<Vec<Value>, _> = raw
-                    .take(OPERATIONS)
-                    .map(|it| serde_json::from_str(it.get()))
-                    .collect();
-                let list = BundleList {
-                    items: items.unwrap_or_default(),
-                    is_truncated: listed.len() > OPERATIONS,
-                };
-                self.add_operations(&source, namespace, list);
+                self.add_operations(&source, namespace, objects_of(&listed));
                 return;
             }
             Ok(Err(problem)) => failure_of(&problem),
@@ -141,5 +133,38 @@ impl BundleCollection {
             }
             Err(failure) => self.record_failure(CUSTOM_RESOURCES, &failure),
         }
+    }
+}
+
+/// Returns the objects of the first [`OPERATIONS`] operations. An object that serde cannot decode,
+/// for example because its values are nested too deeply, is left out. The list then counts as
+/// truncated.
+fn objects_of(listed: &[ListedOperation]) -> BundleList {
+    let raw = listed.iter().filter_map(|it| it.raw.as_ref());
+    let decoded = raw
+        .take(OPERATIONS)
+        .map(|it| serde_json::from_str(it.get()));
+    let items: Vec<Value> = decoded.filter_map(Result::ok).collect();
+    BundleList {
+        is_truncated: items.len() < listed.len(),
+        items,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_cannot_be_decoded_is_left_out() {
+        let listed = |nesting: usize| {
+            let (begin, end) = ("[".repeat(nesting), "]".repeat(nesting));
+            let json = format!(r#"{{"metadata": {{"name": "a"}}, "other": {begin}{end}}}"#);
+            ListedOperation::read(&json, true).expect("other fields are ignored")
+        };
+        let list = objects_of(&[listed(1), listed(1000), listed(2)]);
+        assert_eq!((list.items.len(), list.is_truncated), (2, true));
+        let list = objects_of(&[listed(1), listed(2)]);
+        assert_eq!((list.items.len(), list.is_truncated), (2, false));
     }
 }

@@ -90,7 +90,7 @@ impl BundleCollection {
             let failure = FetchFailure::new(PartResult::Skipped, &"");
             self.record_failure("logs", &failure);
         }
-        for name in names_of(pods) {
+        for name in names_of_first_pods(pods) {
             self.log(name, "log", "").await;
             self.log(name, PREVIOUS_LOG, "&previous=true").await;
         }
@@ -102,16 +102,16 @@ impl BundleCollection {
     async fn read_metrics_of_pods(&mut self, pods: &[Value]) {
         let namespace = format!("/api/v1/namespaces/{}", escape(&self.server_namespace));
         let mut has_metrics = false;
-        for (name, pod) in names_of(pods).zip(pods) {
+        for (name, pod) in names_of_first_pods(pods).zip(pods) {
             let port = port_of(pod);
             let pod = escape(name);
             let uri = format!("{namespace}/pods/https:{pod}:{port}/proxy/metrics");
             let what = format!("metrics of {}", self.redactor.name(name));
-            has_metrics |= self.metrics(&what, &uri).await;
+            has_metrics |= self.read_metrics(&what, &uri).await;
         }
         if !has_metrics {
             let uri = format!("{namespace}/services/https:{SERVER_NAME}:443/proxy/metrics");
-            self.metrics("metrics through the Service", &uri).await;
+            self.read_metrics("metrics through the Service", &uri).await;
         }
     }
 
@@ -155,7 +155,7 @@ impl BundleCollection {
     }
 
     /// Reads metrics. Returns true if the metrics were read.
-    async fn metrics(&mut self, what: &str, uri: &str) -> bool {
+    async fn read_metrics(&mut self, what: &str, uri: &str) -> bool {
         match self.client.get(uri, METRICS_BYTES).await {
             Ok(bytes) => {
                 self.add_metrics(what, &String::from_utf8_lossy(&bytes));
@@ -170,7 +170,7 @@ impl BundleCollection {
 }
 
 /// Returns the names of the first [`PODS`] Pods. The logs and metrics of these Pods are read.
-fn names_of(pods: &[Value]) -> impl Iterator<Item = &str> {
+fn names_of_first_pods(pods: &[Value]) -> impl Iterator<Item = &str> {
     let names = pods.iter().map(|it| it["metadata"]["name"].as_str());
     names.map(Option::unwrap_or_default).take(PODS)
 }

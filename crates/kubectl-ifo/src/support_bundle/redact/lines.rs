@@ -78,9 +78,10 @@ const KNOWN_FIELDS: [&str; 40] = [
 /// The levels of log lines.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 
-/// Crates whose modules can write log lines. A log line names the module that wrote the line (its
-/// target), such as `ifo::observe`. The target `access` is the access log, not a crate.
-const CRATES: [&str; 8] = [
+/// The first parts of the targets of log lines. The target of a log line is the module that wrote
+/// the line, such as `ifo::observe`. So the first part is the name of a crate, except for the
+/// access log, whose target is `access`.
+const LOG_TARGETS: [&str; 8] = [
     "access",
     "h2",
     "hyper",
@@ -261,14 +262,14 @@ fn metric_name(name: &str) -> Option<&str> {
     is_metric(name).then_some(name)
 }
 
-/// Returns true if a word can be the target of a log line: the path of a module in one of
-/// [`CRATES`].
+/// Returns true if a word can be the target of a log line: a path whose first part is one of
+/// [`LOG_TARGETS`].
 fn is_target(word: &str) -> bool {
     let is_path = word
         .bytes()
         .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_:".contains(&b));
     let name = word.split("::").next().unwrap_or_default();
-    is_path && CRATES.contains(&name)
+    is_path && LOG_TARGETS.contains(&name)
 }
 
 #[cfg(test)]

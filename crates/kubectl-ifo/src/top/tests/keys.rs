@@ -27,7 +27,7 @@ shop      VM/database…  Migrating  Progressing  45%   3m10s
     assert_eq!(seen.subjects(), ["[database-0]"]);
     // `q` is a letter in a filter, and a command elsewhere.
     seen.press(KeyCode::Char('/'));
-    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::On);
+    assert_eq!(seen.press(KeyCode::Char('q')), LoopAction::Continue);
     assert!(seen.subjects().is_empty());
     // Esc clears the whole filter.
     seen.press(KeyCode::Esc);

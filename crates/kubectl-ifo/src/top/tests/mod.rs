@@ -119,7 +119,10 @@ impl TopFixture {
     }
 
     fn change(&mut self, change: OperationChange) {
-        assert_eq!(self.model.update(TopEvent::Change(change)), LoopAction::On);
+        assert_eq!(
+            self.model.update(TopEvent::Change(change)),
+            LoopAction::Continue
+        );
     }
 
     fn resize(&mut self, width: u16, height: u16) {

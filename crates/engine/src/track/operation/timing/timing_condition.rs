@@ -90,15 +90,15 @@ impl fmt::Display for TimingCondition {
             }
             (ConditionBasis::EarlierRuns { p95, runs }, is_raised) => {
                 let p95 = Duration::from_secs(u64::from(*p95));
-                match is_raised {
-                    false => f.write_str("At most twice ")?,
-                    // The limit is twice the usual duration, or the usual duration plus
-                    // `MIN_EXCESS`, whichever is longer.
-                    true if p95 >= MIN_EXCESS => f.write_str("Longer than twice ")?,
-                    true => write!(f, "At least {} longer than ", text(MIN_EXCESS))?,
+                // The limit is twice the usual duration, or the usual duration plus `MIN_EXCESS`,
+                // whichever is longer.
+                match (p95 >= MIN_EXCESS, is_raised) {
+                    (true, true) => f.write_str("Longer than twice ")?,
+                    (true, false) => f.write_str("Not longer than twice ")?,
+                    (false, true) => write!(f, "At least {} longer than ", text(MIN_EXCESS))?,
+                    (false, false) => write!(f, "Not {} longer than ", text(MIN_EXCESS))?,
                 }
-                write!(f, "the usual {} of {runs} runs", text(p95))?;
-                f.write_str(if is_raised { "." } else { " is normal." })
+                write!(f, "the usual {} of {runs} runs.", text(p95))
             }
             (
                 ConditionBasis::Progress {

@@ -18,7 +18,7 @@ pub struct Side {
     /// The names, by resourceVersion or UID. For example, `a#0` is the name of the resourceVersion
     /// after the creation of the object `a`, and `a#2` of the resourceVersion after its second
     /// change.
-    versions: RefCell<BTreeMap<String, String>>,
+    names: RefCell<BTreeMap<String, String>>,
 }
 
 impl Side {
@@ -45,7 +45,7 @@ impl Side {
         Self {
             group,
             values: values.into(),
-            versions: RefCell::default(),
+            names: RefCell::default(),
         }
     }
 
@@ -77,14 +77,14 @@ impl Side {
     }
 
     /// Records the name of a resourceVersion or a UID.
-    pub fn record(&self, version: &str, change: String) {
-        self.versions
+    pub fn record_name(&self, version_or_uid: &str, name: String) {
+        self.names
             .borrow_mut()
-            .insert(version.to_owned(), change);
+            .insert(version_or_uid.to_owned(), name);
     }
 
     /// Returns the recorded name of a resourceVersion or a UID, or None if no name is recorded.
-    pub fn change(&self, version: &str) -> Option<String> {
-        self.versions.borrow().get(version).cloned()
+    pub fn name_of(&self, version_or_uid: &str) -> Option<String> {
+        self.names.borrow().get(version_or_uid).cloned()
     }
 }

@@ -1,6 +1,7 @@
-//! Tests when [`CaBundle`] writes the `caBundle` of the `APIService`.
+//! Tests of [`CaBundleUpdater`]: when it writes the `caBundle` of the `APIService`, and when it
+//! does not.
 
-use super::super::CaBundle;
+use super::super::CaBundleUpdater;
 use crate::auth::testing::{Cluster, eventually};
 use crate::telemetry::Metrics;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -28,18 +29,18 @@ fn service(bundle: Option<&str>) -> Value {
     object
 }
 
-fn keep(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
-    keep_measured(cluster, Arc::default())
+fn start_updater(cluster: &Cluster) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
+    start_updater_with_metrics(cluster, Arc::default())
 }
 
 /// Starts an updater that publishes the bundle `one` and updates `metrics`. Returns the sender of
 /// later bundles, and the task of the updater.
-fn keep_measured(
+fn start_updater_with_metrics(
     cluster: &Cluster,
     metrics: Arc<Metrics>,
 ) -> (watch::Sender<Arc<str>>, tokio::task::JoinHandle<()>) {
     let (sender, receiver) = watch::channel(Arc::from("one"));
-    let keeping = CaBundle::new(cluster.client(), NAME, receiver, metrics).keep_up_to_date();
+    let keeping = CaBundleUpdater::new(cluster.client(), NAME, receiver, metrics).keep_up_to_date();
     (sender, tokio::spawn(keeping))
 }
 
@@ -51,7 +52,7 @@ fn bundle(cluster: &Cluster) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn the_ca_bundle_is_set_when_the_apiservice_or_the_bundle_changes() {
     let cluster = Cluster::new();
-    let (sender, keeping) = keep(&cluster);
+    let (sender, keeping) = start_updater(&cluster);
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());
 
@@ -91,7 +92,7 @@ async fn the_ca_bundle_is_set_when_the_apiservice_or_the_bundle_changes() {
 async fn a_correct_ca_bundle_is_not_written() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
-    let (_sender, keeping) = keep(&cluster);
+    let (_sender, keeping) = start_updater(&cluster);
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert!(
         cluster.seen(&Method::GET).len() > 5,
@@ -109,7 +110,7 @@ async fn a_forbidden_write_is_retried_rarely() {
         cluster.refuse(Method::PATCH, NAME, 403);
     }
     let metrics = Arc::new(Metrics::new());
-    let (_sender, keeping) = keep_measured(&cluster, metrics.clone());
+    let (_sender, keeping) = start_updater_with_metrics(&cluster, metrics.clone());
     let is_current = |value: i64| {
         let line = format!("ifo_ca_bundle_current{{}} {value}");
         metrics.render().contains(&line)
@@ -133,7 +134,7 @@ async fn a_request_without_an_answer_is_retried() {
     cluster.put(PATH, service(None));
     // The first read is never answered.
     cluster.hang(Method::GET, NAME);
-    let (_sender, keeping) = keep(&cluster);
+    let (_sender, keeping) = start_updater(&cluster);
     tokio::time::sleep(Duration::from_mins(3)).await;
     assert_eq!(bundle(&cluster).as_deref(), Some("one"));
     keeping.abort();
@@ -145,7 +146,7 @@ async fn without_the_permission_to_watch_the_ca_bundle_is_still_updated() {
     for _ in 0..1000 {
         cluster.refuse(Method::GET, "/apiservices", 403);
     }
-    let (_sender, keeping) = keep(&cluster);
+    let (_sender, keeping) = start_updater(&cluster);
     tokio::time::sleep(Duration::from_secs(1)).await;
     cluster.put(PATH, service(None));
     tokio::time::sleep(Duration::from_mins(2)).await;
@@ -157,7 +158,7 @@ async fn without_the_permission_to_watch_the_ca_bundle_is_still_updated() {
 async fn two_writers_that_overwrite_each_other_do_so_at_most_once_per_second() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
-    let (_sender, keeping) = keep(&cluster);
+    let (_sender, keeping) = start_updater(&cluster);
     // The simulated cluster reports only changes that happen after the watch is open.
     tokio::time::sleep(Duration::from_secs(1)).await;
     // For 10 s of simulated time, another writer replaces each bundle of this server after at most
@@ -183,7 +184,7 @@ async fn replicas_with_different_bundles_do_not_overwrite_each_other() {
     let (sender, receiver) = watch::channel(Arc::from(format!("one{end}")));
     let metrics = Arc::new(Metrics::new());
     let keeping =
-        CaBundle::new(cluster.client(), NAME, receiver, metrics.clone()).keep_up_to_date();
+        CaBundleUpdater::new(cluster.client(), NAME, receiver, metrics.clone()).keep_up_to_date();
     let keeping = tokio::spawn(keeping);
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert!(cluster.seen(&Method::PATCH).is_empty());

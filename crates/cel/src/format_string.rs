@@ -1,14 +1,15 @@
 //! Parses the format strings of the function `format`. A format string consists of texts and of
-//! clauses such as `%s` and `%.2f`. The errors equal cel-go's errors.
+//! clauses such as `%s` and `%.2f`. Compile errors equal those of cel-go. Evaluation errors can
+//! be shorter, because they must not quote the format string.
 
 use std::fmt;
 
-use super::check::Ty;
+use super::type_check::Ty;
 
 /// The beginning of an error about a value that cannot be formatted.
 pub(super) const FORMATTING: &str = "error during formatting: ";
 
-/// The text before the type of the value in an error about a value that cannot be formatted.
+/// The middle of an error about a value that cannot be formatted. The type of the value follows.
 pub(super) const GIVEN: &str = ", was given ";
 
 /// An error in a format string. Its `Display` text quotes the format string, so only the compiler
@@ -16,7 +17,8 @@ pub(super) const GIVEN: &str = ", was given ";
 /// object, and errors must not contain such values.
 #[derive(Debug)]
 pub(super) enum FormatError {
-    /// The list has no value for a clause. The number is the index of the missing value.
+    /// The format string has more clauses than the list has values. The number is the index of the
+    /// first missing value.
     Index(usize),
     /// The string ends within a clause.
     End,
@@ -76,9 +78,9 @@ pub(super) enum FormatPart<'t> {
 pub(super) struct FormatParts<'t> {
     rest: &'t str,
     /// Number of values in the list.
-    args: usize,
+    value_count: usize,
     /// Number of clauses so far.
-    pub seen: usize,
+    pub clause_count: usize,
     /// True during an evaluation, and false during compilation. The flag matters only if the format
     /// string ends with a single `%` for which the list has no value. As in cel-go, the evaluation
     /// reports the missing value, and the compiler reports the incomplete clause.
@@ -86,27 +88,27 @@ pub(super) struct FormatParts<'t> {
 }
 
 impl<'t> FormatParts<'t> {
-    pub(super) fn of(text: &'t str, args: usize, evaluating: bool) -> Self {
+    pub(super) fn of(text: &'t str, value_count: usize, evaluating: bool) -> Self {
         Self {
             rest: text,
-            args,
-            seen: 0,
+            value_count,
+            clause_count: 0,
             evaluating,
         }
     }
 
     fn clause(&mut self) -> Result<Clause, FormatError> {
-        let index = self.seen;
-        self.seen += 1;
+        let index = self.clause_count;
+        self.clause_count += 1;
         let missing = FormatError::Index(index);
-        if self.evaluating && index >= self.args {
+        if self.evaluating && index >= self.value_count {
             return Err(missing);
         }
         let spec = self.rest.get(1..).unwrap_or_default();
         if spec.is_empty() {
             return Err(FormatError::End);
         }
-        if index >= self.args {
+        if index >= self.value_count {
             return Err(missing);
         }
         let (precision, spec) = match spec.strip_prefix('.') {

@@ -7,8 +7,8 @@
 //! - No rule set is throttled. (The server evaluates a rule set less often if the rule set uses too
 //!   many evaluation steps on several successive objects.)
 //! - Operations are not tracked over time. So `supersedes`, `appearAfter` and `stateAfter` have no
-//!   effect: all detected operations are shown. The start of an operation is known only if its rule
-//!   computes the start (`startedAt`).
+//!   effect: all detected operations are shown. An operation is not shown if only `continueWhile`
+//!   is true. The start of an operation is known only if its rule computes the start (`startedAt`).
 
 use super::expected_operations;
 use super::explain::{self, RuleExplanation};
@@ -39,7 +39,8 @@ use std::sync::Arc;
 #[command(after_help = "\
 Each object is evaluated separately at one time (--now), with the whole evaluation
 budget. Operations are not tracked: superseded operations are listed, too, and
-appearAfter and stateAfter have no effect.
+appearAfter, stateAfter and continueWhile have no effect. An operation for which only
+continueWhile is true is not listed.
 
 The exit code is 1 if a file cannot be read, or if an expression fails on an object. With
 --expect it is also 1 if an expectation is not met, or if no object has an expectation.
@@ -50,10 +51,10 @@ Examples:
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
 pub(crate) struct RulesTestArgs {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), - for standard input
+    /// kustomization.yaml), `-` for standard input
     #[arg(required = true, value_name = "RULES")]
     rules: Vec<PathBuf>,
-    /// Objects: manifests, lists, folders such as a must-gather, - for standard input
+    /// Objects: manifests, lists, folders such as a must-gather, `-` for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILES")]
     objects: Vec<PathBuf>,
     /// Compare with the annotation ifo.kubevirt.io/expect of the objects (names with commas, or
@@ -312,7 +313,9 @@ fn report_other_versions(
     for (own, count) in counts {
         complain(
             "note",
-            format!("{count} of {own} not evaluated: the rule sets watch another version"),
+            format!(
+                "objects of {own} that were not evaluated, because the rule sets watch another version: {count}"
+            ),
         );
     }
 }

@@ -9,11 +9,11 @@ pub const ENTRIES_PER_TURN: usize = 256;
 
 /// Counts the objects that a request has compared since its last pause.
 #[derive(Debug, Default)]
-pub struct ListPace {
+pub struct ComparePace {
     compared: usize,
 }
 
-impl ListPace {
+impl ComparePace {
     /// Adds `objects` to the number of compared objects. If [`ENTRIES_PER_TURN`] is reached, the
     /// function lets other requests run and returns true.
     pub async fn count_compared(&mut self, objects: usize) -> bool {

@@ -9,10 +9,9 @@ use std::sync::Arc;
 /// `suite` (in OpenSSL's notation), or OpenSSL's default suites if `suite` is `None`. Returns the
 /// negotiated suite (in the RFCs' notation), or `None` if the server refuses the client.
 fn handshake(settings: &TlsSettings, version: SslVersion, suite: Option<&str>) -> Option<String> {
-    let certified = Authority::create().unwrap();
-    let certified = certified.issue(&["localhost".to_owned()], &[]).unwrap();
-    let serving =
-        ServingCertificate::new(&certified.chain, &certified.key, Arc::default()).unwrap();
+    let authority = Authority::create().unwrap();
+    let issued = authority.issue(&["localhost".to_owned()], &[]).unwrap();
+    let serving = ServingCertificate::new(&issued.chain, &issued.key, Arc::default()).unwrap();
     let verifier = crate::auth::client_certificate_verifier();
     let config = super::super::server_config(Arc::new(serving), verifier, settings);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -37,7 +37,7 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
     assert_eq!(
         books.len(),
         files.len(),
-        "each file has a target of its own"
+        "each file must exist, and no two files may have the same target"
     );
     let path = format!("tests/fixtures/recorded/{recording}.jsonl");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

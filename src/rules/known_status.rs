@@ -7,15 +7,17 @@ use ifo_api::ruleset::OperationRuleSetStatus;
 /// The newest known status of a rule set in the cluster. The status comes from a watch event, or
 /// from the answer to the controller's own write.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HeldStatus {
+pub(super) struct KnownStatus {
     /// The resourceVersion of the rule set. `None` for a rule set from a file.
     pub(super) version: Option<String>,
     pub(super) status: OperationRuleSetStatus,
-    /// True if another client has edited the status since the controller's last write.
+    /// True if an event since the controller's last recorded write contained a different status.
+    /// Usually, another client has edited the status then. The event can also show the controller's
+    /// own write, if the event arrives before the answer to the write.
     pub(super) edited: bool,
 }
 
-impl HeldStatus {
+impl KnownStatus {
     /// Records the status in a watch event. Ignores an event that is not newer than the known
     /// status, and then returns false.
     pub(super) fn observe(
@@ -35,7 +37,11 @@ impl HeldStatus {
 
     /// Records the status that the controller itself has written. `version` is the resourceVersion
     /// of the rule set after this write. `None` for a rule set from a file or a deleted rule set.
-    pub(super) fn answered(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
+    pub(super) fn record_own_write(
+        &mut self,
+        version: Option<String>,
+        status: OperationRuleSetStatus,
+    ) {
         if version.is_some() && version != self.version {
             let is_newer = version.as_deref().is_some_and(|it| self.is_older_than(it));
             if !is_newer {

@@ -1,7 +1,7 @@
 //! Tests that a list with a selector lets other tasks run.
 
-use super::pause_long_requests::ENTRIES_PER_TURN;
 use crate::index::{Key, VersionAssignment, Write};
+use crate::serve::pause_long_requests::ENTRIES_PER_TURN;
 use crate::serve::tests::{Fixture, operation, request};
 use http::StatusCode;
 use serde_json::json;

@@ -45,17 +45,18 @@ pub fn version(list: &ApiAnswer) -> u64 {
 
 /// The last list that a client has received.
 #[derive(Default)]
-struct Versions {
+struct LastList {
     /// The phase of the test in which the request began, and the resourceVersion of the list. None
     /// before the first list.
     last: Option<(Phase, u64)>,
 }
 
-impl Versions {
+impl LastList {
     /// Reports a violation if a list is older than the previous list of this client. This also
     /// applies if another replica answers. If there was a disturbance since the previous request
-    /// began, a replica may answer from an older state, so nothing is checked.
-    fn next(&mut self, report: &Report, begun: Phase, version: u64) {
+    /// began, a replica may answer from an older state, so nothing is checked. Remembers the list
+    /// for the next call.
+    fn check_and_remember(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before
             && report.is_calm_since(phase)
@@ -72,13 +73,13 @@ impl Versions {
 /// replica.
 pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
     let path = OPERATION.path(None);
-    let mut versions = Versions::default();
+    let mut last_list = LastList::default();
     loop {
         let begun = report.phase();
         match read(&admin, &path).await {
             Ok(list) => {
                 report.count(AGGREGATED);
-                versions.next(&report, begun, version(&list));
+                last_list.check_and_remember(&report, begun, version(&list));
             }
             Err(failure) => {
                 let retried = read(&admin, &path).await.map(drop);
@@ -92,14 +93,14 @@ pub async fn through_aggregator(admin: Caller, report: Arc<Report>) {
 /// Lists the operations repeatedly and directly at replicas that are ready and not disturbed. These
 /// reads must not fail.
 pub async fn direct(endpoints: Endpoints, report: Arc<Report>) {
-    let mut versions = Versions::default();
+    let mut last_list = LastList::default();
     loop {
         let begun = report.phase();
         if let Some(chosen) = endpoints.any_undisturbed() {
             let read = read(&chosen.endpoint.caller.0, &OPERATION.path(None)).await;
             if let Some(list) = unless_disturbed(&chosen, &report, read) {
                 report.count(DIRECT);
-                versions.next(&report, begun, version(&list));
+                last_list.check_and_remember(&report, begun, version(&list));
             }
         }
         tokio::time::sleep(PAUSE).await;

@@ -9,7 +9,7 @@
 //! - When the bundle of a replica changes, the replica accepts only a field that is equal to the
 //!   new bundle. Otherwise it writes the new bundle. So the certificate of a removed CA disappears.
 
-use super::{CYCLE_TIMEOUT, FIELD_MANAGER};
+use super::{CHECK_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;
 use futures::StreamExt;
 use k8s_openapi::ByteString;
@@ -35,7 +35,7 @@ const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
 
 /// Updates the `caBundle` of one `APIService`.
 #[derive(Debug)]
-pub struct CaBundle {
+pub struct CaBundleUpdater {
     api: Api<APIService>,
     name: String,
     bundle: watch::Receiver<Arc<str>>,
@@ -46,7 +46,7 @@ pub struct CaBundle {
     logged_failures: BTreeMap<&'static str, String>,
 }
 
-impl CaBundle {
+impl CaBundleUpdater {
     /// Creates an updater of the `APIService` `name`, which has the form `<version>.<group>`.
     /// `bundle` is the current CA bundle as PEM.
     pub fn new(
@@ -141,9 +141,9 @@ impl CaBundle {
     }
 
     /// Reads the `APIService`, and writes the field if `is_current` returns false. After
-    /// [`CYCLE_TIMEOUT`], cancels the requests. Logs a failure. The next check tries again.
+    /// [`CHECK_TIMEOUT`], cancels the requests. Logs a failure. The next check tries again.
     async fn check(&mut self, is_current: fn(&Self, &APIService) -> bool) {
-        match tokio::time::timeout(CYCLE_TIMEOUT, self.correct(is_current)).await {
+        match tokio::time::timeout(CHECK_TIMEOUT, self.correct(is_current)).await {
             Err(late) => {
                 self.metrics.ca_bundle_is_current(false);
                 self.log_once("reach", &kube::Error::Service(late.into()));

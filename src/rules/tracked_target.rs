@@ -26,10 +26,10 @@ pub(super) struct TrackedTarget {
     /// The last report of each feed for the published rule book: the reason why the feed fails, or
     /// `None` if the feed is up to date. A feed that has not reported yet has no entry.
     feeds: HashMap<Source, Option<String>>,
-    /// The previous watch state of each rule set that the last publication did not change. If one
-    /// rule set changes, a new rule book is published, and new feeds start for all rule sets of the
-    /// target. Until the new feeds report, the statuses of the unchanged rule sets are computed
-    /// from this map.
+    /// The watch state that each unchanged rule set had before the last publication. A publication
+    /// starts new feeds for all rule sets of the target, also for those that have not changed.
+    /// Until the new feeds report, the statuses of the unchanged rule sets are computed from this
+    /// map.
     carried: HashMap<Arc<str>, WatchState>,
 }
 
@@ -117,7 +117,7 @@ impl TrackedTarget {
                 (book, false)
             }
             Some(Resolution::NotServed { .. }) => (None, true),
-            // The published rule book stays until a look-up of the target succeeds.
+            // No look-up has succeeded yet, so this target has no published rule book.
             Some(Resolution::Unknown { .. }) | None => return None,
         };
         if book.is_none() && self.published.is_none() {
@@ -224,7 +224,8 @@ impl TrackedTarget {
         self.resolution.as_ref()
     }
 
-    pub(super) fn unknown(&self) -> Option<&str> {
+    /// Returns the reason why the last look-up of the target failed, or `None` if it succeeded.
+    pub(super) fn look_up_failure(&self) -> Option<&str> {
         self.look_up_failure.as_deref()
     }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cel::common::ast::operators;
 
 use super::named_fields::PathStep;
-use super::overloads::{P, overloads};
+use super::overloads::{ParameterType, overloads};
 
 /// A static type of CEL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) enum Ty {
     /// An unknown type, such as the type of the elements of `[]`. It matches every type, like
     /// `dyn`, but a known type can replace it: the elements of `[[], [1]]` have the type
     /// `list(int)`.
-    Free,
+    Unknown,
     Dyn,
     Null,
     Bool,
@@ -52,7 +52,7 @@ impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Error => "!error!",
-            Self::Free | Self::Dyn | Self::Schema(_) => "dyn",
+            Self::Unknown | Self::Dyn | Self::Schema(_) => "dyn",
             Self::Null => "null",
             Self::Bool => "bool",
             Self::Int => "int",
@@ -135,13 +135,16 @@ impl Ty {
 
     /// Returns true if the type matches every type.
     pub(super) fn is_dynamic(&self) -> bool {
-        matches!(self, Self::Error | Self::Free | Self::Dyn | Self::Schema(_))
+        matches!(
+            self,
+            Self::Error | Self::Unknown | Self::Dyn | Self::Schema(_)
+        )
     }
 
     /// Returns the type with `dyn` instead of unknown types.
     pub(super) fn without_unknown(self) -> Self {
         match self {
-            Self::Free => Self::Dyn,
+            Self::Unknown => Self::Dyn,
             Self::Type(of) => Self::Type(Box::new(of.without_unknown())),
             Self::List(of) => Self::list(of.without_unknown()),
             Self::Optional(of) => Self::optional(of.without_unknown()),
@@ -153,7 +156,7 @@ impl Ty {
     /// Returns true if a part of the type is unknown.
     fn has_unknown(&self) -> bool {
         match self {
-            Self::Free => true,
+            Self::Unknown => true,
             Self::Type(of) | Self::List(of) | Self::Optional(of) => of.has_unknown(),
             Self::Map(key, value) => key.has_unknown() || value.has_unknown(),
             _ => false,
@@ -178,8 +181,8 @@ impl Ty {
     fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Schema(a), Self::Schema(b)) => a == b,
-            (Self::Dyn, _) | (_, Self::Free) | (Self::Type(_), Self::Type(_)) => true,
-            (_, Self::Dyn | Self::Schema(_)) | (Self::Free | Self::Schema(_), _) => false,
+            (Self::Dyn, _) | (_, Self::Unknown) | (Self::Type(_), Self::Type(_)) => true,
+            (_, Self::Dyn | Self::Schema(_)) | (Self::Unknown | Self::Schema(_), _) => false,
             (Self::List(a), Self::List(b)) | (Self::Optional(a), Self::Optional(b)) => a.covers(b),
             (Self::Map(key, value), Self::Map(other_key, other_value)) => {
                 key.covers(other_key) && value.covers(other_value)
@@ -221,7 +224,7 @@ impl Ty {
     /// of the previous elements, and `other` is the type of the next element.
     pub(super) fn join(self, other: &Self) -> Self {
         match self {
-            Self::Free => other.clone(),
+            Self::Unknown => other.clone(),
             own if own.fits(other) => {
                 if own.covers(other) {
                     own
@@ -302,16 +305,16 @@ struct Bound {
 impl Bound {
     /// Returns true if an argument of the type `arg` matches `wanted`. Sets `A` and `B` if `wanted`
     /// contains them.
-    fn binds(&mut self, arg: &Ty, wanted: P) -> bool {
+    fn binds(&mut self, arg: &Ty, wanted: ParameterType) -> bool {
         match (wanted, arg) {
-            (P::A, _) => bind(&mut self.a, arg),
-            (P::B, _) => bind(&mut self.b, arg),
-            (P::Dyn, _) => true,
+            (ParameterType::A, _) => bind(&mut self.a, arg),
+            (ParameterType::B, _) => bind(&mut self.b, arg),
+            (ParameterType::Dyn, _) => true,
             (_, arg) if arg.is_dynamic() => true,
-            (P::List(wanted), Ty::List(of))
-            | (P::Type(wanted), Ty::Type(of))
-            | (P::Optional(wanted), Ty::Optional(of)) => self.binds(of, *wanted),
-            (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
+            (ParameterType::List(wanted), Ty::List(of))
+            | (ParameterType::Type(wanted), Ty::Type(of))
+            | (ParameterType::Optional(wanted), Ty::Optional(of)) => self.binds(of, *wanted),
+            (ParameterType::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
                 self.binds(key, *wanted_key) && self.binds(value, *wanted_value)
             }
             (wanted, arg) => arg.fits(&self.result(wanted)),
@@ -320,13 +323,13 @@ impl Bound {
 
     /// Replaces each unknown type in the type of an argument by the type at the same place in
     /// `wanted`.
-    fn make_known(&self, arg: &mut Ty, wanted: P) {
+    fn make_known(&self, arg: &mut Ty, wanted: ParameterType) {
         match (wanted, arg) {
-            (wanted, arg @ Ty::Free) => *arg = self.result(wanted),
-            (P::List(wanted), Ty::List(of))
-            | (P::Type(wanted), Ty::Type(of))
-            | (P::Optional(wanted), Ty::Optional(of)) => self.make_known(of, *wanted),
-            (P::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
+            (wanted, arg @ Ty::Unknown) => *arg = self.result(wanted),
+            (ParameterType::List(wanted), Ty::List(of))
+            | (ParameterType::Type(wanted), Ty::Type(of))
+            | (ParameterType::Optional(wanted), Ty::Optional(of)) => self.make_known(of, *wanted),
+            (ParameterType::Map(wanted_key, wanted_value), Ty::Map(key, value)) => {
                 self.make_known(key, *wanted_key);
                 self.make_known(value, *wanted_value);
             }
@@ -335,31 +338,31 @@ impl Bound {
     }
 
     /// Returns the type with the type parameters replaced. A type parameter without a type becomes
-    /// [`Ty::Free`].
-    fn result(&self, ty: P) -> Ty {
-        let of = |bound: &Option<Ty>| bound.clone().unwrap_or(Ty::Free);
+    /// [`Ty::Unknown`].
+    fn result(&self, ty: ParameterType) -> Ty {
+        let of = |bound: &Option<Ty>| bound.clone().unwrap_or(Ty::Unknown);
         match ty {
-            P::A => of(&self.a),
-            P::B => of(&self.b),
-            P::Dyn => Ty::Dyn,
-            P::Bool => Ty::Bool,
-            P::Int => Ty::Int,
-            P::Uint => Ty::Uint,
-            P::Double => Ty::Double,
-            P::String => Ty::String,
-            P::Bytes => Ty::Bytes,
-            P::Duration => Ty::Duration,
-            P::Timestamp => Ty::Timestamp,
-            P::Quantity => Ty::Quantity,
-            P::Url => Ty::Url,
-            P::Ip => Ty::Ip,
-            P::Cidr => Ty::Cidr,
-            P::Semver => Ty::Semver,
-            P::NamedFormat => Ty::NamedFormat,
-            P::Type(of) => Ty::Type(Box::new(self.result(*of))),
-            P::List(of) => Ty::list(self.result(*of)),
-            P::Map(key, value) => Ty::map(self.result(*key), self.result(*value)),
-            P::Optional(of) => Ty::optional(self.result(*of)),
+            ParameterType::A => of(&self.a),
+            ParameterType::B => of(&self.b),
+            ParameterType::Dyn => Ty::Dyn,
+            ParameterType::Bool => Ty::Bool,
+            ParameterType::Int => Ty::Int,
+            ParameterType::Uint => Ty::Uint,
+            ParameterType::Double => Ty::Double,
+            ParameterType::String => Ty::String,
+            ParameterType::Bytes => Ty::Bytes,
+            ParameterType::Duration => Ty::Duration,
+            ParameterType::Timestamp => Ty::Timestamp,
+            ParameterType::Quantity => Ty::Quantity,
+            ParameterType::Url => Ty::Url,
+            ParameterType::Ip => Ty::Ip,
+            ParameterType::Cidr => Ty::Cidr,
+            ParameterType::Semver => Ty::Semver,
+            ParameterType::NamedFormat => Ty::NamedFormat,
+            ParameterType::Type(of) => Ty::Type(Box::new(self.result(*of))),
+            ParameterType::List(of) => Ty::list(self.result(*of)),
+            ParameterType::Map(key, value) => Ty::map(self.result(*key), self.result(*value)),
+            ParameterType::Optional(of) => Ty::optional(self.result(*of)),
         }
     }
 }

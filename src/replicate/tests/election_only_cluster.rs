@@ -5,7 +5,7 @@
 use crate::clock::simulated::{Simulated, Skew, begin};
 use crate::index::Rv;
 use crate::replicate::simulation::{LeaseClient, SimulatedLeases, SimulatedProcess};
-use crate::replicate::{Election, Leader, Leadership, Replica, ReplicaRole, Term, Timing};
+use crate::replicate::{Election, ElectionInputs, Leader, Leadership, ReplicaRole, Term, Timing};
 use crate::telemetry::Metrics;
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub const BEGIN: &str = "2026-01-01T00:00:00Z";
 
 pub struct Cluster {
     pub leases: SimulatedLeases,
-    pub replicas: Vec<SimulatedReplica>,
+    pub replicas: Vec<ElectionOnlyReplica>,
     pub observations: Arc<Mutex<Observations>>,
     pub random: fastrand::Rng,
     _clock: Simulated,
@@ -51,8 +51,8 @@ struct Peer {
     process: SimulatedProcess,
 }
 
-/// A simulated replica.
-pub struct SimulatedReplica {
+/// A replica that runs only the election. It has no operations.
+pub struct ElectionOnlyReplica {
     pub pod: String,
     pub process: SimulatedProcess,
     pub client: LeaseClient,
@@ -97,14 +97,14 @@ impl Cluster {
 
     /// Starts a replica in the Pod `pod`. If this Pod has had a replica before, the new replica is
     /// the next container of the Pod.
-    pub fn start(&mut self, pod: &str, skew: Skew) -> &SimulatedReplica {
-        let replica = SimulatedReplica::start(self, pod, skew);
+    pub fn start(&mut self, pod: &str, skew: Skew) -> &ElectionOnlyReplica {
+        let replica = ElectionOnlyReplica::start(self, pod, skew);
         self.replicas.push(replica);
         self.replicas.last().expect("it was just pushed")
     }
 
     /// Kills the replica, and removes it from the cluster.
-    pub fn kill(&mut self, index: usize) -> SimulatedReplica {
+    pub fn kill(&mut self, index: usize) -> ElectionOnlyReplica {
         let replica = self.replicas.remove(index);
         replica.process.kill();
         let address = address(&replica.pod);
@@ -201,7 +201,7 @@ impl Cluster {
         ranges.sort_by_key(|range| range.0);
         for pair in ranges.windows(2) {
             if pair[0].1 >= pair[1].0 {
-                violations.push(format!("terms share versions: {pair:?}"));
+                violations.push(format!("terms share reserved versions: {pair:?}"));
             }
         }
         violations
@@ -222,7 +222,7 @@ fn address(pod: &str) -> String {
     format!("{pod}:8443")
 }
 
-impl SimulatedReplica {
+impl ElectionOnlyReplica {
     fn start(cluster: &mut Cluster, pod: &str, skew: Skew) -> Self {
         let process = SimulatedProcess::new(skew);
         let client = cluster.leases.client();
@@ -234,7 +234,7 @@ impl SimulatedReplica {
         let (stop, stopped) = watch::channel(false);
         let (metrics, wake) = (Arc::new(Metrics::new()), Arc::new(Notify::new()));
         let (read_head, known) = (head.clone(), cluster.observations.clone());
-        let replica = Replica {
+        let inputs = ElectionInputs {
             pod: Some(pod.to_owned()),
             address: address(pod),
             is_index_copied: Arc::new(move || known.lock().unwrap().peers.len() > 1),
@@ -242,12 +242,12 @@ impl SimulatedReplica {
             in_sync: in_sync_receiver,
             may_begin: may_begin_receiver,
             wake: wake.clone(),
-            answers: watch::Sender::default(),
+            cluster_contact: watch::Sender::default(),
         };
         let election = Election::with_random(
             client.clone(),
             Timing::default(),
-            replica,
+            inputs,
             metrics.clone(),
             cluster.random.fork(),
         );

@@ -21,7 +21,7 @@ metrics! {
         reads: CounterFamily = "ifo_baselines_reads", "Reads of the ConfigMap of baselines";
         writes: CounterFamily = "ifo_baselines_writes", "Writes of the ConfigMap of baselines";
         rejected: Counter =
-            "ifo_baselines_rejected", "Times that the ConfigMap had no baselines of this release";
+            "ifo_baselines_rejected", "Reads of the ConfigMap whose text this release could not decode";
         records: Gauge = "ifo_operation_records", "Records of completed operations";
     }
 }

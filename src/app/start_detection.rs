@@ -11,7 +11,7 @@ use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
 use crate::persist::UnreadRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
-use crate::serve::Health;
+use crate::serve::Readiness;
 use crate::telemetry::Metrics;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -53,7 +53,7 @@ pub(super) struct PipelineInput {
 /// replica leads).
 pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
-    pub(super) health: Arc<Health>,
+    pub(super) readiness: Arc<Readiness>,
     /// Sends the newest report. The report says which rule sets work.
     pub(super) report: watch::Sender<Arc<Report>>,
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
@@ -65,13 +65,13 @@ impl DetectionSetup {
     pub(super) fn new(
         common: Common,
         metrics: Arc<Metrics>,
-        health: Arc<Health>,
+        readiness: Arc<Readiness>,
         report: watch::Sender<Arc<Report>>,
         baselines: SharedBaselines,
     ) -> Self {
         Self {
             metrics,
-            health,
+            readiness,
             report,
             baselines,
             common,
@@ -141,7 +141,7 @@ impl DetectionSetup {
             restored_reader,
             (caught_up_reader, unread),
             term.tracker.clone(),
-            self.health.clone(),
+            self.readiness.clone(),
             input.unread_rule_sets,
             common.sync_timeout,
         );
@@ -169,7 +169,7 @@ async fn first_sync(
         watch::Receiver<Arc<UnreadRuleSets>>,
     ),
     tracker: mpsc::Sender<Message>,
-    health: Arc<Health>,
+    readiness: Arc<Readiness>,
     unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
@@ -194,7 +194,7 @@ async fn first_sync(
             limit.as_secs()
         ),
     }
-    health.set_synced();
+    readiness.set_synced();
     loop {
         // `unread_now` is read before the flush. So after the flush, the index contains all
         // operations that were detected before `unread_now` was sent.
@@ -247,7 +247,7 @@ mod tests {
             let (caught_up, caught_up_reader) = watch::channel(None);
             let (_unread, unread_reader) = watch::channel(Arc::default());
             let (tracker, _queue) = mpsc::channel(1);
-            let health = Arc::new(Health::new());
+            let readiness = Arc::new(Readiness::new());
             if is_restored {
                 restored.send(()).unwrap();
             } else {
@@ -258,13 +258,13 @@ mod tests {
                 restored_reader,
                 (caught_up_reader, unread_reader),
                 tracker,
-                health.clone(),
+                readiness.clone(),
                 watch::Sender::new(None),
                 Duration::from_secs(30),
             );
             let ended = tokio::time::timeout(Duration::from_hours(1), synced).await;
             assert!(ended.is_err(), "the task never ends");
-            assert!(!health.synced());
+            assert!(!readiness.synced());
         }
     }
 }

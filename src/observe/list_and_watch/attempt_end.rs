@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The reason why a watch, a list, or an attempt to open a watch has ended.
 #[derive(Debug)]
-pub(super) enum WatchEnd {
+pub(super) enum AttemptEnd {
     /// The kube-apiserver closed the watch, as it does after some minutes, or the watch was silent
     /// for too long. The next watch continues from the last resourceVersion.
     Closed,
@@ -23,7 +23,7 @@ pub(super) enum WatchEnd {
     Failed(GapReason, Option<Duration>),
 }
 
-impl From<Refusal> for WatchEnd {
+impl From<Refusal> for AttemptEnd {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Expired => Self::Expired,

@@ -161,8 +161,16 @@ fn a_certificate_that_is_no_ca_is_rejected() {
     let cases = [
         (b"".to_vec(), good_key.clone(), "no certificate"),
         (good_pem.clone(), b"".to_vec(), "key is not PEM"),
-        (good_pem, ca.key_pem(), "not that of the first certificate"),
-        (leaf.pem().into_bytes(), leaf.key_pem(), "not that of a CA"),
+        (
+            good_pem,
+            ca.key_pem(),
+            "does not belong to the first certificate",
+        ),
+        (
+            leaf.pem().into_bytes(),
+            leaf.key_pem(),
+            "does not belong to a CA",
+        ),
     ];
     for (certificate, key, expected) in cases {
         let error = Authority::from_pem(&certificate, &key).unwrap_err();

@@ -31,7 +31,7 @@ const MAX_AUTHORITIES: usize = 256;
 
 /// A bundle of CAs. The server accepts client certificates that one of these CAs has issued.
 #[derive(Clone)]
-pub(super) struct Authorities {
+pub(super) struct ClientCaBundle {
     known: Vec<KnownAuthority>,
     provider: Arc<CryptoProvider>,
 }
@@ -43,13 +43,13 @@ struct KnownAuthority {
     validity_period: RangeInclusive<i64>,
 }
 
-impl std::fmt::Debug for Authorities {
+impl std::fmt::Debug for ClientCaBundle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} authorities", self.known.len())
     }
 }
 
-impl Authorities {
+impl ClientCaBundle {
     /// Parses a PEM bundle. The bundle must have at least one certificate, and every certificate in
     /// it must be valid DER.
     pub(super) fn from_pem(bundle: &str) -> Result<Self, String> {
@@ -73,7 +73,7 @@ impl Authorities {
             });
         }
         if known.is_empty() {
-            return Err("no certificate in it".to_owned());
+            return Err("the bundle contains no certificate".to_owned());
         }
         Ok(Self {
             known,
