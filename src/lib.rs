@@ -68,7 +68,7 @@ pub mod replicate;
 
 pub mod persist;
 
-pub mod restore;
+pub mod takeover;
 
 pub mod baselines;
 

@@ -241,7 +241,7 @@ mod tests {
             let write = Write::Put { key, json };
             let head = follower
                 .commit(vec![write], VersionAssignment::Mint)
-                .expect("without a reservation, the index issues any version");
+                .expect("an index without a reservation must accept every new version");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());

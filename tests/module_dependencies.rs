@@ -2,7 +2,7 @@
 //!
 //! - `src/observe` depends neither on rule sets nor on the engine (`docs/architecture.md`).
 //! - The modules of the engine depend on each other in one direction (`docs/architecture.md`).
-//! - No two types have the same name.
+//! - No two types have the same name, except types with the name `Error`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

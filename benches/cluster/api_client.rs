@@ -42,8 +42,8 @@ impl Api {
         })
     }
 
-    /// Creates the CRDs of rule sets and `VirtualMachine` objects, the namespace `ifo-system`, and
-    /// the shipped rule set for `VirtualMachine` objects.
+    /// Creates the CRDs of rule sets and `VirtualMachine` objects, the namespace `ifo-system` with
+    /// the Secret for the server's CA, and the shipped rule set for `VirtualMachine` objects.
     pub async fn install(&self) -> anyhow::Result<()> {
         self.define(
             "operationrulesets.ifo.kubevirt.io",
@@ -56,6 +56,11 @@ impl Api {
         self.apply(
             "/api/v1/namespaces/ifo-system",
             "{apiVersion: v1, kind: Namespace, metadata: {name: ifo-system}}",
+        )
+        .await?;
+        self.apply(
+            "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca",
+            "{apiVersion: v1, kind: Secret, metadata: {name: ifo-apiserver-serving-ca}}",
         )
         .await?;
         self.wait_until_served(&format!("{MACHINES}?limit=1"))
@@ -179,7 +184,7 @@ impl Api {
         let list: Value = serde_json::from_slice(&self.get(&format!("{path}?limit=1")).await?)?;
         let rv = list["metadata"]["resourceVersion"]
             .as_str()
-            .context("a list has a version")?;
+            .context("the list has no resourceVersion")?;
         let path = format!("{path}?watch=1&resourceVersion={rv}");
         let request = Request::get(path).body(Body::empty())?;
         let mut body = self.client.send(request).await?.into_body();

@@ -25,8 +25,8 @@ use crate::persist::AtStop;
 use crate::replicate::{
     self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, Predecessor, Succession,
 };
-use crate::restore::{self, KnownNamespaces};
 use crate::serve;
+use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
@@ -280,7 +280,7 @@ fn restore_operations(
         .operations
         .list(&ListScope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let sources = restore::TakeoverSources {
+    let sources = takeover::TakeoverSources {
         listed,
         deleted: term.operations.deleted(),
         persistence: serve.persistence == Persistence::Crs,
@@ -289,7 +289,7 @@ fn restore_operations(
     };
     let tracker = term.tracker.clone();
     async move {
-        let (state, known) = restore::initial_state(client, sources).await;
+        let (state, known) = takeover::initial_state(client, sources).await;
         // A send fails if the receiver is closed. If the term is ending, both receivers are closed,
         // and the messages are not necessary any more. If the server keeps neither completed
         // operations nor their records, no task receives the namespaces.

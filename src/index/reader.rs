@@ -14,10 +14,11 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without the lock of the ring buffer. If the writer
-/// fills the ring buffer during the scan, the ring buffer drops changes that the list must undo,
-/// and the attempt fails. Two failures in a row are rare. After the last attempt, the list holds
-/// the lock during the scan, and the writer must wait.
+/// Number of attempts to list the newest state without the lock of the ring buffer. A scan can see
+/// changes that are newer than the state that the list returns. The list then replaces them with
+/// the older entries in the ring buffer. If the ring buffer is so full that it has dropped these
+/// entries, the attempt fails. Two failures in a row are rare. After the last attempt, the list
+/// holds the lock during the scan, and the writer must wait.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
@@ -111,8 +112,8 @@ impl IndexState {
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);
                 }
-                // The keys of objects without a namespace can be between the keys of two
-                // namespaces. So the entries must be sorted by their whole keys.
+                // The key of an object without a namespace is its name alone. This name can be
+                // between the names of two namespaces. So the entries must be sorted by their keys.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -128,9 +129,10 @@ impl IndexState {
     }
 }
 
-/// Turns `found`, the result of a scan, into the state at `rv`. `old` is the result of
-/// [`Ring::old`] after the scan. `old` usually has few objects, so a binary search in `found` for
-/// each of these objects is faster than a merge of the two lists.
+/// Turns `found`, the result of a scan, into the state at `rv`. `old` contains the entries at `rv`
+/// of the objects that have changed since then ([`Ring::old`], called after the scan). `old`
+/// usually has few objects, so a binary search in `found` for each of these objects is faster than
+/// a merge of the two lists.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,
@@ -259,8 +261,8 @@ impl IndexReader {
         self.len() == 0
     }
 
-    /// Returns the bytes that only the ring buffer keeps in memory, as [`Bounds::bytes`] counts
-    /// them.
+    /// Returns the memory of the entries that are in the ring buffer but no longer in the index, in
+    /// bytes. [`Bounds::bytes`] limits this memory.
     pub fn ring_bytes(&self) -> usize {
         self.shared().ring().bytes()
     }

@@ -204,7 +204,7 @@ pub(super) async fn send(
 ///
 /// A message may quote an object. Examples are the message of a conversion webhook, and the message
 /// about a value in etcd that cannot be decrypted. Users who may not read the object can see the
-/// result. So the code decides about the text of the result:
+/// result. So the text of the result depends on the HTTP status code:
 ///
 /// - 401, 403, 404, 429, 503 and 504: the message. The kube-apiserver answers with these codes
 ///   before it reads an object.

@@ -471,7 +471,7 @@ async fn a_refused_write_is_dropped_when_its_operation_ends() {
     assert_eq!(*running.verdict.borrow(), PersistVerdict::Works);
 }
 
-/// Returns `write` with these labels of the object.
+/// Returns a copy of `write` whose object has `labels` in place of its own labels.
 fn with_labels(write: &Write, labels: &serde_json::Value) -> Write {
     changed(write, |object| {
         object["metadata"]["labels"].clone_from(labels);

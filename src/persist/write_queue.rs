@@ -1,10 +1,11 @@
 //! The queue of custom resources that must be written. Decides which custom resource is written
 //! next, and when.
 //!
-//! The queue has one small entry for each operation in the index (the operations in memory). A
-//! queue entry contains the wanted state and the stored state of the custom resource. If these
-//! states differ, a write is due, now or later. `QueueEntry::plan` has the exceptions. If an
-//! operation changes several times before its write, only its newest state is written.
+//! The queue has one small entry for each operation in the index (the operations in memory), and
+//! for each orphan that must be written (see below). A queue entry contains the wanted state and
+//! the stored state of the custom resource. If these states differ, a write is due, now or later.
+//! `QueueEntry::plan` has the exceptions. If an operation changes several times before its write,
+//! only its newest state is written.
 //!
 //! If a write fails, its queue entry backs off: the time until the next attempt grows with each
 //! failure, up to a limit. Queue entries without failures are written first, so they do not wait
@@ -74,11 +75,12 @@ pub struct PersistSettings {
     pub resync: Duration,
     /// The time for which an operation must be settling before its custom resource shows this
     /// state. A settling operation is no longer detected, and ends if it is not detected again
-    /// within its debounce period. Usually a settling operation ends within the time `settling`, so
-    /// only its end is written.
+    /// within its debounce period. If it ends within the time `settling`, the state is never
+    /// written, and only the end is written. This is the usual case.
     pub settling: Duration,
-    /// If the CRD is missing, the time until the next attempt, at most 10 minutes. Also the longest
-    /// back-off after failures of a single object.
+    /// The time from a request that failed because the CRD is missing until the next attempt. The
+    /// queue waits at most 10 minutes, even if this setting is longer. The setting is also the
+    /// longest back-off after failures of a single object.
     pub requeue: Duration,
     /// True if the custom resources of completed operations are kept.
     pub retain: bool,
@@ -94,8 +96,9 @@ pub struct PersistSettings {
 /// loses the Lease, the task that sends the writes is aborted instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtStop {
-    /// The queue sends all waiting writes, for at most 10 s. Writes that are left after this time
-    /// are dropped, and a warning is logged. A server without leader election uses this variant.
+    /// The queue sends all waiting writes, for at most 10 s. It does not complete orphans. Writes
+    /// that are left after this time are dropped, and a warning is logged. A server without leader
+    /// election uses this variant.
     WriteAll,
     /// The queue sends no more writes. It waits for at most 500 ms for the answers to writes that
     /// were already sent. The next leader sends the waiting writes. A server with leader election
@@ -107,8 +110,9 @@ impl AtStop {
     /// Returns the longest time for which the queue continues after the stop.
     pub(super) fn limit(self) -> Duration {
         match self {
-            // Before this step, the server waits for 5 s until the Service sends no more requests
-            // to it. The sum of 15 s is less than the grace period of the Pod, which is 30 s.
+            // Before the queue stops, the server waits for 5 s. In this time, the Service stops
+            // sending requests to the server. The sum of both times is 15 s. This is less than the
+            // grace period of the Pod, which is 30 s.
             Self::WriteAll => Duration::from_secs(10),
             // This replica releases the Lease only after the queue has stopped, so a longer limit
             // would delay the failover.
@@ -129,7 +133,8 @@ pub(super) struct Job {
 }
 
 /// The result of a successful job. Each variant contains the state of the custom resource after the
-/// job. The state is None if the custom resource does not exist, or if another client created it.
+/// job. The state is None in two cases: no custom resource with this name exists, or another client
+/// has created the one that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -163,8 +168,9 @@ pub(super) struct Queue {
     waiting: [BTreeSet<(Instant, Arc<str>)>; 2],
     /// The number of jobs that are running.
     running: usize,
-    /// The time of the next comparison. None until each target has been listed or its list has
-    /// failed, and while a comparison runs. While the value is None, no job starts.
+    /// The time of the next comparison. The value is None before the first call of
+    /// [`Queue::set_unread_rule_sets`], and while a comparison runs. While the value is None, no
+    /// job starts.
     compare_at: Option<Instant>,
     /// The time of the first call of [`Queue::set_unread_rule_sets`], and the rule sets whose
     /// targets are unread now. Operations of these rule sets can be missing in the index. The first
@@ -203,9 +209,9 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // An operation can count as old only if the queue sees it for the first time, as completed,
-        // before the targets have been listed. If the queue had seen the operation in flight, the
-        // operation would have a queue entry.
+        // An operation can count as old only if it is already completed when the queue sees it for
+        // the first time. The targets must not have been listed yet. If the queue had seen the
+        // operation in flight, the operation would have a queue entry.
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
             && self.unread_rule_sets.is_none()
@@ -262,9 +268,9 @@ impl Queue {
         }
     }
 
-    /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes become due now, also
-    /// writes that back off after failures. From now on, no orphan is completed. The next leader
-    /// completes the orphans.
+    /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes except the completions
+    /// of orphans become due now, also writes that back off after failures. From now on, no orphan
+    /// is completed. The next leader completes the orphans.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |queued| queued.not_before = None);
@@ -448,8 +454,8 @@ impl Queue {
         }
         if has_failed {
             // The last job of this queue entry has failed, and now no write is needed, for example
-            // because the operation has ended. So no further attempt of this write shows whether
-            // requests succeed again. The comparison shows this instead.
+            // because the operation has ended. The queue does not repeat this write, so the write
+            // cannot show whether requests succeed again. The comparison shows this instead.
             self.compare_by(now + self.settings.requeue);
         }
     }

@@ -61,8 +61,8 @@ pub(super) struct LeaseRecord {
     /// The last resourceVersion that the last holder issued before it released the Lease. None if
     /// the Lease has a holder, or if the last holder did not release the Lease.
     pub final_version: Option<Rv>,
-    /// True if another replica was copying the index of the leader `last` when that leader last
-    /// wrote the Lease.
+    /// True if another replica was copying the index of the last holder at the time of the holder's
+    /// last write to the Lease.
     pub is_index_copied: bool,
     /// The names of annotations with invalid values. [`LeaseRecord::read`] ignores these values.
     pub unusable: Vec<&'static str>,
@@ -117,7 +117,8 @@ impl LeaseRecord {
         }
     }
 
-    /// Returns the leadership term that holds the Lease. Returns None if the Lease has no holder.
+    /// Returns the leadership term of the replica that holds the Lease. Returns None if the Lease
+    /// has no holder.
     pub fn holder(&self) -> Option<&Term> {
         let last = self.last.as_ref().filter(|_| self.is_held);
         last.map(|leader| &leader.term)

@@ -129,11 +129,11 @@ impl Mirror {
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
-            // This replica may have received changes that only a crashed leader had. Then the
-            // resourceVersion of this replica's index can be higher than the new leader's newest
-            // one, although this replica lacks changes of the new leader. So this task first waits
-            // until the new leader has confirmed that it knows the resourceVersion of this
-            // replica's index.
+            // This replica may have received changes that the new leader has never received from
+            // the crashed leader. This replica then lacks changes of the new leader, although its
+            // own resourceVersion can be the higher one. So a comparison of the resourceVersions
+            // says nothing yet. This task first waits until the new leader has confirmed that it
+            // knows the resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
             // If the stream of changes ends, `select!` drops this loop.
             while !reader
@@ -192,8 +192,8 @@ async fn stream(
             *next_start = CopyStart::Oldest;
         }
         // The copy of a whole state has failed. While this replica was reading the state, the
-        // leader dropped changes that the copy still needed. So the next copy starts from the
-        // newest state, because the leader keeps the changes after this state for longer.
+        // leader dropped changes that the copy still needed. The leader drops the oldest changes
+        // first. So the next copy starts from the newest state, which needs only newer changes.
         (MirrorError::Link(LinkError::Gone), _) => *next_start = CopyStart::Latest,
         _ => {}
     }

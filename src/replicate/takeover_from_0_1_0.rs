@@ -40,9 +40,9 @@ const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 /// running old server can miss the time limit of a check. The time starts at the first of its
 /// consecutive failed checks.
 ///
-/// In a new cluster, such an endpoint is usually a replica that has not started yet. It does not
-/// delay the first leader, because this leader waits for one lease duration. The default lease
-/// duration (8 s) is longer than this time.
+/// In a new cluster, such an endpoint is usually a replica that has not started yet. By default, it
+/// does not delay the first leader. The reason: the first leader waits for one lease duration
+/// anyway, and the default lease duration (8 s) is longer than this time.
 const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The name of the port in our Service.
@@ -73,8 +73,9 @@ pub struct Predecessor {
     /// The `IP:PORT` of this replica. The search skips this endpoint.
     own_address: String,
     succession: watch::Sender<Succession>,
-    /// The search sends true when no old server runs any more. Then the election may acquire a
-    /// Lease that was never held. If an old server answers afterwards, the search sends false.
+    /// The permission to elect the first leader: while the value is true, this replica may acquire
+    /// a Lease that no replica has held before. The search sends true when no old server runs any
+    /// more. If an old server answers afterwards, the search sends false.
     may_begin: watch::Sender<bool>,
     created: Instant,
     /// For each endpoint whose last check failed: the time of the first of its consecutive failed
@@ -150,8 +151,8 @@ impl Predecessor {
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if all requests succeed and the index has been filled, by this call or by an
-    /// earlier call.
+    /// Returns true if no request of this call fails, and the index is filled after this call. An
+    /// earlier call may have filled the index.
     ///
     /// If the old server answers, the list requests go directly to the old server's address.
     /// Through the kube-apiserver, the requests could reach a new replica, which has only a copy.

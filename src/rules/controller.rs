@@ -8,7 +8,7 @@
 use super::Report;
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
 use super::status_writes::{StatusSink, StatusWrite, StatusWrites};
-use super::target_lookups::Lookups;
+use super::target_discovery::Lookups;
 use crate::clock;
 use crate::observe::Resolve;
 use futures::StreamExt;

@@ -4,14 +4,14 @@
 //! (the watches of the targets) report to the controller whether they are up to date. The
 //! controller writes the status of each rule set.
 
-mod compute_status;
 mod controller;
 mod incomplete_rule_sets;
 mod known_status;
 mod registry;
 mod rule_set_states;
+mod rule_set_status;
 mod status_writes;
-mod target_lookups;
+mod target_discovery;
 mod tracked_target;
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! contains the compiled rule sets of one target. The registry has no I/O and no clock.
 
 use super::StatusWrite;
-use super::compute_status::{self, RuleSetHealth, WatchState};
 use super::known_status::KnownStatus;
 use super::rule_set_states::{Facts, IdleReason, Report, ReportedRuleSet, RuleSetState};
+use super::rule_set_status::{self, RuleSetHealth, WatchState};
 use super::tracked_target::TrackedTarget;
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution, Source};
@@ -352,7 +352,7 @@ impl Registry {
                 missing_fields: self.missing_fields.as_deref(),
             };
             let desired =
-                compute_status::compute(&health, &known.cluster_status.status, now, self.requeue);
+                rule_set_status::compute(&health, &known.cluster_status.status, now, self.requeue);
             if desired != known.cluster_status.status {
                 writes.push(StatusWrite {
                     name: name.clone(),

@@ -2,8 +2,8 @@
 //! result of discovery, the published rule book (all compiled rule sets of the target), and the
 //! reports of the feeds. A feed is the watch of the target in all namespaces or in one namespace.
 
-use super::compute_status::WatchState;
 use super::registry::{Feedback, LookupRequest, Publication};
+use super::rule_set_status::WatchState;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
 use std::collections::HashMap;

@@ -11,8 +11,8 @@
 //!   leader serves the changes of its own term. A replica that has led and has released the Lease
 //!   still serves the changes of its last term, so that the new leader can copy them.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
-//! - A watch ends when the leader ends all watches of the term, for example because it stops
-//!   leading.
+//! - A watch ends when this replica ends all watches of the term, for example because it loses the
+//!   Lease without having released it.
 
 use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
@@ -38,13 +38,14 @@ pub fn routes() -> Router<Arc<ServerState>> {
 }
 
 /// Returns true if the request names a leadership term. The requests of followers name a term. Any
-/// client can send the header `ifo-term`, so the caller must authorize the request for
-/// [`required_access`].
+/// client can send the header `ifo-term`. So before the request is treated as the request of a
+/// follower, the server must check that its user has the [`required_access`].
 pub fn names_term(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
 
-/// Returns the access that the user of another replica must have: `get` on the path `/peer`.
+/// Returns the right that the user of a request must have, so that the request counts as the
+/// request of another replica: `get` on the path `/peer`. The ServiceAccount of the server has it.
 pub fn required_access() -> Attributes {
     Attributes::NonResource {
         path: PEER_PATH.to_owned(),

@@ -1,5 +1,5 @@
-//! The metrics of requests. Their names and labels are those of Kubernetes' own servers, which have
-//! more labels. Only `ifo_watchers` is a metric of this project.
+//! The metrics of requests. Kubernetes' own servers have metrics with the same names, and with more
+//! labels. Only `ifo_watchers` is a metric of this project.
 
 use super::{Metrics, SeriesLabels};
 use prometheus_client::metrics::gauge::Gauge;

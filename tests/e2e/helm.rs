@@ -114,8 +114,8 @@ fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = metadata["annotations"].as_object_mut() {
             annotations.remove("helm.sh/resource-policy");
         }
-        // If an object has no annotations, `as_object_mut` above adds null as their value. This
-        // code removes null and an empty map.
+        // If an object has no annotations, the mutable access `metadata["annotations"]` above adds
+        // null as their value. This code removes null and an empty map.
         if metadata["annotations"]
             .as_object()
             .is_none_or(serde_json::Map::is_empty)

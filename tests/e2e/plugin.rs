@@ -1,5 +1,5 @@
-//! Tests of the kubectl plugin on a cluster: its commands `list`, `get`, `summary`, `wait` and
-//! `version`.
+//! Tests of the kubectl plugin on a cluster: its commands `list`, `get`, `summary`, `tree`, `wait`
+//! and `version`.
 
 use crate::harness::{
     DEADLINE, Lines, RULE_SET, TestCluster, VM, condition, eventually, migrating, ok_if, rule_set,
@@ -78,7 +78,8 @@ pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
 /// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
-/// the operations. Then this function tries a longer timeout. After 40 s, it fails.
+/// the operations. Then this function tries a longer timeout. If `part` is missing even with the
+/// longest timeout (40 s), it fails.
 async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {

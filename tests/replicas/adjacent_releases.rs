@@ -230,8 +230,8 @@ impl<'a> Neighbours<'a> {
     /// this can happen at any time.
     ///
     /// In a watch gap, the leader changes the operations: it sets their condition `Detected` to
-    /// Unknown. So the operations get the field if the newer release leads, and lose the field if
-    /// the older release leads.
+    /// Unknown. If the newer release leads, it adds the field to each operation that it changes. If
+    /// the older release leads, it removes the field.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
         self.client.inspect(|events| {
             let objects = events.iter().map(|it| &it["object"]);
@@ -242,10 +242,11 @@ impl<'a> Neighbours<'a> {
     /// Asserts that:
     ///
     /// - Both replicas serve the same bytes for a list, a get and a watch.
-    /// - Exactly the operations of the VirtualMachines `with_field` have the field. The function
-    ///   ignores this rule for operations that were in a watch gap (see
-    ///   [`Self::affected_by_watch_gaps`]).
-    /// - kubectl prints the field through each replica.
+    /// - Exactly the operations of the VirtualMachines `with_field` have the field. Operations that
+    ///   were in a watch gap are an exception: all of them have the field if the newer release
+    ///   leads, and none if the older release leads (see [`Self::affected_by_watch_gaps`]). The
+    ///   VirtualMachines whose names begin with [`WATCHED`] are not checked.
+    /// - Through each replica, kubectl prints the field of exactly those operations that have it.
     async fn assert_replicas_agree(&mut self, with_field: &[&str]) {
         let path = OPERATION.path(Some(NAMESPACE));
         let callers = [NEWER, OLDER].map(|it| self.replicas.all[it].endpoint.caller.0.clone());

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Name of the count of compared pairs of watches in the report.
-pub const WATCHES: &str = "watches that were compared";
+/// The name of a count in the report: the number of pairs of watches that were compared.
+pub const WATCHES: &str = "pairs of watches that were compared";
 
 /// Number of roaming clients.
 const COUNT: usize = 3;
@@ -115,8 +115,9 @@ impl Events {
     /// the range that both cover:
     ///
     /// - The range begins at the start of the watch that started at the higher resourceVersion.
-    /// - The range ends at the last resourceVersion that both watches received. After that, one
-    ///   watch may have ended, or may have received changes that only a killed leader had.
+    /// - The range ends at the last resourceVersion that both watches received. After this
+    ///   resourceVersion, the events can differ for two reasons: one watch has ended, or only one
+    ///   watch has received changes that were lost when the leader was killed.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {

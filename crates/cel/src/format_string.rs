@@ -13,8 +13,8 @@ pub(super) const FORMATTING: &str = "error during formatting: ";
 pub(super) const GIVEN: &str = ", was given ";
 
 /// An error in a format string. Its `Display` text quotes the format string, so only the compiler
-/// may use the `Display` text. During an evaluation, the format string can be a value of the
-/// object, and errors must not contain such values.
+/// may use the `Display` text. During an evaluation, the format string can be a value from the
+/// evaluated Kubernetes object. Evaluation errors must not contain such values.
 #[derive(Debug)]
 pub(super) enum FormatError {
     /// The format string has more clauses than the list has values. The number is the index of the

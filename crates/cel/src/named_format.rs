@@ -21,11 +21,11 @@ pub(super) enum NamedFormat {
     DateTime,
 }
 
-/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. For a
-/// longer text, the result has a message with this limit.
+/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. A
+/// longer text is invalid, and the reason that the format returns contains this limit.
 const MAX_LABEL: usize = 63;
-/// Maximum length of a DNS subdomain in bytes. For a longer text, the result has a message with
-/// this limit.
+/// Maximum length of a DNS subdomain in bytes. A longer text is invalid, and the reason that the
+/// format returns contains this limit.
 const MAX_SUBDOMAIN: usize = 253;
 
 const NO_DNS_1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric \
@@ -308,7 +308,7 @@ fn is_date(text: &[u8]) -> bool {
 /// - `t` and `z` can be small letters.
 /// - Any character except for a line feed can separate the fraction from the seconds.
 /// - The UTC offset can have any digits.
-/// - Any text can follow a second `T` or `t`.
+/// - If the text has a second `T` or `t`, this letter and all characters after it are ignored.
 fn is_date_time(text: &str) -> bool {
     let mut parts = text.split(['T', 't']);
     let (Some(date), Some(time)) = (parts.next(), parts.next()) else {

@@ -27,8 +27,9 @@ const MAX_STATE_CACHE: usize = 1 << 18;
 /// is full, a new pattern replaces the oldest pattern.
 const MAX_CACHED_PATTERNS: usize = 16;
 
-/// The weight of a pattern increases by 1 for each group of this many automaton states. The weight
-/// is the factor by which the pattern makes a search more expensive. It is computed for the worst
+/// Number of automaton states that increase the weight of a pattern by 1. For example, a pattern
+/// with 15 states has the weight 1, and a pattern with 16 states has the weight 2. The weight is
+/// the factor by which the pattern makes a search more expensive. It is computed for the worst
 /// case, in which a search visits all states of the pattern for each byte of text.
 const STATES_PER_WEIGHT: u64 = 16;
 
@@ -43,8 +44,8 @@ pub(super) struct Pattern {
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        // All patterns are compiled with the same options, so two patterns with the same text are
-        // equal.
+        // All patterns are compiled with the same options. So two patterns are equal if they have
+        // the same text and the same weight.
         self.regex.as_str() == other.regex.as_str() && self.weight == other.weight
     }
 }

@@ -40,7 +40,7 @@ pub(super) type OperationKey = (Option<String>, String);
 /// An operation, with the fields that commands print or compare.
 #[allow(
     clippy::struct_field_names,
-    reason = "the field with the name of the operation has this name in the API"
+    reason = "the API has the field name `operation`"
 )]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListedOperation {
@@ -55,8 +55,9 @@ pub(super) struct ListedOperation {
     /// has no live object, so the field has the UID of the custom resource. Empty if the UID is
     /// unknown.
     pub(super) uid: String,
-    /// `namespace/name` of the live object that this custom resource of `ifo-apiserver` stores.
-    /// None for live objects, for records, and for custom resources of the Go operator.
+    /// If the operation was read from a custom resource of `ifo-apiserver`: `namespace/name` of the
+    /// live object that the custom resource stores. None for live objects, for records, and for
+    /// custom resources of the Go operator.
     pub(super) live_name: Option<String>,
     /// Labels of the InFlightOperation.
     pub(super) labels: BTreeMap<String, String>,
@@ -337,7 +338,7 @@ impl ListedOperation {
 }
 
 impl ListedSubject {
-    /// Returns the identity of an object in a file, without its owners.
+    /// Returns the identity of `object`, without the owners of `object`.
     pub(super) fn of(object: &Object) -> Self {
         Self {
             api_version: object.api_version.clone(),

@@ -2,7 +2,7 @@
 //! which turns detections into operations. A namespace can be deleted and created again while the
 //! watch does not run. Such a namespace is also reported as deleted.
 
-use crate::restore::KnownNamespaces;
+use crate::takeover::KnownNamespaces;
 use ifo_engine::track::Message;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;

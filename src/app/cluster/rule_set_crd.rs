@@ -35,8 +35,8 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
                         if !missing.is_empty() {
                             tracing::warn!(
                                 fields = missing.join(", "),
-                                "the CRD of rule sets is older than this server and lacks fields: \
-                                 kubectl apply -k deploy/crd"
+                                "the CRD of rule sets is older than this server and lacks fields. \
+                                 Update it: kubectl apply -k deploy/crd"
                             );
                         }
                         last = Some(missing.clone());

@@ -102,7 +102,7 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
     assert_eq!(
         fixture.writes().len(),
         1,
-        "only the status for the running list must be written"
+        "during the first list of the target, the controller must write one status"
     );
 
     // The controller must not treat the event of its own write as the edit of another client.
@@ -155,7 +155,7 @@ async fn status_deleted_by_another_client_is_written_again() {
     assert_eq!(
         writes.len(),
         1,
-        "a relist must show the deleted status to the controller"
+        "after a relist shows that the status was deleted, the controller must write it again"
     );
     assert!(writes[0].status.watch_active);
 }

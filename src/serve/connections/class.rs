@@ -49,9 +49,9 @@ impl ClassKind {
     /// They share the slots that are not reserved.
     pub fn reserve(self, slots: usize) -> usize {
         match self {
-            // 64 of 256 by default. The server first evicts a newcomer of the address with most
-            // newcomers. An attacker may try to evict the only newcomer of another address before
-            // its first request. For this, the attacker needs newcomers from at least 63 addresses.
+            // 64 of 256 by default. If all slots are taken, the server evicts a newcomer of the
+            // address with most newcomers. So an attacker can evict the only newcomer of another
+            // address only with newcomers from 63 addresses, each of which has one slot.
             Self::Newcomer => (slots / 4).max(1),
             // 32 of 256 by default. This is enough for five kube-apiservers with six connections
             // each. A kube-apiserver normally has one or two connections.

@@ -25,10 +25,12 @@ const MAX_PATH: usize = 512;
 /// The user and the slots of an admitted request.
 #[derive(Default)]
 pub(super) struct Admission {
-    /// The slot in the limit of watches. None if the request is not a watch.
+    /// The slot of a watch, in the limit of watches or in the limit of replicas' requests. None if
+    /// the request is not a watch.
     pub(super) watch_slot: Option<WatchSlot>,
-    /// The slot in the limit of requests. None for watches, public paths and health probes, and for
-    /// an administrator's request if no slot is free.
+    /// The slot of any other request, in the limit of requests or in the limit of replicas'
+    /// requests. None for watches, public paths and health probes, and for an administrator's
+    /// request if no slot is free.
     pub(super) request_slot: Option<RequestSlot>,
     /// True if the request is for a public path or a health probe. Such a request has neither of
     /// the slots above.
@@ -96,8 +98,8 @@ pub(super) async fn admit(
     drop(token_review);
     let is_replica = peer_requests::names_term(&parts.headers);
     if is_replica {
-        // Any client can claim to be a replica. So the server checks the access of the user before
-        // the connection gets the class of the front proxy, which has reserved slots.
+        // The connection of a replica gets the class of the front proxy, which has reserved slots.
+        // Any client can claim to be a replica, so the server first checks the access of the user.
         authorize(
             shared,
             &user,
@@ -125,8 +127,9 @@ pub(super) async fn admit(
         (false, false) => &shared.requests,
     };
     // Other users must not be able to lock administrators out. So an administrator's request is
-    // admitted even if no slot is free. An administrator's watch needs a slot in the total limit,
-    // because the memory for watches is limited.
+    // admitted even if no slot is free. An administrator's watch is different, because the memory
+    // for watches is limited: the watch is refused if the total limit is reached. The limit per
+    // user does not apply to administrators.
     let is_administrator = user.is_administrator();
     let slot = limit.acquire((!is_administrator).then_some(&user.name));
     let (watch_slot, request_slot) = match slot {

@@ -19,7 +19,7 @@ struct Connection {
     exchange: JoinHandle<bool>,
     /// Number of calls of `on_abort`.
     aborts: Arc<AtomicUsize>,
-    /// True until the body drops its [`Kept`].
+    /// True until the body of the answer has been dropped. The body contains a [`Kept`].
     kept: Arc<AtomicBool>,
 }
 

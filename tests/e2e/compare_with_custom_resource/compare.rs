@@ -29,8 +29,8 @@ pub struct Comparison {
     requests: usize,
     report: String,
     failed: usize,
-    /// The intended differences that have occurred. An element is the name of an entry of
-    /// [`INTENDED_DIFFERENCES`], and the request pattern of this entry that has matched.
+    /// The intended differences that have occurred. Each element consists of the name of an entry
+    /// of [`INTENDED_DIFFERENCES`], and of the pattern in this entry that matched the request.
     used: BTreeSet<(&'static str, &'static str)>,
 }
 
@@ -102,7 +102,8 @@ impl Comparison {
                     self.failed += 1;
                     let _ = writeln!(
                         self.report,
-                        "\n{request}\n  the intended difference `{}` does not occur any more ({})",
+                        "\n{request}\n  the intended difference `{}` does not occur any more. It \
+                         was intended because: {}",
                         entry.name, entry.reason
                     );
                 }
@@ -110,7 +111,7 @@ impl Comparison {
         }
         assert!(
             self.failed == 0,
-            "{} unintended or missing differences in {} requests:\n{}",
+            "{} of {} requests have an unintended difference, or lack an intended one:\n{}",
             self.failed,
             self.requests,
             self.report

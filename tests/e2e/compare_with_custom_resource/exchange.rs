@@ -1,5 +1,6 @@
-//! Sends the requests of the table to the live resource and to the custom resource, and reads the
-//! complete answers with all headers.
+//! Sends requests to the live resource and to the custom resource, and reads the complete answers
+//! with all headers. The requests come from the table of the differential test (see
+//! [`super::table`]).
 
 use super::masks;
 use super::side::Side;
@@ -60,7 +61,8 @@ impl TableRequest {
         }
     }
 
-    /// Returns the request to one side. A side is the live resource or the custom resource.
+    /// Returns the HTTP request to the resource of `side`. This is either the live resource or the
+    /// custom resource.
     pub fn to(&self, side: &Side) -> http::Request<Body> {
         let mut request = http::Request::builder()
             .method(&self.method)

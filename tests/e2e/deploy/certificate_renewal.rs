@@ -163,7 +163,7 @@ async fn wait_until_presented(server: &ServerProcess, expected: &KeyPair) {
     eventually("the server presents its new certificate", async || {
         let found = presented(server).to_der().unwrap();
         let expected = expected.certificate.to_der().unwrap();
-        ok_if(found == expected, "another certificate")
+        ok_if(found == expected, "the server presents another certificate")
     })
     .await;
 }

@@ -145,7 +145,7 @@ fn deployment(version: &Value) -> Value {
 }
 
 #[test]
-fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
+fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_crd() {
     apart("olm", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
         let definitions = olm_definitions();
@@ -212,11 +212,14 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_completely() {
                 condition(it, "Ready")["status"] == "True"
             })
             .await;
-        eventually("the Deployment is an operation", async || {
-            let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
-            let listed = cluster.kubectl(&args).await?;
-            ok_if(listed.contains("ifo-apiserver-rollout"), &listed)
-        })
+        eventually(
+            "the rollout of the Deployment is listed as an operation",
+            async || {
+                let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
+                let listed = cluster.kubectl(&args).await?;
+                ok_if(listed.contains("ifo-apiserver-rollout"), &listed)
+            },
+        )
         .await;
 
         // When an administrator removes an operator, OLM deletes the objects that OLM has created,

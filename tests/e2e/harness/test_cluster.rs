@@ -41,7 +41,8 @@ pub struct TestCluster {
     pub control_plane: ControlPlane,
     /// A client of the kube-apiserver. Its user is a member of system:masters.
     pub admin: Caller,
-    /// The server under test. Only a test of [`super::alone`] may stop the server.
+    /// The server under test. Only a test that runs inside [`super::alone`] may stop the server,
+    /// because all other tests use the same server.
     pub server: Mutex<ServerProcess>,
     /// The URL of the server, for tests that do not lock `server`.
     pub server_url: String,
@@ -270,8 +271,8 @@ impl TestCluster {
     }
 
     /// Waits until a namespace has exactly the operations in `want`, and returns them. An entry of
-    /// `want` is the name of a subject (the object that an operation is about) and the name of the
-    /// operation, such as `Migrating`. The entries are in the order of the names of the
+    /// An entry of `want` is the name of a subject (the object that an operation is about) and the
+    /// name of the operation, such as `Migrating`. The entries are sorted by `metadata.name` of the
     /// `InFlightOperation` objects. During a watch gap (an interruption of the server's own watch),
     /// also waits for the end of the gap.
     pub async fn until_operations(&self, namespace: &str, want: &[(&str, &str)]) -> Vec<Value> {

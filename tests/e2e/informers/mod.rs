@@ -1,6 +1,6 @@
 //! Test of informers, with which most programs watch objects. The test stops and kills the server
 //! while VirtualMachines are created, changed and deleted. At the end, the store of each informer
-//! must equal a list of the operations.
+//! must equal a new list of the InFlightOperations.
 
 mod traffic;
 

@@ -25,8 +25,8 @@ pub struct Answer {
     /// The expression.
     #[serde(default)]
     pub expr: String,
-    /// The index, in the list of test objects, of the object on which the expression is evaluated.
-    /// If the index is None, the value of the name `object` is null.
+    /// The index of the object on which the expression is evaluated. The index refers to the list
+    /// of test objects. If the index is None, the value of the name `object` is null.
     pub object: Option<usize>,
     /// The variables that the expression can read, in the order of their declaration.
     #[serde(default)]
@@ -136,25 +136,25 @@ fn differs_slightly(answer: &Answer, error: &CompileError) -> bool {
         || (answer.v.contains(": expected type '") && !answer.v.contains("type 'bool'"))
 }
 
-/// Known differences that occur only with random expressions. Their conditions
-/// ([`Difference::applies`]) are less exact than the conditions of [`DIFFERENCES`], because random
-/// expressions combine functions in every way.
+/// The known differences in random expressions, in addition to [`DIFFERENCES`]. Some reasons are in
+/// both lists. The conditions here ([`Difference::applies`]) are less exact than the conditions of
+/// [`DIFFERENCES`], because random expressions combine functions in every way.
 const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     Difference {
         reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
-                 Types and nested optionals are lost.",
+                 Values that are types, and nested optionals, are lost.",
         applies: |answer, here| {
             answer.phase == "ok" && without_lost_types(&class(answer)) == without_lost_types(here)
         },
     },
     Difference {
         reason: "cel-go infers an unknown type from the first use of the value. If the value has \
-                 another type then, the evaluation fails.",
+                 another type during the evaluation, the evaluation fails.",
         applies: |answer, here| {
             answer.phase == "eval-err"
                 && (answer.v.starts_with("no such overload: ")
-                    // If both operands of `&&` or `||` fail, the answer can be the error of the
-                    // other operand.
+                    // If both operands of `&&` or `||` fail, cel-go returns the error of one of
+                    // them. This error can be another one than `no such overload`.
                     || answer.expr.contains(" && ")
                     || answer.expr.contains(" || "))
                 && has_unknown_type(answer)
@@ -198,7 +198,7 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
     },
     Difference {
         reason: "In Kubernetes, `matches`, `find` and `findAll` with a literal pattern also search the \
-                 text in an optional of the type dyn.",
+                 text in an optional if the expression that yields the optional has the type dyn.",
         applies: |answer, here| {
             let searches = ["find", "matches("];
             answer.phase != "compile-err"
@@ -227,13 +227,13 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         },
     },
     Difference {
-        reason: "In cel-go, `has` with an optional field yields an optional if the call is a map \
-                 key.",
+        reason: "In cel-go, `has(object.?field)` yields an optional instead of a bool if the call \
+                 is used as a map key.",
         applies: |answer, _| answer.v == "invalid qualifier type: *types.Optional",
     },
     Difference {
-        reason: "In cel-go, the sums of a bytes literal and several other bytes share their memory, so \
-                 all of them have the value of the last sum.",
+        reason: "In cel-go, several sums that begin with the same bytes literal share their \
+                 memory. So all of these sums have the value of the last one.",
         applies: |answer, here| {
             answer.phase == "ok"
                 && answer.expr.contains("(b'")
@@ -242,7 +242,7 @@ const OF_RANDOM_EXPRESSIONS: &[Difference] = &[
         },
     },
     Difference {
-        reason: "The text of a quantity of more than 63 bits does not have its exact value.",
+        reason: "In Kubernetes' answer, the text of a quantity of more than 63 bits is not exact.",
         applies: |answer, here| {
             let is_long = |part: &str| {
                 let number = part.trim_start_matches('-').chars();
@@ -346,7 +346,8 @@ pub(crate) fn class(answer: &Answer) -> String {
     }
 }
 
-/// Returns the class of our answer: the value, `missing`, or `eval-err`.
+/// Returns the class of the result of our evaluation: the value, `missing`, or `eval-err`. If the
+/// expression does not compile, the caller uses the class `compile-err` instead.
 pub(crate) fn class_here(outcome: Result<String, EvaluationFault>) -> String {
     match outcome {
         Ok(value) => value,
@@ -464,7 +465,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         applies: |answer, _| answer.v.contains("undeclared reference to 'now'"),
     },
     Difference {
-        reason: "There are no functions of the authorizer. In Kubernetes, they fail on an object.",
+        reason: "The functions of the authorizer do not exist here. In Kubernetes, they exist, \
+                 but a call on an object fails.",
         applies: |answer, here| {
             answer.topic == "refused"
                 && answer.v.starts_with("no such overload: ")
@@ -473,7 +475,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         reason: "cel-go converts the result of a conditional or of `optMap` to a Go value and back. \
-                 Values of Kubernetes' own types, types and nested optionals are lost.",
+                 Values of Kubernetes' own types, values that are types, and nested optionals are \
+                 lost.",
         applies: |answer, _| {
             answer.v.starts_with("unsupported conversion to ref.Val")
                 || answer.v.contains("reference to undefined type")

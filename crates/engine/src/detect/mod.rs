@@ -1,5 +1,5 @@
 //! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
-//! results into messages for the [`Tracker`](crate::track::Tracker). The input is the JSON of each
+//! results into messages for the `Tracker`. The input is the JSON of each
 //! object that was listed, changed or deleted, and the time. The output is a [`FeedEvent`] for each
 //! listed object, and for each other object whose operations can change. There are also events for
 //! the state of the feed, such as the beginning and the end of a list. All functions are

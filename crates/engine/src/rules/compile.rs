@@ -271,33 +271,35 @@ impl Compiler {
     /// `'Blocked'`. The values of literals are known before an object is evaluated.
     fn check_literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
-        let mut check = |field: &str,
-                         program: &Option<Program>,
-                         fault: &dyn Fn(&str) -> Option<&str>| {
-            let Some((program, text)) = program.as_ref().and_then(|it| Some((it, it.literal()?)))
-            else {
-                return;
+        let mut check =
+            |field: &str,
+             program: &Option<Program>,
+             allowed_if_invalid: &dyn Fn(&str) -> Option<&str>| {
+                let Some((program, text)) =
+                    program.as_ref().and_then(|it| Some((it, it.literal()?)))
+                else {
+                    return;
+                };
+                if let Some(allowed) = allowed_if_invalid(text) {
+                    let (line, column) = expression_start(program.source());
+                    self.invalid.push(RuleSetError::Expression {
+                        field: format!("rules[{operation}].{field}"),
+                        source_text: program.source().to_owned(),
+                        error: CompileError {
+                            message: format!("{text:?} is not {allowed}"),
+                            line,
+                            column,
+                            hint: None,
+                        },
+                    });
+                }
             };
-            if let Some(fault) = fault(text) {
-                let (line, column) = expression_start(program.source());
-                self.invalid.push(RuleSetError::Expression {
-                    field: format!("rules[{operation}].{field}"),
-                    source_text: program.source().to_owned(),
-                    error: CompileError {
-                        message: format!("{text:?} is not {fault}"),
-                        line,
-                        column,
-                        hint: None,
-                    },
-                });
-            }
-        };
         check("state", &details.state, &|text| {
             let is_valid = super::parse_state(text).is_some();
             (!is_valid).then_some("one of Progressing, Blocked, Failing")
         });
         check("reason", &details.reason, &|text| {
-            (!super::is_reason(text)).then_some("CamelCase letters and digits")
+            (!super::is_reason(text)).then_some("a reason of letters and digits in CamelCase")
         });
         check("outcome", &details.outcome, &|text| {
             let is_valid = text.is_empty() || super::parse_outcome(text).is_some();

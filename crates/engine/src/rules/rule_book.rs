@@ -16,7 +16,7 @@ use std::time::Duration;
 const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
 /// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
-/// change. Each published rule book has a generation. The [`Tracker`](crate::track::Tracker)
+/// change. Each published rule book has a generation. The `Tracker`
 /// discards evaluations that used an older rule book of the target.
 #[derive(Debug)]
 pub struct RuleBook {

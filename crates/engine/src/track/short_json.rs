@@ -110,14 +110,17 @@ const COPY_BYTES: usize = 40;
 
 /// An element of [`MEMBERS`] with zeros after the text.
 struct PaddedMember {
-    padded: [u8; COPY_BYTES + 1],
+    with_comma: [u8; COPY_BYTES],
+    without_comma: [u8; COPY_BYTES],
+    /// Length of the text with the comma, in bytes.
     length: usize,
 }
 
 static PADDED_MEMBERS: [PaddedMember; MEMBER_COUNT] = {
     let mut members = [const {
         PaddedMember {
-            padded: [0; COPY_BYTES + 1],
+            with_comma: [0; COPY_BYTES],
+            without_comma: [0; COPY_BYTES],
             length: 0,
         }
     }; MEMBER_COUNT];
@@ -125,12 +128,19 @@ static PADDED_MEMBERS: [PaddedMember; MEMBER_COUNT] = {
     while index < MEMBER_COUNT {
         let text = MEMBERS[index].as_bytes();
         assert!(text.len() <= COPY_BYTES);
-        members[index].length = text.len();
-        members[index]
-            .padded
+        let (_comma, rest) = text.split_at(1);
+        let member = &mut members[index];
+        member
+            .with_comma
             .split_at_mut(text.len())
             .0
             .copy_from_slice(text);
+        member
+            .without_comma
+            .split_at_mut(rest.len())
+            .0
+            .copy_from_slice(rest);
+        member.length = text.len();
         index += 1;
     }
     members
@@ -187,8 +197,8 @@ macro_rules! key {
 pub(super) use key;
 
 impl ShortKey {
-    /// Returns the two bytes that replace `key`. Panics if `key` is not in [`MEMBERS`]. The macro
-    /// [`key!`] calls this function at compile time.
+    /// Returns the two bytes that replace `key`. Panics if `key` is not in `MEMBERS`. The macro
+    /// `key!` calls this function at compile time.
     pub const fn of(key: &str) -> Self {
         let mut slot = first_slot(key.as_bytes());
         while !is_equal(frequent_key(SLOTS[slot]), key.as_bytes()) {
@@ -232,7 +242,8 @@ pub fn long_key(short: &[u8]) -> Option<&'static str> {
 /// Appends the JSON to `out` whose short form, or a part of it, is `short`. A part must not begin
 /// between the two bytes of a key.
 pub fn append_long(short: &[u8], out: &mut Vec<u8>) {
-    let mut end = out.len();
+    // The JSON of most operations has about twice the length of its short form.
+    out.reserve(2 * short.len() + COPY_BYTES);
     let mut copied = 0;
     for mark in memchr_iter(MARK, short) {
         let before = &short[copied..mark];
@@ -241,29 +252,27 @@ pub fn append_long(short: &[u8], out: &mut Vec<u8>) {
             // the short form.
             break;
         };
-        let needed = end + before.len().max(COPY_BYTES) + COPY_BYTES;
-        if out.len() < needed {
-            // The JSON of most operations has about twice the length of its short form.
-            out.resize(needed + 2 * short.len(), 0);
+        match short[copied..].first_chunk() {
+            Some(padded) if before.len() <= COPY_BYTES => append_padded(padded, before.len(), out),
+            _ => out.extend_from_slice(before),
         }
-        // Copies of a fixed length are faster than copies of the exact length. The next copy
-        // overwrites the bytes that are too many.
-        match short.get(copied..copied + COPY_BYTES) {
-            Some(more) if before.len() <= COPY_BYTES => {
-                out[end..end + COPY_BYTES].copy_from_slice(more);
-            }
-            _ => out[end..end + before.len()].copy_from_slice(before),
-        }
-        end += before.len();
         // The first member of an object has no comma.
-        let comma = usize::from(before.ends_with(b"{"));
-        let text = &member.padded[comma..comma + COPY_BYTES];
-        out[end..end + COPY_BYTES].copy_from_slice(text);
-        end += member.length - comma;
+        if before.ends_with(b"{") {
+            append_padded(&member.without_comma, member.length - 1, out);
+        } else {
+            append_padded(&member.with_comma, member.length, out);
+        }
         copied = mark + SHORT_KEY_BYTES;
     }
-    out.truncate(end);
     out.extend_from_slice(&short[copied..]);
+}
+
+/// Appends the first `length` bytes of `padded` to `out`. A copy of a fixed length is faster than a
+/// copy of the exact length.
+fn append_padded(padded: &[u8; COPY_BYTES], length: usize, out: &mut Vec<u8>) {
+    let end = out.len() + length;
+    out.extend_from_slice(padded);
+    out.truncate(end);
 }
 
 /// Returns the member whose two bytes begin at `mark`.

@@ -167,8 +167,9 @@ impl TrackedSubject {
         self.update(step);
     }
 
-    /// Saves memory: texts of the evaluation that are equal to texts in memory are replaced with
-    /// these. The work key of many operations is the UID of the subject.
+    /// Saves memory: if a text of the evaluation is equal to a text that the tracker already has,
+    /// both share the memory of the older text. For example, the work key of many operations is the
+    /// UID of the subject, which the tracker has in `identity`.
     fn share_texts(&self, evaluation: &mut Evaluation, step: &mut SubjectStep<'_>) {
         let (subject, before) = (&mut evaluation.subject, &self.view.subject);
         share(Some(&mut subject.name), Some(&before.name));

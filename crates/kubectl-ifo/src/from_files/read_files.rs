@@ -31,7 +31,7 @@ const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 /// must-gather are up to ten levels deep.
 const MAX_DEPTH: usize = 32;
 
-/// Offset in bytes and text of the magic number of a tar archive.
+/// The magic number of a tar archive: its offset in bytes, and its text.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
 /// The magic number of gzip.
@@ -230,8 +230,8 @@ pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// Returns true if the name of a file allows that commands need the file. Files with other names
-/// are not read.
+/// Returns true if a file with this name can contain data that a command needs. Files with other
+/// names are not read.
 fn is_candidate(path: &str) -> bool {
     let name = base_name(path);
     let is_manifest = [".json", ".yaml", ".yml"]

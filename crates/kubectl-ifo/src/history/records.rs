@@ -21,7 +21,8 @@ pub(super) struct RecordedHistory {
     pub(super) notes: Vec<String>,
 }
 
-/// Returns `plural.group`, as RBAC errors name the resource.
+/// Returns the resource in the form `PLURAL.GROUP`, as in the kube-apiserver's error message
+/// `PLURAL.GROUP is forbidden`.
 fn resource() -> String {
     format!("{}.{LIVE_GROUP}", record::PLURAL)
 }

@@ -33,7 +33,8 @@ pub(crate) enum OperationChange {
         /// True if the operation was active in the state that was known before the deletion.
         was_active: bool,
     },
-    /// All watches work, and all changes up to the newest list of each watch have been returned.
+    /// All watches work. For each watch, the follower has returned the changes from its newest
+    /// list.
     Synced,
     /// A watch failed, and the follower retries the watch. When all watches work again, the
     /// follower returns [`Self::Synced`].
@@ -47,9 +48,9 @@ impl OperationSource {
     /// A watch begins with a list. `listed` are the operations that the caller already knows:
     ///
     /// - If `listed` is None, the follower returns all operations in the first list.
-    /// - Otherwise, the follower returns the operations in `listed` only when they change. Without
-    ///   `--all-phases`, it leaves out other operations that are already completed in the first
-    ///   list.
+    /// - Otherwise, the follower returns the operations in `listed` only when they change. From the
+    ///   first list, it also returns the operations that are not in `listed`. Without
+    ///   `--all-phases`, it leaves out those of them that are already completed.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,

@@ -57,8 +57,8 @@ pub(super) struct FoundObject {
 pub(super) struct InputFault {
     /// The error, as `file: reason`.
     pub(super) text: String,
-    /// Lines of the file or the expression that show the position of the error. None if the
-    /// position is unknown.
+    /// Lines that show the position of the error. They come from the file, or from the expression in
+    /// which the error is. None if the position is unknown.
     pub(super) excerpt: Option<String>,
 }
 
@@ -328,8 +328,9 @@ pub(super) fn text_in(path: &Path) -> io::Result<String> {
 
 /// Parses all documents in a text. If `json` is true, the text must be JSON.
 ///
-/// If `json` is false, a text that begins with `{` is first parsed as JSON. If this fails, the text
-/// is parsed as YAML. Only the JSON parser accepts tabs, and documents without a separator.
+/// If `json` is false, a text that begins with `{` is first parsed as JSON, because the YAML parser
+/// accepts neither tabs nor JSON documents without a separator between them. If the text is not
+/// JSON, it is parsed as YAML.
 pub(super) fn documents(text: &str, json: bool) -> Result<Vec<Value>, String> {
     let looks_like_json = text.trim_start().starts_with('{');
     if json || looks_like_json {

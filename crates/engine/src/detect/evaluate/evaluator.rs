@@ -40,8 +40,9 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) meter: &'a dyn Meter,
 }
 
-/// The labels and nodes that all operations of one rule set on one object share. None until the
-/// first rule matches, because an object without operations needs no labels and nodes.
+/// The labels and nodes that all operations of one rule set on one object share. They are computed
+/// when the first rule of the rule set detects an operation on the object. Before this, the value
+/// is None.
 type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.

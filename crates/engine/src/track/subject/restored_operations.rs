@@ -14,8 +14,9 @@ use std::time::Duration;
 /// Precision of the times in `managedFields`.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// Returns the times at which `appearAfter` and `stateAfter` begin, for an object in the first list
-/// of a watch. `changed` is the time of the object's last change according to its `managedFields`.
+/// Returns the times of the evaluation of an object in the first list of a watch. From these times,
+/// the periods `appearAfter` and `stateAfter` of a rule are counted. `changed` is the time of the
+/// object's last change according to its `managedFields`.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
@@ -80,10 +81,10 @@ impl TrackedSubject {
         }
     }
 
-    /// Completes the operations that no rule can detect. The caller calls this method when all rule
-    /// books have arrived, except the rule books of the rule sets in `without_book`. The rule book
-    /// of an `undecided` rule set can still arrive, so the operations of this rule set stay in
-    /// flight.
+    /// Completes the operations that no rule can detect. When the caller calls this method, each
+    /// rule set is either in a rule book that has arrived, or in `without_book`. If a rule set is
+    /// in the list `undecided` of `without_book`, its rules can still arrive. So its operations
+    /// stay in flight.
     pub(in crate::track) fn all_rule_sets_read(
         &mut self,
         without_book: &RuleSetsWithoutBook,

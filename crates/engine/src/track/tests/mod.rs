@@ -2,9 +2,9 @@
 //! compare the changes that clients would receive.
 
 mod continue_while;
+mod optional_rule_fields;
 mod restart_from_custom_resources;
 mod retained;
-mod rule_fields;
 mod start;
 mod state_after;
 mod takeover_from_index;

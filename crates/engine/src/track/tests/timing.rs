@@ -1,7 +1,7 @@
 //! Tests the times of operations: the conditions `Overdue` and `Stalled`, the usual duration, the
 //! estimate of the end, and the records of completed operations.
 
-use super::rule_fields::fixture_with_rule_set;
+use super::optional_rule_fields::fixture_with_rule_set;
 use super::*;
 use ifo_api::live::ExpectedSource;
 use ifo_api::record::OperationRecord;
@@ -47,8 +47,8 @@ impl TrackerFixture {
         })
     }
 
-    /// Runs the operation once for `duration`, without a change of its subject. Returns true if the
-    /// operation was overdue after this time.
+    /// Starts the operation, leaves its subject unchanged for `duration`, and then ends the
+    /// operation by the phase `Idle`. Returns true if the operation was overdue after `duration`.
     fn run_for(&mut self, duration: Duration) -> bool {
         self.apply_object(moving(1));
         self.advance(duration);
@@ -82,7 +82,7 @@ fn an_operation_is_overdue_after_the_duration_that_its_rule_expects() {
     assert_eq!(
         fixture.take_changes().len(),
         1,
-        "time alone must not cause changes"
+        "the condition Overdue must be the only change"
     );
     let (_, message) = timing_condition(&fixture.only_operation(), "Overdue").unwrap();
     assert_eq!(message, "Longer than the 30m that the rule expects.");
@@ -184,7 +184,8 @@ fn only_time_in_the_state_progressing_counts() {
     }
     fixture.apply_object(with_state("Progressing"));
     assert_eq!(fixture.seconds_until("Overdue", 900), Some(300));
-    // While time does not count, an overdue operation has `Overdue=False`.
+    // While the watch is interrupted, time does not count. Then even an operation that was overdue
+    // has `Overdue=False`.
     fixture.send_event(FeedEvent::Lost);
     assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     fixture.send_event(FeedEvent::Synced { missing: None });
@@ -569,7 +570,9 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
     let stored = Baselines::decode(&stored).unwrap();
     fixture.tracker.shared.baselines.merge(stored);
     fixture.send(Message::BaselinesLoaded);
-    let left = fixture.seconds_until("Overdue", 600).expect("it hangs");
+    let left = fixture
+        .seconds_until("Overdue", 600)
+        .expect("the operation must become overdue");
     // The limit is twice the usual 100 s, and 70 s have passed. Baselines store durations with an
     // error of 2 %.
     assert!((126..=134).contains(&left), "{left}");
@@ -594,7 +597,8 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
         let mut fixture = before.taken_over(10 * SECOND);
         fixture.set_rule_set(RULE);
         fixture.send_event(FeedEvent::Reset);
-        // A visible change before the baselines are read removes the usual duration.
+        // If the operation changes visibly before the baselines are read, it loses its usual
+        // duration until the baselines are read.
         fixture.apply_object(moving(if is_changed { 2 } else { 1 }));
         fixture.send_event(FeedEvent::Synced { missing: None });
         assert_eq!(typical(&fixture).is_none(), is_changed);

@@ -100,22 +100,23 @@ impl ObjectSchema for SchemaRoot<'_> {
         let mut names = types.names.into_iter();
         match (names.next(), names.next(), types.allows_any_type) {
             (Some("boolean"), None, false) => FieldType::Bool,
-            // The type `number` gives `Any`, because a number without a fraction can be an int or a
-            // double in CEL.
             (Some("integer"), None, false) => FieldType::Int,
             (Some("string"), None, false) => FieldType::String {
                 values: values.unwrap_or_default(),
             },
             (Some("array"), None, false) => FieldType::List,
             (Some("object"), None, false) => FieldType::Object,
+            // The type `number` is here, because a number without a fraction can be an int or a
+            // double in CEL.
             _ => FieldType::Any,
         }
     }
 }
 
 impl<'s> SchemaRoot<'s> {
-    /// Returns the first field in `path` that no object can have. None if objects can have all
-    /// fields in the path.
+    /// Returns the first field in `path` that no object can have. Returns None if there is no such
+    /// field in the part of the path that the schema describes. The rest of the path is not
+    /// checked.
     pub(in crate::rules) fn first_unknown_field(&self, path: &[PathStep]) -> Option<UnknownField> {
         let mut parent = "object".to_owned();
         let mut here = vec![self.schema];

@@ -56,8 +56,9 @@ pub struct TakeoverSources {
     /// All entries of the leader's index.
     pub listed: Vec<Arc<IndexEntry>>,
     /// The entries that were deleted from the index recently. If an entry is a completed operation,
-    /// the tracker remembers its start and end. If the operation starts again in the same second,
-    /// the tracker gives the new run another name.
+    /// the tracker remembers its start and end. The name of an operation depends on the second of
+    /// its start. If a new run starts in the same second as the previous run, the tracker uses the
+    /// next second for the new run.
     pub deleted: Vec<Arc<IndexEntry>>,
     /// True if persistence mode is on, so that there are custom resources.
     pub persistence: bool,

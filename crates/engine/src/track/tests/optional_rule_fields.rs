@@ -1,5 +1,6 @@
-//! Tests of the fields of a rule, such as `outcome`, `instance` and `supersedes`. Each test
-//! evaluates a rule on objects, and checks the resulting operations.
+//! Tests of the fields of a rule, such as `outcome`, `instance` and `supersedes`, and of the field
+//! `labelSelector` of a rule set. Each test evaluates a rule on objects, and checks the resulting
+//! operations.
 
 use super::*;
 use crate::detect;
@@ -189,7 +190,7 @@ fn another_instance_starts_a_new_operation() {
     assert_eq!(
         fixture.only_operation().metadata.uid,
         first.metadata.uid,
-        "a first `instance` must not start a new run"
+        "the operation must stay the same when its rule yields an `instance` for the first time"
     );
     fixture.advance(SECOND);
     fixture.apply_object(json!({"moving": true}));
@@ -478,7 +479,8 @@ fn an_element_that_cannot_be_evaluated_does_not_end_its_operation() {
         assert_eq!(items(&fixture).len(), 2);
         fixture.apply_object_with_failures(parts(&list), 1);
         fixture.advance(DEBOUNCE);
-        // The server could evaluate the element `b`, and did not detect its operation any more.
+        // The rule was evaluated on the element `b` without a failure, and did not match. So only
+        // the operation of `b` has ended.
         assert_eq!(items(&fixture), ["a"]);
         assert_eq!(fixture.only_operation().status.state, State::Progressing);
     }
