@@ -140,6 +140,22 @@ fn json_without_object_metadata_is_rejected() {
     assert!(encode(RV, b"{\"metadata\":{},\"\xff\":1}").is_err());
 }
 
+/// The short form of JSON uses a control character as a mark, so JSON must not contain it.
+#[test]
+fn json_with_a_control_character_is_rejected() {
+    for text in [
+        "{\"metadata\":{\"name\":\"\u{1}\"}}",
+        "{\"metadata\":{},\"x\":\"\u{1}\"}",
+        "{\"metadata\":{},\"\u{1}\":1}",
+        "{\"metadata\":{}}\u{1}",
+    ] {
+        assert!(entry(text).is_err(), "{text:?}");
+    }
+    let escaped = r#"{"metadata":{"name":"\u0001"},"uid":{"kind":"\u0001"}}"#;
+    let object: Value = serde_json::from_slice(&entry(escaped).unwrap().json()).unwrap();
+    assert_eq!(object["uid"]["kind"], "\u{1}");
+}
+
 #[test]
 fn entries_are_compared_apart_from_their_version() {
     let at = |rv, n| {

@@ -4,9 +4,13 @@
 //! JSON of thousands of operations, so the short form saves memory: about 1 KB for each operation.
 //!
 //! For example, `{"uid":"x","name":"y"}` becomes `{`, [`MARK`], the code of `uid`, `"x"`, [`MARK`],
-//! the code of `name`, `"y"}`. The code of a key is its index in [`MEMBERS`] plus [`FIRST_CODE`]. The comma before a key is left out, too. Each
-//! value of the JSON that contains no keys is the same in the short form. So the short form can be
-//! searched for these values.
+//! the code of `name`, `"y"}`. The code of a key is its index in [`MEMBERS`] plus [`FIRST_CODE`].
+//! The comma before a replaced key, and the colon after it, are left out, too.
+//!
+//! A string has the same bytes in the JSON and in the short form. So [`ObjectTexts`] reads texts
+//! from the short form, without restoring the keys.
+//!
+//! [`ObjectTexts`]: super::object_facts::ObjectTexts
 
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
@@ -104,8 +108,7 @@ static MEMBERS: [&str; MEMBER_COUNT] = members![
     "subject-uid",
 ];
 
-/// Number of bytes that are copied at once. It is at least the length of each element of
-/// [`MEMBERS`].
+/// Number of bytes that [`append_long`] copies at once. No element of [`MEMBERS`] is longer.
 const COPY_BYTES: usize = 40;
 
 /// An element of [`MEMBERS`] with zeros after the text.
@@ -176,7 +179,8 @@ const fn frequent_key(index: u8) -> &'static [u8] {
     key
 }
 
-/// Returns the slot where the search for `key` begins. These bytes differ between most of the keys.
+/// Returns the slot where the search for `key` begins. The slot depends on the length and on three
+/// bytes of the key. Most of the keys differ in these.
 const fn first_slot(key: &[u8]) -> usize {
     let [first, .., third_last, _, last] = key else {
         return 0;
