@@ -1,7 +1,8 @@
 //! Measures the cost of the optional fields for times, work and nodes, such as `stalledAfter`.
 //! `docs/rules.md` describes these fields under "Time", "Pieces of work" and "Nodes". A variant is
 //! a rule with some of these fields. For each variant, the benchmark measures the memory of an
-//! operation in flight, and the processor time of a change. The goals are in `docs/performance.md`.
+//! operation in flight, and the processor time of a change. The benchmark also measures the memory
+//! of a record of a completed operation. The goals are in `docs/performance.md`.
 //!
 //! This program measures each variant in a new process. In the same process, a variant would use
 //! memory that an earlier variant has freed, and this memory would not be counted. For each
@@ -121,11 +122,13 @@ fn main() -> anyhow::Result<()> {
         .skip(1)
         .filter(|argument| argument != "--bench")
         .collect();
-    if let [run, name] = arguments.as_slice()
-        && run == "run"
-    {
+    if let [run, name] = arguments.as_slice() {
         let variant = VARIANTS.iter().find(|variant| variant.name == name);
         let variant = variant.with_context(|| format!("there is no variant {name:?}"))?;
+        if run == "run-record" {
+            println!("{}", memory_of_a_record(variant)?);
+            return Ok(());
+        }
         let Figures {
             memory,
             change,
@@ -167,21 +170,30 @@ fn main() -> anyhow::Result<()> {
             with_difference(figures.heartbeat, first.heartbeat, "ns"),
         );
     }
+    for variant in [&VARIANTS[0], &VARIANTS[VARIANTS.len() - 1]] {
+        let bytes = start_self(&["run-record", variant.name])?;
+        println!("memory of a record, {}: {} B", variant.name, bytes.trim());
+    }
     Ok(())
 }
 
-/// Measures a variant in a new process.
-fn run(name: &str) -> anyhow::Result<Figures> {
+/// Runs this program with `arguments`. Returns its output.
+fn start_self(arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(std::env::current_exe()?)
-        .args(["run", name])
+        .args(arguments)
         .output()?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "{name}: {}\n{error}",
+        "{arguments:?}: {}\n{error}",
         output.status
     );
-    let text = String::from_utf8(output.stdout)?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Measures a variant in a new process.
+fn run(name: &str) -> anyhow::Result<Figures> {
+    let text = start_self(&["run", name])?;
     let numbers: Result<Vec<u64>, _> = text.split_whitespace().map(str::parse).collect();
     let [memory, change, heartbeat] = numbers?[..] else {
         bail!("{name}: the process printed {text:?} instead of three numbers");
@@ -210,7 +222,12 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
         }
     }
     let memory = resident_memory()?.saturating_sub(before) / OPERATIONS as u64;
-    ensure!(pipeline.reader.len() == OPERATIONS + UNCOUNTED);
+    let records = if variant.has_earlier_runs {
+        EARLIER_RUNS
+    } else {
+        0
+    };
+    ensure!(pipeline.reader.len() == OPERATIONS + UNCOUNTED + records);
 
     let mut figures = [u64::MAX; 2];
     for pass in 0..PASSES {
@@ -230,6 +247,30 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
         change,
         heartbeat,
     })
+}
+
+/// Returns the resident memory for each record of a completed operation, in bytes. Each operation
+/// completes before the next operation starts, so that the memory of operations in flight is
+/// reused. The tracker remembers the last runs of 10,000 operations. This memory is not counted,
+/// because it is already in use when the counting begins.
+fn memory_of_a_record(variant: &RuleVariant) -> anyhow::Result<u64> {
+    let mut rule: Value = serde_json::from_str(variant.fields)?;
+    rule["debounce"] = json!("0s");
+    let mut pipeline = Pipeline::new(&RuleVariant {
+        fields: rule.to_string().leak(),
+        ..*variant
+    });
+    let mut before = 0;
+    for number in 0..2 * OPERATIONS {
+        if number == OPERATIONS {
+            before = resident_memory()?;
+        }
+        let moving = object(number, 1, 0);
+        pipeline.process(&moving);
+        pipeline.process(&moving.replace("Moving", "Moved"));
+    }
+    ensure!(pipeline.reader.len() == 2 * OPERATIONS);
+    Ok(resident_memory()?.saturating_sub(before) / OPERATIONS as u64)
 }
 
 /// Returns the JSON of an object that is being moved. A new `progress` changes its operation, but a
@@ -269,7 +310,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
-            records: 0,
+            records: 2 * OPERATIONS,
             cluster_namespace: "ifo-system".into(),
         };
         let source = Source {
@@ -308,7 +349,11 @@ impl Pipeline {
             }
             self.wait(Duration::from_mins(10));
         }
-        assert!(self.reader.is_empty(), "all operations must have ended");
+        assert_eq!(
+            self.reader.len(),
+            EARLIER_RUNS,
+            "all operations must have ended, and each has left a record"
+        );
     }
 
     /// Lets time pass, lets the timers of the tracker expire, and commits the changes.

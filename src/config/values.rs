@@ -20,7 +20,7 @@ const MAX_NUMBER: usize = 1_000_000;
 /// Default maximum number of records of completed operations. 10,000 records take about 12 MB.
 const DEFAULT_HISTORY_MAX: usize = 10_000;
 
-/// Default maximum number of retained completed operations. 10,000 operations take about 30 MB.
+/// Default maximum number of retained completed operations. 10,000 operations take about 20 MB.
 const DEFAULT_RETAIN_MAX: usize = 10_000;
 
 const EXPECTED_DURATION: &str =
