@@ -19,14 +19,15 @@ use std::ops::Range;
 /// characters in strings must be escaped (RFC 8259, section 7).
 pub const MARK: u8 = 1;
 
-/// The second byte of the first key in [`MEMBERS`]. The second byte of a key is never [`MARK`], so
-/// that each [`MARK`] in the short form begins a key.
+/// The code of the first key in [`MEMBERS`]. No key has the code [`MARK`], so that each [`MARK`] in
+/// the short form begins a replaced key.
 const FIRST_CODE: u8 = MARK + 1;
 
 /// Length of a replaced key in the short form, in bytes.
 const SHORT_KEY_BYTES: usize = 2;
 
-/// Yields the JSON of a member before its value: a comma, the key and a colon.
+/// Yields an array with one text for each key: a comma, the key with its quotes, and a colon. This
+/// is the JSON before the value of a member.
 macro_rules! members {
     ($($key:literal,)* labels: $($label:literal,)*) => {
         [
@@ -243,8 +244,8 @@ pub fn long_key(short: &[u8]) -> Option<&'static str> {
     member.strip_prefix(",\"")?.strip_suffix("\":")
 }
 
-/// Appends the JSON to `out` whose short form, or a part of it, is `short`. A part must not begin
-/// between the two bytes of a key.
+/// Restores the JSON from its short form, and appends the JSON to `out`. `short` is the whole short
+/// form, or a part of it that does not begin between the two bytes of a key.
 pub fn append_long(short: &[u8], out: &mut Vec<u8>) {
     // The JSON of most operations has about twice the length of its short form.
     out.reserve(2 * short.len() + COPY_BYTES);
