@@ -6,7 +6,10 @@ use std::path::Path;
 
 fn main() {
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // The script reads the variable when it runs. With `env!`, it would keep the folder in which it
+    // was compiled, and fail if two clones share a target folder.
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let root = Path::new(&root);
     for folder in ["rules", "src/demo/scenes"] {
         compress(&root.join(folder), &Path::new(&out).join(folder));
     }

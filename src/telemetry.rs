@@ -95,7 +95,8 @@ impl OperationSample {
     /// time `now`. Returns `None` if the object is not an operation, or has a phase or a state that
     /// this release does not know.
     pub fn new(entry: &IndexEntry, now: Timestamp) -> Option<Self> {
-        let (facts, texts) = (entry.facts(), entry.open().texts);
+        let (facts, open) = (entry.facts(), entry.open());
+        let texts = open.texts();
         let started = facts.started?;
         Some(Self {
             component: (&*texts.text(TextField::Component)?).into(),

@@ -6,7 +6,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 fn main() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules");
+    // The script reads the variable when it runs. With `env!`, it would keep the folder in which it
+    // was compiled, and fail if two clones share a target folder.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let folder = Path::new(&package).join("../../rules");
     let mut files = Vec::new();
     collect_files(&folder, &mut files);
     files.sort();

@@ -1,11 +1,11 @@
 //! An entry of the index: one object at one version. An entry contains the object's JSON in its
-//! short form, which is encoded only once. It also contains facts: decoded fields, such as times
-//! and the phase, which selectors, tables and metrics use.
+//! short form, which is encoded only once, and the positions of the texts in it. It also contains
+//! facts: decoded fields, such as times and the phase, which selectors, tables and metrics use.
 
 use super::compression::Packed;
 use super::{Key, Rv};
 use ifo_engine::track::{
-    DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, ShortKey, append_long,
+    DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, ShortKey, TextPositions, append_long,
 };
 use serde::de::Error as _;
 use std::borrow::Cow;
@@ -23,16 +23,18 @@ pub struct IndexEntry {
     key: Key,
     rv: Rv,
     facts: ObjectFacts,
-    json: StoredJson,
+    content: Content,
+    /// Length of the short form of the JSON in bytes.
+    json_length: u32,
     /// The value of `metadata`, with its braces.
     metadata: JsonSpan,
     /// The digits of `metadata.resourceVersion`, without the quotes.
     rv_digits: JsonSpan,
 }
 
-/// The short form of an entry's JSON.
+/// The short form of an object's JSON, and then the encoded positions of the texts in it.
 #[derive(Debug)]
-enum StoredJson {
+enum Content {
     Plain(Box<[u8]>),
     /// The compressed form for a completed operation. A completed operation no longer changes, so
     /// it is compressed only once.
@@ -42,7 +44,10 @@ enum StoredJson {
 /// An encoded object with its version, but without its key. [`Encoded::entry`] adds the key.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    short_json: Vec<u8>,
+    /// The short form of the JSON, and then the encoded positions of the texts in it.
+    content: Vec<u8>,
+    /// Length of the short form of the JSON in bytes.
+    json_length: u32,
     metadata: JsonSpan,
     rv_digits: JsonSpan,
     rv: Rv,
@@ -55,6 +60,7 @@ impl Encoded {
         let EncodedOperation {
             short_json,
             metadata,
+            positions,
             facts,
         } = operation;
         let position = VersionPlace {
@@ -62,7 +68,7 @@ impl Encoded {
             version: None,
             has_metadata: true,
         };
-        position.fill(rv, short_json, facts.clone())
+        position.fill(rv, short_json, positions.clone(), facts.clone())
     }
 
     /// Decodes the object in `json`, and inserts the resourceVersion `rv` or replaces the existing
@@ -74,28 +80,30 @@ impl Encoded {
             version: decoded.version,
             has_metadata: decoded.has_metadata,
         };
-        position.fill(rv, &decoded.short_json, decoded.facts)
+        position.fill(rv, &decoded.short_json, decoded.positions, decoded.facts)
     }
 
     /// Returns true if the object is equal to `other`, apart from the resourceVersion.
     pub fn is_same_but_version(&self, other: &IndexEntry) -> bool {
-        let other_json = other.short_json();
-        split_around(&self.short_json, &self.rv_digits)
-            == split_around(&other_json, &other.rv_digits)
+        let content = other.content();
+        let own_json = &self.content[..self.json_length as usize];
+        split_around(own_json, &self.rv_digits)
+            == split_around(other.json_in(&content), &other.rv_digits)
     }
 
-    /// Creates the entry for `key`. The JSON of a completed operation is compressed.
+    /// Creates the entry for `key`. The content of a completed operation is compressed.
     pub fn entry(self, key: Key) -> IndexEntry {
-        let json = if self.facts.completed.is_some() {
-            StoredJson::Packed(Packed::new(&self.short_json))
+        let content = if self.facts.completed.is_some() {
+            Content::Packed(Packed::new(&self.content))
         } else {
-            StoredJson::Plain(self.short_json.into())
+            Content::Plain(self.content.into())
         };
         IndexEntry {
             key,
             rv: self.rv,
             facts: self.facts,
-            json,
+            content,
+            json_length: self.json_length,
             metadata: self.metadata,
             rv_digits: self.rv_digits,
         }
@@ -118,15 +126,11 @@ impl IndexEntry {
         &self.facts
     }
 
-    /// Decompresses the entry, if it is compressed. The caller can read the result several times
-    /// without another decompression.
+    /// Decompresses the content, if it is compressed. The caller can read the result several times.
     pub fn open(&self) -> OpenEntry<'_> {
         OpenEntry {
             entry: self,
-            texts: ObjectTexts {
-                short_json: self.short_json(),
-                facts: &self.facts,
-            },
+            content: self.content(),
         }
     }
 
@@ -140,40 +144,53 @@ impl IndexEntry {
 
     /// Appends the JSON of the whole object to `out`.
     pub fn append_json(&self, out: &mut Vec<u8>) {
-        append_long(&self.short_json(), out);
+        append_long(self.json_in(&self.content()), out);
     }
 
-    /// Returns the short form of the JSON.
-    fn short_json(&self) -> Cow<'_, [u8]> {
-        match &self.json {
-            StoredJson::Plain(json) => Cow::Borrowed(json),
-            StoredJson::Packed(packed) => Cow::Owned(packed.decompress()),
+    /// Returns the content without compression.
+    fn content(&self) -> Cow<'_, [u8]> {
+        match &self.content {
+            Content::Plain(content) => Cow::Borrowed(content),
+            Content::Packed(packed) => Cow::Owned(packed.decompress()),
         }
+    }
+
+    /// Returns the short form of the JSON, which is a part of the uncompressed content.
+    fn json_in<'a>(&self, content: &'a [u8]) -> &'a [u8] {
+        &content[..self.json_length as usize]
     }
 
     /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
-        let json = match &self.json {
-            StoredJson::Plain(json) => json.len(),
-            StoredJson::Packed(packed) => packed.len(),
+        let content = match &self.content {
+            Content::Plain(content) => content.len(),
+            Content::Packed(packed) => packed.len(),
         };
-        size_of::<Self>() + json + self.key.name.len() + self.facts.weight()
+        size_of::<Self>() + content + self.key.name.len()
     }
 }
 
-/// An entry, and the short form of its JSON without compression.
+/// An entry and its uncompressed content.
 #[derive(Debug)]
 pub struct OpenEntry<'a> {
-    /// The entry.
-    pub entry: &'a IndexEntry,
-    /// The short form of the entry's JSON, and the texts in it.
-    pub texts: ObjectTexts<'a>,
+    entry: &'a IndexEntry,
+    content: Cow<'a, [u8]>,
 }
 
 impl OpenEntry<'_> {
+    /// Decodes the positions of the texts of the object.
+    pub fn texts(&self) -> ObjectTexts<'_> {
+        let (short_json, positions) = self.content.split_at(self.entry.json_length as usize);
+        ObjectTexts::decode(short_json, positions, &self.entry.facts)
+    }
+
+    fn short_json(&self) -> &[u8] {
+        self.entry.json_in(&self.content)
+    }
+
     /// Appends the JSON of the object to `out`, with the resourceVersion `rv`.
     pub fn append_at(&self, rv: Rv, out: &mut Vec<u8>) {
-        self.append_range(0..self.texts.short_json.len(), rv, out);
+        self.append_range(0..self.short_json().len(), rv, out);
     }
 
     /// Appends the JSON of `metadata` to `out`, with the resourceVersion `rv`.
@@ -184,7 +201,7 @@ impl OpenEntry<'_> {
     /// Appends the JSON for `range` of the short form to `out`, with the resourceVersion `rv`. The
     /// range must contain the resourceVersion of the entry.
     fn append_range(&self, range: Range<usize>, rv: Rv, out: &mut Vec<u8>) {
-        let short = &self.texts.short_json;
+        let short = self.short_json();
         if rv == self.entry.rv {
             append_long(&short[range], out);
             return;
@@ -221,7 +238,8 @@ impl VersionPlace {
         self,
         rv: Rv,
         json: &[u8],
-        mut facts: ObjectFacts,
+        mut positions: TextPositions,
+        facts: ObjectFacts,
     ) -> Result<Encoded, serde_json::Error> {
         let [mark, index] = ShortKey::of("resourceVersion").0;
         let insertion = [mark, index, b'"'];
@@ -235,22 +253,27 @@ impl VersionPlace {
             None => (first..first, &insertion, b"\""),
         };
         let digits = rv.to_string();
+        let json_length =
+            cut.start + before.len() + digits.len() + after.len() + json.len() - cut.end;
+        let shift = json_length.checked_signed_diff(json.len());
+        positions.shift(cut.end, shift.unwrap_or_default());
+        let mut encoded_positions = Vec::new();
+        positions.encode(&mut encoded_positions);
         let parts = [
             &json[..cut.start],
             before,
             digits.as_bytes(),
             after,
             &json[cut.end..],
+            &encoded_positions,
         ];
-        let filled = parts.concat();
         let start = cut.start + before.len();
-        let end = self.metadata.end + filled.len() - json.len();
-        let shift = filled.len().checked_signed_diff(json.len());
-        facts.shift(cut.end, shift.unwrap_or_default());
+        let end = self.metadata.end + json_length - json.len();
         Ok(Encoded {
             rv_digits: span(start..start + digits.len())?,
             metadata: span(self.metadata.start..end)?,
-            short_json: filled,
+            json_length: to_u32(json_length)?,
+            content: parts.concat(),
             rv,
             facts,
         })
@@ -258,6 +281,9 @@ impl VersionPlace {
 }
 
 fn span(range: Range<usize>) -> Result<JsonSpan, serde_json::Error> {
-    let short = |at| u32::try_from(at).map_err(|_| serde_json::Error::custom("4 GiB or more"));
-    Ok(short(range.start)?..short(range.end)?)
+    Ok(to_u32(range.start)?..to_u32(range.end)?)
+}
+
+fn to_u32(position: usize) -> Result<u32, serde_json::Error> {
+    u32::try_from(position).map_err(|_| serde_json::Error::custom("4 GiB or more"))
 }

@@ -46,11 +46,12 @@ pub fn row(
 ) {
     out.extend_from_slice(b"{\"cells\":[");
     let open = shown.entry.open();
+    let texts = open.texts();
     for (number, column) in columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        write_cell(column.cell, &open.texts, now, out);
+        write_cell(column.cell, &texts, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {

@@ -31,7 +31,8 @@ fn text(part: &[u8]) -> &str {
 }
 
 fn labels(entry: &IndexEntry) -> Vec<(String, String)> {
-    let texts = entry.open().texts;
+    let open = entry.open();
+    let texts = open.texts();
     let labels = texts.labels();
     labels
         .map(|(key, value)| (key.into_owned(), value.into_owned()))
@@ -56,7 +57,8 @@ fn an_entry_has_its_version_and_the_facts_in_its_json() {
         let metadata: Value = serde_json::from_slice(&metadata(&entry, entry.rv())).unwrap();
         assert_eq!(metadata, object["metadata"]);
         assert_eq!(labels(&entry), [label("a", "b")]);
-        let texts = entry.open().texts;
+        let open = entry.open();
+        let texts = open.texts();
         assert_eq!(texts.text(TextField::Name).as_deref(), Some("x"));
         assert_eq!(texts.text(TextField::Operation).as_deref(), Some("Mi\"g"));
         assert_eq!(entry.facts().progress, Some(45));
@@ -184,9 +186,10 @@ fn a_long_object_is_parsed() {
 fn a_completed_operation_is_restored_from_its_compressed_form() {
     let text = r#"{"metadata":{"resourceVersion":"7","name":"x"},"status":{"completed":"2026-11-01T10:20:30Z"}}"#;
     let entry = encode(Rv(7), text.as_bytes()).unwrap();
-    assert!(matches!(entry.json, StoredJson::Packed(_)));
+    assert!(matches!(entry.content, Content::Packed(_)));
     assert_eq!(&*entry.json(), text.as_bytes());
-    let texts = entry.open().texts;
+    let open = entry.open();
+    let texts = open.texts();
     assert_eq!(texts.text(TextField::Name).as_deref(), Some("x"));
     let mut out = b"before".to_vec();
     entry.append_json(&mut out);

@@ -95,7 +95,8 @@ impl Selector {
         if self.is_everything() {
             return true;
         }
-        let texts = entry.open().texts;
+        let open = entry.open();
+        let texts = open.texts();
         let mut fields = self.fields.iter();
         fields.all(|field| field.matches(entry.key(), &texts))
             && labels::all_match(&self.labels, |key| texts.label(key))

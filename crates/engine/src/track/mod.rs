@@ -9,6 +9,7 @@ mod end_reason;
 mod expiring_map;
 mod initial_state;
 mod object_facts;
+mod object_texts;
 mod operation;
 mod short_json;
 mod subject;
@@ -22,7 +23,8 @@ pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
 pub use initial_state::{InitialState, MAX_RESTORED};
-pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts, ObjectTexts, TextField};
+pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
+pub use object_texts::{ObjectTexts, TextField, TextPositions};
 pub use short_json::{ShortKey, append_long};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 

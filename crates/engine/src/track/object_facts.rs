@@ -1,10 +1,10 @@
-//! The facts of an object: the values that selectors, tables, metrics and persistence need. Times,
-//! numbers, phases and states are decoded. For each text, the facts contain only its position in
-//! the short form of the object's JSON, so that the index does not hold each text twice.
+//! The facts of an object: the times, numbers, phases and states that selectors, tables, metrics and
+//! persistence need.
 //!
-//! On the leader, the tracker records the positions while it encodes an operation. A follower
-//! decodes the facts from the JSON that it receives from the leader.
+//! On the leader, the tracker returns the facts and the positions of the texts when it encodes an
+//! operation. A follower decodes both from the JSON that it receives from the leader.
 
+use super::object_texts::{LabelSpan, TextPositions, TextSpan};
 use super::short_json::{self, ShortJson};
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
@@ -16,77 +16,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// The text fields of an object. Every object has a name and a creation time. Only operations, and
-/// records of completed operations, have the other fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextField {
-    /// The field `metadata.name`.
-    Name,
-    /// The field `metadata.creationTimestamp`, which is the start of an operation.
-    Started,
-    /// The field `spec.operation`.
-    Operation,
-    /// The field `spec.ruleSet`.
-    RuleSet,
-    /// The field `spec.component`.
-    Component,
-    /// The field `spec.item`.
-    Item,
-    /// The field `spec.work`.
-    Work,
-    /// The field `spec.subject.apiVersion`.
-    SubjectApiVersion,
-    /// The field `spec.subject.kind`.
-    SubjectKind,
-    /// The field `spec.subject.name`.
-    SubjectName,
-    /// The field `spec.subject.namespace`.
-    SubjectNamespace,
-    /// The field `spec.subject.uid`.
-    SubjectUid,
-    /// The field `status.phase`.
-    Phase,
-    /// The field `status.state`. For a record, the field `status.outcome`.
-    State,
-    /// The field `status.reason`.
-    Reason,
-    /// The field `status.message`. It is absent if the operation has no message.
-    Message,
-    /// The field `status.nodes`, a list of strings. It is absent if the operation touches no nodes.
-    Nodes,
-    /// The field `status.completed`.
-    Completed,
-}
-
-/// Number of variants of [`TextField`].
-pub const TEXT_COUNT: usize = TextField::Completed as usize + 1;
-
-/// The position of a JSON string (including its quotes) or of a JSON list of strings in the short
-/// form of an object's JSON. The default value stands for an absent text.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TextSpan {
-    start: u32,
-    length: u32,
-}
-
-/// The position of a label in the short form of an object's JSON: the start of its key, and the
-/// lengths of key and value. The value begins at the first quote after the key. An operation has
-/// about ten labels. To save memory, this type has half the size of two [`TextSpan`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LabelSpan {
-    start: u32,
-    key: u16,
-    value: u16,
-}
-
 /// The facts of an object. A fact is None if the object does not have the field, or if this release
 /// does not know the value. Objects that are neither operations nor records of completed operations
-/// have only labels, a name and a creation time.
+/// have only a creation time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectFacts {
-    /// Keys and values of `metadata.labels`.
-    pub(super) labels: Box<[LabelSpan]>,
-    pub(super) texts: [TextSpan; TEXT_COUNT],
     /// Value of `metadata.creationTimestamp`, which is the start of an operation.
     pub started: Option<Timestamp>,
     /// Value of `status.phase`.
@@ -110,7 +44,9 @@ pub struct EncodedOperation {
     pub short_json: Vec<u8>,
     /// Position of the value of `metadata` in `short_json`. The value has at least one member.
     pub metadata: Range<usize>,
-    /// Facts of the operation, with positions in `short_json`.
+    /// Positions of the texts in `short_json`.
+    pub positions: TextPositions,
+    /// Facts of the operation.
     pub facts: ObjectFacts,
 }
 
@@ -125,7 +61,9 @@ pub struct DecodedObject {
     pub version: Option<Range<usize>>,
     /// True if `metadata` has at least one member.
     pub has_metadata: bool,
-    /// Facts of the object, with positions in `short_json`.
+    /// Positions of the texts in `short_json`.
+    pub positions: TextPositions,
+    /// Facts of the object.
     pub facts: ObjectFacts,
 }
 
@@ -165,207 +103,78 @@ impl DecodedObject {
         }
         let short = ShortJson::new(json);
         let position = |part: &str| short.convert(range_of(part, text));
+        let (facts, positions) = facts_and_positions(&object, &wire, &position);
         Ok(Self {
             metadata: position(metadata),
             version: version.map(position),
             has_metadata: metadata[1..].trim_start() != "}",
-            facts: ObjectFacts::new(&object, &wire, &position),
+            positions,
+            facts,
             short_json: short.bytes,
         })
     }
 }
 
-impl ObjectFacts {
-    /// Decodes the facts. `position` returns the position of a part of the JSON in the short form.
-    fn new(
-        object: &WireObject<'_>,
-        metadata: &WireMetadata<'_>,
-        position: &impl Fn(&str) -> Range<usize>,
-    ) -> Self {
-        let spec: WireSpec<'_> = decode_or_default(object.spec);
-        let subject: WireSubject<'_> = decode_or_default(spec.subject);
-        let status: WireStatus<'_> = decode_or_default(object.status);
-        let labels: LabelLiterals<'_> = decode_or_default(metadata.labels);
-        let span = |literal: &RawValue| TextSpan::of(literal, position);
-        let labels = labels.0.iter();
-        let texts = [
-            metadata.name,
-            metadata.creation_timestamp,
-            spec.operation,
-            spec.rule_set,
-            spec.component,
-            spec.item,
-            spec.work,
-            subject.api_version,
-            subject.kind,
-            subject.name,
-            subject.namespace,
-            subject.uid,
-            status.phase,
-            status.state,
-            status.reason,
-            status.message,
-            status.nodes,
-            status.completed,
-        ];
-        let conditions: Vec<WireCondition<'_>> = decode_or_default(status.conditions);
-        let is_true = |kind: &str| {
-            let mut conditions = conditions.iter();
-            let condition = conditions.find(|condition| condition.r#type == kind)?;
-            Some(condition.status == "True")
-        };
-        Self {
-            labels: labels
-                .filter_map(|(key, value)| LabelSpan::new(span(key), span(value)))
-                .collect(),
-            texts: texts.map(|literal| literal.map(span).unwrap_or_default()),
-            started: decode(metadata.creation_timestamp).map(|Time(time)| time),
-            phase: decode(status.phase),
-            state: decode(status.state),
-            progress: decode(status.progress),
-            completed: decode(status.completed).map(|Time(time)| time),
-            overdue: is_true("Overdue"),
-            stalled: is_true("Stalled"),
-        }
-    }
-
-    /// Adds `by` to all positions at or after `from`, because the JSON text after `from` has moved.
-    pub fn shift(&mut self, from: usize, by: isize) {
-        let labels = self.labels.iter_mut().map(|label| &mut label.start);
-        let texts = self.texts.iter_mut().filter(|span| span.length > 0);
-        for start in labels.chain(texts.map(|span| &mut span.start)) {
-            let before = *start as usize;
-            if before >= from {
-                // This fails only if the JSON has almost 4 GiB, because only a resourceVersion of
-                // at most 20 digits is inserted.
-                *start = u32::try_from(before.saturating_add_signed(by)).unwrap_or_default();
-            }
-        }
-    }
-
-    /// Returns the approximate size in memory, in bytes.
-    pub fn weight(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.labels)
-    }
-}
-
-impl TextSpan {
-    /// Creates the position from `start` to `end`. Positions beyond 4 GiB become absent.
-    pub fn new(start: usize, end: usize) -> Self {
-        match (u32::try_from(start), u32::try_from(end - start)) {
-            (Ok(start), Ok(length)) => Self { start, length },
-            _ => Self::default(),
-        }
-    }
-
-    /// Creates the position of `literal`, which `position` returns. A value that is neither a string
-    /// nor a list becomes absent.
-    fn of(literal: &RawValue, position: &impl Fn(&str) -> Range<usize>) -> Self {
-        let literal = literal.get();
-        if !literal.starts_with(['"', '[']) {
-            return Self::default();
-        }
-        let range = position(literal);
-        Self::new(range.start, range.end)
-    }
-
-    /// Returns the JSON string (including its quotes) or the JSON list. Returns None if the text is
-    /// absent.
-    fn literal(self, short_json: &[u8]) -> Option<&[u8]> {
-        let start = self.start as usize;
-        let literal = short_json.get(start..start + self.length as usize)?;
-        (!literal.is_empty()).then_some(literal)
-    }
-}
-
-impl LabelSpan {
-    /// Creates the position of a label. Returns None if the key or the value is absent or has
-    /// 64 KiB or more. Kubernetes allows at most 317 bytes for a key and 63 bytes for a value.
-    pub fn new(key: TextSpan, value: TextSpan) -> Option<Self> {
-        let length = |span: TextSpan| u16::try_from(span.length).ok().filter(|it| *it > 0);
-        Some(Self {
-            start: key.start,
-            key: length(key)?,
-            value: length(value)?,
-        })
-    }
-
-    /// Returns the key in its short form or as JSON string, and the value as JSON string. JSON
-    /// strings have their quotes.
-    fn literals(self, short_json: &[u8]) -> Option<(&[u8], &[u8])> {
-        let label = short_json.get(self.start as usize..)?;
-        let (key, rest) = label.split_at_checked(self.key.into())?;
-        // Between a key that is a JSON string and its value, there is a colon, and white space.
-        let value = rest.get(rest.iter().position(|byte| *byte == b'"')?..)?;
-        Some((key, value.get(..self.value.into())?))
-    }
-}
-
-/// Reads the texts of an object from its JSON.
-#[derive(Debug)]
-pub struct ObjectTexts<'a> {
-    /// Short form of the JSON of the whole object that the facts belong to.
-    pub short_json: Cow<'a, [u8]>,
-    /// Facts with the positions of the texts.
-    pub facts: &'a ObjectFacts,
-}
-
-impl ObjectTexts<'_> {
-    /// Returns the JSON of the whole object.
-    pub fn whole_json(&self) -> Vec<u8> {
-        let mut json = Vec::new();
-        short_json::append_long(&self.short_json, &mut json);
-        json
-    }
-
-    /// Returns the value of a text field. Returns None if the field is absent, or if its value is a
-    /// list.
-    pub fn text(&self, field: TextField) -> Option<Cow<'_, str>> {
-        decode_string(self.literal(field)?)
-    }
-
-    /// Returns the value of a text field as the JSON in the object: a string including its quotes,
-    /// or the list of [`TextField::Nodes`]. Returns None if the field is absent.
-    pub fn literal(&self, field: TextField) -> Option<&[u8]> {
-        self.facts.texts[field as usize].literal(&self.short_json)
-    }
-
-    /// Returns the names of the nodes that the operation touches. If the field is absent, the
-    /// result is empty.
-    pub fn nodes(&self) -> Vec<Cow<'_, str>> {
-        let literal = self.literal(TextField::Nodes);
-        let decoded = literal.and_then(|literal| serde_json::from_slice(literal).ok());
-        decoded.unwrap_or_default()
-    }
-
-    /// Returns the value of a label, or None if the object does not have the label.
-    pub fn label(&self, wanted: &str) -> Option<Cow<'_, str>> {
-        let mut labels = self.labels();
-        labels.find_map(|(key, value)| (key == wanted).then_some(value))
-    }
-
-    /// Returns keys and values of the labels, in the same order as in the JSON.
-    pub fn labels(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
-        let labels = self.facts.labels.iter();
-        labels.filter_map(|label| {
-            let (key, value) = label.literals(&self.short_json)?;
-            let key = match short_json::long_key(key) {
-                Some(key) => Cow::Borrowed(key),
-                None => decode_string(key)?,
-            };
-            Some((key, decode_string(value)?))
-        })
-    }
-}
-
-/// Decodes a JSON string. Most strings have no escape sequences. Such a string is borrowed from the
-/// JSON.
-fn decode_string(literal: &[u8]) -> Option<Cow<'_, str>> {
-    let text = std::str::from_utf8(literal).ok()?;
-    if !text.contains('\\') {
-        return text.strip_prefix('"')?.strip_suffix('"').map(Cow::Borrowed);
-    }
-    serde_json::from_str(text).ok().map(Cow::Owned)
+/// Decodes the facts of an object, and finds its texts. `position` returns the position of a part of
+/// the JSON in the short form.
+fn facts_and_positions(
+    object: &WireObject<'_>,
+    metadata: &WireMetadata<'_>,
+    position: &impl Fn(&str) -> Range<usize>,
+) -> (ObjectFacts, TextPositions) {
+    let spec: WireSpec<'_> = decode_or_default(object.spec);
+    let subject: WireSubject<'_> = decode_or_default(spec.subject);
+    let status: WireStatus<'_> = decode_or_default(object.status);
+    let labels: LabelLiterals<'_> = decode_or_default(metadata.labels);
+    let texts = [
+        metadata.name,
+        metadata.creation_timestamp,
+        spec.operation,
+        spec.rule_set,
+        spec.component,
+        spec.item,
+        spec.work,
+        subject.api_version,
+        subject.kind,
+        subject.name,
+        subject.namespace,
+        subject.uid,
+        status.phase,
+        status.state,
+        status.reason,
+        status.message,
+        status.nodes,
+        status.completed,
+    ];
+    // A value that is neither a string nor a list counts as absent.
+    let span = |literal: &RawValue| {
+        let literal = Some(literal.get()).filter(|it| it.starts_with(['"', '[']));
+        let range = literal.map(position);
+        range.map_or_else(TextSpan::default, |it| TextSpan::new(it.start, it.end))
+    };
+    let labels = labels.0.iter();
+    let positions = TextPositions {
+        labels: labels
+            .filter_map(|(key, value)| LabelSpan::new(span(key), span(value)))
+            .collect(),
+        texts: texts.map(|literal| literal.map(span).unwrap_or_default()),
+    };
+    let conditions: Vec<WireCondition<'_>> = decode_or_default(status.conditions);
+    let is_true = |kind: &str| {
+        let mut conditions = conditions.iter();
+        let condition = conditions.find(|condition| condition.r#type == kind)?;
+        Some(condition.status == "True")
+    };
+    let facts = ObjectFacts {
+        started: decode(metadata.creation_timestamp).map(|Time(time)| time),
+        phase: decode(status.phase),
+        state: decode(status.state),
+        progress: decode(status.progress),
+        completed: decode(status.completed).map(|Time(time)| time),
+        overdue: is_true("Overdue"),
+        stalled: is_true("Stalled"),
+    };
+    (facts, positions)
 }
 
 /// Returns the position of `part` in `whole`. `part` must be borrowed from `whole`.
@@ -510,6 +319,7 @@ fn deserialize_present<'de, D: Deserializer<'de>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::track::object_texts::{ObjectTexts, TextField};
 
     fn decode(json: &str) -> DecodedObject {
         DecodedObject::decode(json.as_bytes()).unwrap()
@@ -523,15 +333,17 @@ mod tests {
             "status": {"phase": "Active", "state": "Paused", "progress": 4000, "message": null, "reason": "R"}
         }"#;
         let DecodedObject {
-            short_json, facts, ..
+            short_json,
+            positions,
+            facts,
+            ..
         } = decode(json);
         assert_eq!(facts.phase, Some(Phase::Active));
         assert_eq!((facts.state, facts.progress), (None, None));
         assert_eq!((facts.started, facts.completed), (None, None));
-        let texts = ObjectTexts {
-            short_json: short_json.into(),
-            facts: &facts,
-        };
+        let mut encoded = Vec::new();
+        positions.encode(&mut encoded);
+        let texts = ObjectTexts::decode(&short_json, &encoded, &facts);
         for (field, expected) in [
             (TextField::Operation, Some("Migrating")),
             (TextField::RuleSet, None),
@@ -557,12 +369,15 @@ mod tests {
     fn an_object_that_is_no_operation_has_no_facts() {
         for rest in ["", r#","spec":[1]"#, r#","status":"x""#, r#","spec":null"#] {
             let json = format!(r#"{{"metadata":{{}}{rest}}}"#);
-            assert_eq!(decode(&json).facts, ObjectFacts::default(), "{json}");
+            let decoded = decode(&json);
+            assert_eq!(decoded.facts, ObjectFacts::default(), "{json}");
+            assert_eq!(decoded.positions, TextPositions::default(), "{json}");
         }
     }
 
     #[test]
     fn facts_are_small() {
-        assert!(size_of::<ObjectFacts>() <= 224);
+        assert!(size_of::<ObjectFacts>() <= 64);
+        assert!(size_of::<TextPositions>() <= 160);
     }
 }

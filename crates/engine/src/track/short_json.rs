@@ -10,7 +10,7 @@
 //! A string has the same bytes in the JSON and in the short form. So [`ObjectTexts`] reads texts
 //! from the short form, without restoring the keys.
 //!
-//! [`ObjectTexts`]: super::object_facts::ObjectTexts
+//! [`ObjectTexts`]: super::object_texts::ObjectTexts
 
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;

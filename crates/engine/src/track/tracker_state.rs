@@ -15,6 +15,7 @@ use ifo_api::Key;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,9 +47,10 @@ pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 /// Beyond the maximum, the tracker forgets the namespaces that expire first.
 pub(super) const MAX_DELETED: usize = 10_000;
 
-/// Maximum number of lists of nodes that are remembered. If there are more, all are forgotten, and
-/// later operations share lists again. The lists take about 2 MB.
-const MAX_NODE_LISTS: usize = 10_000;
+/// Maximum number of shared values of one kind: of lists of nodes, and of namespaces of records. If
+/// there are more, all are forgotten, and later operations share values again. The lists of nodes
+/// take about 2 MB, and the namespaces about 1 MB.
+const MAX_SHARED: usize = 10_000;
 
 /// The state that the tracker keeps for all objects together.
 #[derive(Debug)]
@@ -78,6 +80,8 @@ pub(super) struct SharedState {
     pub(super) deleted_namespaces: ExpiringMap<Arc<str>, Option<Timestamp>>,
     /// Lists of nodes. Operations with equal lists share one list.
     node_lists: HashSet<Nodes>,
+    /// Namespaces in the keys of records. The records of a namespace share its name.
+    record_namespaces: HashSet<Arc<str>>,
     /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
     /// True if a baseline has become usable, so that operations in flight can be overdue now. The
@@ -95,6 +99,19 @@ struct LastRun {
     end: i64,
 }
 
+/// Replaces `value` with an equal value in `known`, so that both use the same memory. If there is
+/// none, adds `value` to `known`.
+fn share<T: ?Sized + Eq + Hash>(value: &mut Arc<T>, known: &mut HashSet<Arc<T>>) {
+    if let Some(equal) = known.get(value) {
+        value.clone_from(equal);
+        return;
+    }
+    if known.len() >= MAX_SHARED {
+        known.clear();
+    }
+    known.insert(value.clone());
+}
+
 impl SharedState {
     pub(super) fn new(
         settings: TrackerSettings,
@@ -110,6 +127,7 @@ impl SharedState {
             records: ExpiringMap::new(),
             deleted_namespaces: ExpiringMap::new(),
             node_lists: HashSet::new(),
+            record_namespaces: HashSet::new(),
             baselines,
             must_refresh_all: false,
             writes: Vec::new(),
@@ -135,17 +153,9 @@ impl SharedState {
 
     /// Replaces `nodes` with an equal list that other operations have.
     pub(super) fn share_nodes(&mut self, nodes: &mut Nodes) {
-        if nodes.is_empty() {
-            return;
+        if !nodes.is_empty() {
+            share(nodes, &mut self.node_lists);
         }
-        if let Some(list) = self.node_lists.get(nodes) {
-            nodes.clone_from(list);
-            return;
-        }
-        if self.node_lists.len() >= MAX_NODE_LISTS {
-            self.node_lists.clear();
-        }
-        self.node_lists.insert(nodes.clone());
     }
 
     /// Adds a write of an operation in flight.
@@ -266,13 +276,14 @@ impl SharedState {
     /// [`RECORD_TTL`], returns false and does not keep it.
     pub(super) fn keep_record(
         &mut self,
-        key: Key,
+        mut key: Key,
         start: Timestamp,
         end: Timestamp,
         now: ClockReading,
     ) -> bool {
         let left = RECORD_TTL.checked_sub(now.since(end));
         if let Some(left) = left {
+            share(&mut key.namespace, &mut self.record_namespaces);
             self.records.insert(key, start, now.steady + left);
         }
         left.is_some()

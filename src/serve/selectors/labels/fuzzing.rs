@@ -55,10 +55,9 @@ pub fn check(text: &str) {
 /// Returns the labels of an object, as the index decodes them.
 fn labels_of(json: &[u8]) -> TextLabels {
     let decoded = DecodedObject::decode(json).expect("the JSON is an object with metadata");
-    let texts = ObjectTexts {
-        short_json: decoded.short_json.into(),
-        facts: &decoded.facts,
-    };
+    let mut positions = Vec::new();
+    decoded.positions.encode(&mut positions);
+    let texts = ObjectTexts::decode(&decoded.short_json, &positions, &decoded.facts);
     let labels = texts.labels();
     labels
         .map(|(key, value)| (key.into_owned(), value.into_owned()))

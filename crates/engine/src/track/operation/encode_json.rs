@@ -4,7 +4,8 @@
 //! compare the JSON from this module with that of `InFlightOperation`.
 
 use crate::rules::Labels;
-use crate::track::object_facts::{LabelSpan, TEXT_COUNT, TextField, TextSpan};
+use crate::track::object_facts::{EncodedOperation, ObjectFacts};
+use crate::track::object_texts::{LabelSpan, TEXT_COUNT, TextField, TextPositions, TextSpan};
 use crate::track::short_json::{ShortKey, key, short_key};
 use jiff::Timestamp;
 use jiff::tz::Offset;
@@ -18,11 +19,11 @@ const TYPICAL_BYTES: usize = 2048;
 
 /// The short form of an operation's JSON, and the positions in it.
 pub struct ShortJsonWriter {
-    pub short_json: Vec<u8>,
+    short_json: Vec<u8>,
     /// Position of the value of `metadata`.
-    pub metadata: Range<usize>,
-    pub texts: [TextSpan; TEXT_COUNT],
-    pub labels: Vec<LabelSpan>,
+    metadata: Range<usize>,
+    texts: [TextSpan; TEXT_COUNT],
+    labels: Vec<LabelSpan>,
 }
 
 impl ShortJsonWriter {
@@ -134,6 +135,19 @@ impl ShortJsonWriter {
         self.value(value);
         let value = TextSpan::new(start, self.short_json.len());
         self.labels.extend(LabelSpan::new(key, value));
+    }
+
+    /// Returns the encoded operation with these facts.
+    pub fn finish(self, facts: ObjectFacts) -> EncodedOperation {
+        EncodedOperation {
+            short_json: self.short_json,
+            metadata: self.metadata,
+            positions: TextPositions {
+                labels: self.labels.into(),
+                texts: self.texts,
+            },
+            facts,
+        }
     }
 
     /// Writes a field that only the test release of the server has.

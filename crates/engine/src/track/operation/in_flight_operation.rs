@@ -5,7 +5,8 @@ use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::object_facts::{EncodedOperation, ObjectFacts, TextField};
+use crate::track::object_facts::{EncodedOperation, ObjectFacts};
+use crate::track::object_texts::TextField;
 use crate::track::short_json::key;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::{LIVE_GROUP, VERSION, labels};
@@ -136,9 +137,7 @@ impl Operation {
                 json.neighbour_field();
             });
         });
-        let facts = ObjectFacts {
-            labels: writer.labels.into(),
-            texts: writer.texts,
+        writer.finish(ObjectFacts {
             started: Some(whole_second(self.start)),
             phase: Some(phase),
             state: Some(state),
@@ -146,12 +145,7 @@ impl Operation {
             completed: until.map(whole_second),
             overdue: TimingCondition::status(timing.overdue.as_ref(), in_flight),
             stalled: TimingCondition::status(timing.stalled.as_ref(), in_flight),
-        };
-        EncodedOperation {
-            short_json: writer.short_json,
-            metadata: writer.metadata,
-            facts,
-        }
+        })
     }
 
     /// Writes the members of `spec`.

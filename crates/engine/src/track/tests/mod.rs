@@ -182,13 +182,15 @@ impl TrackerFixture {
                 let EncodedOperation {
                     short_json,
                     metadata,
+                    positions,
                     facts,
                 } = operation;
-                // A follower shortens the JSON and decodes the facts. The results must be the same
-                // as on the leader.
+                // A follower shortens the JSON, decodes the facts and finds the texts. The results
+                // must be the same as on the leader.
                 let decoded = DecodedObject::decode(&json).unwrap();
                 assert_eq!(decoded.short_json, short_json);
                 assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
+                assert_eq!(decoded.positions, positions);
                 let object: Value = serde_json::from_slice(&json).unwrap();
                 let mut part = Vec::new();
                 append_long(&short_json[metadata], &mut part);
