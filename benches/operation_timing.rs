@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Number of operations in flight.
 const OPERATIONS: usize = 10_000;
-/// Number of operations that are created before the memory is measured. They also cause allocations
-/// that happen only once in a process.
+/// Number of operations that the benchmark creates before it measures the memory. The first
+/// operations also cause allocations that happen only once in a process.
 const UNCOUNTED: usize = 100;
 /// Number of operations that change in a pass.
 const CHANGES: usize = 1_000;
@@ -38,8 +38,8 @@ const RUNS: usize = 5;
 /// Number of completed operations in the variants with earlier runs. The server compares an
 /// operation in flight with earlier runs if there are at least 20.
 const EARLIER_RUNS: usize = 20;
-/// Limits of the index's ring buffer of changes. The buffer is almost empty, so that old versions
-/// of operations do not count.
+/// Limits of the ring buffer of the latest changes in the index. The limits are small, so that old
+/// versions of operations take almost no memory.
 const RING: Bounds = Bounds {
     bytes: 64 << 10,
     age: Duration::from_mins(5),
@@ -292,7 +292,7 @@ fn object(number: usize, progress: usize, heartbeat: usize) -> String {
 }
 
 /// The detector, the tracker and the index of a server. The detector evaluates the rule on each
-/// object, and the tracker turns its results into operations.
+/// object, and the tracker turns the results of the rule into operations.
 struct Pipeline {
     book: Arc<RuleBook>,
     source: Source,

@@ -141,8 +141,8 @@ fn reduce(text: &str, catalogue: &Catalogue) -> anyhow::Result<String> {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             // A replay computes the date of the recording's start from the write that was delivered
             // fastest (see `latest_write`). So the compact recording has only the time of this
-            // write. A replay could take the start of an operation from the other times in
-            // `managedFields`.
+            // write. The other times in `managedFields` are removed, because a replay could use
+            // them as start times of operations.
             metadata.remove("managedFields");
             if latest.as_ref().is_some_and(|(at, _)| *at == number) {
                 let time = latest.take().map(|(_, time)| time);

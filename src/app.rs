@@ -99,8 +99,8 @@ struct App {
     /// a follower learns the leader's newest resourceVersion. `None` after [`App::lead`] or
     /// `App::elect` has started the task that leads or follows.
     replica: Option<(Writer, LeaderQueries)>,
-    /// The role of this replica. It leads, it follows the leader, no replica leads, or the role is
-    /// not known yet.
+    /// The role of this replica, for example leader or follower. The role is unknown until this
+    /// replica has read the Lease.
     role: watch::Sender<ReplicaRole>,
     replica_status: ReplicaStatus,
     /// Cancelled when this replica must give up the leadership. A server without an election

@@ -5,11 +5,11 @@
 //! - The boot clock ([`boot`]), which also runs while the host is suspended.
 //!
 //! The server reads the time of day only in this module, so that tests can replace the time of day.
-//! There are two exceptions: the verification of client certificates reads it with rustls, and
+//! There are two exceptions: rustls reads the time of day when it verifies client certificates, and
 //! `tracing-subscriber` reads it for the log lines.
 //!
 //! Code with timers reads the steady clock with `tokio::time::Instant`, and other code reads it
-//! with [`steady`]. If a test pauses tokio's clock, both return the paused time.
+//! with [`steady`]. If a test pauses tokio's clock, both ways return the paused time.
 
 use ifo_engine::ClockReading;
 use jiff::{SignedDuration, Timestamp};
@@ -116,8 +116,8 @@ impl SteadyTime {
 
 /// The time of day and the boot clock in a test. The test sets the time of day once. Then the time
 /// of day advances with tokio's clock. If the test pauses tokio's clock, a test of several hours
-/// takes no real time. All simulated hosts on one thread have the same time of day, except for
-/// their offsets ([`Skew`](simulated::Skew)).
+/// takes no real time. Simulated hosts on one thread share the time of day, and each host can add
+/// an offset ([`Skew`](simulated::Skew)).
 #[cfg(test)]
 pub mod simulated {
     use super::{BootTime, SteadyTime, steady};
@@ -131,9 +131,9 @@ pub mod simulated {
 
     /// The boot clock's time at [`BEGIN`].
     ///
-    /// [`BEGIN`] is read from the clock of the host. A paused steady clock can be before [`BEGIN`]
-    /// by at most the time that the tests have run so far. This value is longer than any test run,
-    /// because a boot time cannot be negative.
+    /// [`BEGIN`] is a time on the clock of the host. In a test that pauses the steady clock, the
+    /// steady clock can be before [`BEGIN`], by at most the duration of the test run. A boot time
+    /// cannot be negative, so this value is longer than any test run.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {
@@ -178,8 +178,8 @@ pub mod simulated {
         }
     }
 
-    /// While this value exists, [`now`](super::now) returns the simulated time of day on this
-    /// thread.
+    /// While this value exists, [`now`](super::now) returns the simulated time of day on the thread
+    /// that called [`begin`].
     #[derive(Debug)]
     pub struct Simulated(());
 

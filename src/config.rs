@@ -54,13 +54,13 @@ pub struct Common {
     pub sync_timeout: Duration,
     /// Time limit of one request to the kube-apiserver. Watches have no time limit.
     pub api_timeout: Duration,
-    /// Interval at which the server evaluates objects again whose rules read the current time.
-    /// [`PersistSettings::resync`](crate::persist::PersistSettings::resync) describes the use in
-    /// persistence mode.
+    /// Interval at which the server evaluates objects again if their rules read the current time.
+    /// In persistence mode, this is also the shortest time between two writes of an operation in
+    /// flight ([`PersistSettings::resync`](crate::persist::PersistSettings::resync)).
     pub resync: Duration,
-    /// Interval at which the server retries to look up or to watch a target after a failure.
-    /// [`PersistSettings::requeue`](crate::persist::PersistSettings::requeue) describes the use in
-    /// persistence mode.
+    /// Interval at which the server retries to look up or to watch a target after a failure. In
+    /// persistence mode, this is also the longest back-off after failed writes of one operation
+    /// ([`PersistSettings::requeue`](crate::persist::PersistSettings::requeue)).
     pub requeue: Duration,
     /// True if completed operations are retained.
     pub retain: bool,
@@ -115,7 +115,7 @@ pub struct Serve {
     pub pod_ip: Option<IpAddr>,
     /// Settings of the leader election. `None` for a server without other replicas.
     pub election: Option<Box<ElectionConfig>>,
-    /// Whether operations are also written as custom resources.
+    /// Whether the server also writes operations to the cluster.
     pub persistence: Persistence,
 }
 
@@ -136,13 +136,13 @@ pub struct ElectionConfig {
     pub pod_uid: Option<String>,
 }
 
-/// Whether operations are also written to the cluster.
+/// Whether the server also writes operations to the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Persistence {
-    /// Operations are not written.
+    /// The server writes no operations. They are only in its memory.
     #[default]
     Off,
-    /// Operations are written as custom resources.
+    /// The server writes operations as custom resources (persistence mode).
     Crs,
 }
 
@@ -155,7 +155,7 @@ pub struct Demo {
     pub rules: Option<PathBuf>,
     /// Port to listen on.
     pub secure_port: u16,
-    /// File to which the kubeconfig is written.
+    /// File to which the demo writes its kubeconfig.
     pub kubeconfig_out: PathBuf,
 }
 

@@ -114,8 +114,8 @@ impl OperationSample {
 pub struct IndexSample {
     /// All operations.
     pub operations: Vec<OperationSample>,
-    /// Memory of the ring (the buffer of past changes) in bytes. Entries that are still in the
-    /// index are not counted.
+    /// Memory of the ring (the buffer of past changes) in bytes, without the entries that are still
+    /// in the index.
     pub ring_bytes: usize,
     /// Age of the oldest change in the ring.
     pub ring_age: Duration,
@@ -323,15 +323,16 @@ impl Metrics {
     }
 
     /// Sets the gauge `ifo_front_proxy_trust_shared`. The gauge is 1 if the server's configuration
-    /// trusts a CA both for clients and for the front proxy, and allows any name in a front proxy
-    /// certificate. Then each client with a certificate of this CA can claim any user and group.
+    /// trusts a CA both for clients and for the front proxy (a kube-apiserver that forwards the
+    /// requests of users), and allows any name in a front proxy certificate. With such a
+    /// configuration, each client with a certificate of this CA can claim any user and group.
     pub fn front_proxy_trust_shared(&self, shared: bool) {
         self.server.trust_shared.set(shared.into());
     }
 
     /// Sets the gauge `ifo_ca_bundle_current`. The gauge is 1 if the `caBundle` of the `APIService`
-    /// contains the CA of this server, or if the `APIService` does not exist. Then the
-    /// kube-apiserver does not use the `caBundle`, so the alert `CaBundleOutdated` must not fire.
+    /// contains the CA of this server. The gauge is also 1 if the `APIService` does not exist. In a
+    /// cluster without this `APIService`, the alert `CaBundleOutdated` must not fire.
     ///
     /// The gauge has no series before the first call of this method. If the certificates come from
     /// files, this server does not check the `caBundle`, and this method is never called.

@@ -69,9 +69,9 @@ impl Latencies {
         }
     }
 
-    /// Records the first event of an operation after the update of its subject. If the update ends
-    /// the operation, the first event has the state `Settling`. Ignores the later events with the
-    /// phase `Completed`, because a rule can delay them by a debounce period.
+    /// Records the first event of an operation after the update of its subject. Ignores events with
+    /// the phase `Completed`, because the server can send them only after a debounce period. Before
+    /// this period, the server sends an event with the state `Settling`.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();

@@ -3,8 +3,8 @@
 //!
 //! The benchmarks measure the duration of the start, the memory, the processor time for each event
 //! of a subject, and the latency of operations. They also measure the duration of lists, and the
-//! costs of many watchers, of hostile rule sets, and of several replicas. The benchmarks need a
-//! control plane that nothing else uses:
+//! costs of many watchers, of hostile rule sets (which have expensive expressions), and of several
+//! replicas. The benchmarks need a control plane that nothing else uses:
 //!
 //! ```text
 //! program=$(tests/control-plane/build); "$program" run --detach --dir DIR

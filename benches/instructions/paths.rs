@@ -1,9 +1,10 @@
-//! The six measured paths of data through the server. Each path has a function that creates the
-//! input, processes it in [`counted_section`], checks the result, and returns the number of items.
+//! The six paths of data through the server whose instructions the benchmark counts. Each path has
+//! a function that creates the input, processes it in [`counted_section`], checks the result, and
+//! returns the number of items.
 //!
-//! The inputs are the same in every run. The tracker turns the results of rules into operations. It
-//! gets fixed times in the year 2016. So a Table shows the age of an operation in years, such as
-//! `10y`. This text changes only once a year.
+//! The inputs are the same in every run, so that the numbers of instructions are comparable. For
+//! example, all operations start in the year 2016. So a Table shows their age in years, such as
+//! `10y`, and this text changes only once a year.
 
 use crate::serving;
 use axum::body::{Body, Bytes};
@@ -80,24 +81,23 @@ const OBJECTS: usize = 1_000;
 const OPERATIONS: usize = 1_000;
 /// Number of operations in one namespace.
 const OPERATIONS_PER_NAMESPACE: usize = 100;
-/// Number of counted lists. The result is their average. Before them, the benchmark reads one list
-/// that is not counted and fills the caches.
+/// Number of counted lists. The result is their average. Before the counted lists, the benchmark
+/// reads one list without counting, so that the caches are filled.
 const LISTS: usize = 3;
-/// Duration of one [`Stage`]. In this time, all objects enter the stage, one after the other.
+/// Time within which all objects enter one [`Stage`], one after the other.
 const STAGE: Duration = Duration::from_mins(1);
 
-/// The limits of the index's ring buffer of changes. The size is that of the server. The age is
-/// larger than that of the server, so that no change becomes too old for the ring buffer on a slow
-/// machine.
+/// The limits of the index's ring buffer of changes. The server uses the same limit of the size.
+/// The limit of the age is higher than in the server, so that a slow machine does not drop changes.
 const RING: Bounds = Bounds {
     bytes: 12 << 20,
     age: Duration::from_hours(24),
 };
 
-/// The first version of the index, in microseconds since 1970. It is decades in the future. If the
-/// newest version is in the future, the index adds one to it for the next version, and does not use
-/// the clock. So the versions are the same in every run, and have as many digits as versions from
-/// the clock.
+/// The first version of the index, in microseconds since 1970. This time is decades in the future.
+/// If the newest version is in the future, the index does not use the clock: the next version is
+/// the newest version plus one. So the versions are the same in every run, and have as many digits
+/// as versions from the clock.
 const START: Rv = Rv(3_141_592_653_589_793);
 
 /// Runs `work`. Valgrind counts the instructions only while this function runs.

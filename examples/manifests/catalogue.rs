@@ -103,7 +103,7 @@ fn folder_table(sets: &[Shipped]) -> anyhow::Result<String> {
             })?;
             ensure!(
                 meaning.chars().count() <= MAX_MEANING && !meaning.ends_with('.'),
-                "{}: not a short phrase: {meaning}",
+                "{}: the meaning must have at most 80 characters and no full stop at the end: {meaning}",
                 place()
             );
             let states = states(rule.state.as_deref(), &spec.variables).with_context(place)?;

@@ -1,10 +1,10 @@
 //! Creates the Helm charts in `deploy/helm` from the files that kustomize uses.
 //!
-//! The input is the kustomizations in `deploy` and `rules`, with the files that they list. The
-//! output is:
+//! The input is the kustomizations in `deploy` and `rules`, with the files that they list. There
+//! are two charts, `ifo` (the server) and `ifo-rules` (the rule sets). The output is:
 //!
-//! - `Chart.yaml` of both charts, `ifo` and `ifo-rules`
-//! - most templates of `ifo`. The others are written by hand.
+//! - `Chart.yaml` of both charts
+//! - most templates of `ifo`. Its other templates are written by hand.
 //! - all other files of `ifo-rules`
 //!
 //! A template is the text of its source file with these changes:
@@ -12,12 +12,12 @@
 //! - `ifo-system` becomes the namespace of the Helm release.
 //! - The template has the labels and annotations that the kustomization adds.
 //! - `{{` is escaped, so that Helm prints it unchanged.
-//! - If the template has a condition, Helm renders the template only if the condition is true. The
-//!   condition uses the values of the chart.
+//! - Some templates have a condition on the values of the chart. Helm renders such a template only
+//!   if its condition is true.
 //!
-//! The rule sets are in a chart of their own. Before Helm creates the first object of a chart, it
-//! looks up the kinds of all objects. If one chart contained the rule sets and their CRD, Helm
-//! would look up the kind before the CRD is installed, and would not find the kind.
+//! The rule sets have a chart of their own, because a chart must not contain a CRD and objects of
+//! this CRD: Helm looks up the kinds of all objects before it creates the first object. So Helm
+//! would not find the kind of the rule sets, because their CRD is not installed yet.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value, json};
@@ -33,8 +33,8 @@ mod rules_chart;
 /// The folder of the chart with the server.
 const CHART: &str = "deploy/helm/ifo";
 
-/// The folder of the chart with the rule sets. The rule sets of one folder in `rules` are called a
-/// rule pack.
+/// The folder of the chart with the rule sets. A rule pack is the rule sets of one folder in
+/// `rules`.
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
 /// The namespace in the source files.
@@ -46,10 +46,9 @@ const FOLDERS: [(&str, &str); 8] = [
     ("base", ""),
     ("crd", ".Values.crds.enabled"),
     // In persistence mode, the server writes operations as custom resources of this CRD. The chart
-    // creates this CRD even if persistence mode is off. Suppose that the chart contained this CRD
-    // only in persistence mode, and that a user turns persistence mode off. Then the CRD would
-    // leave the Helm release, but stay in the cluster (`crds.keep`). A rollback with Helm 3 would
-    // fail, because the CRD already exists.
+    // creates this CRD even if persistence mode is off. Otherwise, turning off persistence mode
+    // would remove the CRD from the Helm release, but keep it in the cluster (`crds.keep`). Then a
+    // rollback with Helm 3 would fail, because the CRD already exists.
     ("crd-persistence", ".Values.crds.enabled"),
     ("targets-default", ".Values.targetsDefault.enabled"),
     ("components/persistence", ".Values.persistence.enabled"),
@@ -67,8 +66,8 @@ const FOLDERS: [(&str, &str); 8] = [
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
 
 /// Files of kustomizations that do not become templates. Helm itself creates the namespace of the
-/// Helm release. The templates for the other two files are written by hand, because they depend on
-/// several values.
+/// Helm release. The templates for the Deployment and the `ServiceMonitor` are written by hand,
+/// because they depend on several values.
 const OMITTED: [&str; 3] = ["namespace.yaml", "deployment.yaml", "servicemonitor.yaml"];
 
 /// The conditions of single files. The condition of a file replaces the condition of its folder.
@@ -102,8 +101,8 @@ const CONDITIONAL: [ConditionalAnnotation; 2] = [
     },
 ];
 
-/// Returns the generated files of both charts, each with its path in the repository and its
-/// content. `generated` has the other generated files. Some of them are sources of the charts.
+/// Returns the path in the repository and the content of each generated file of both charts.
+/// `generated` contains the generated manifests. Some of them are sources of the charts.
 ///
 /// # Errors
 ///
@@ -211,7 +210,7 @@ impl Source {
     }
 }
 
-/// Returns the files of one kustomization, including those of the kustomizations that it lists.
+/// Returns the files of one kustomization, and the files of the kustomizations that it lists.
 fn sources(
     deploy: &Path,
     folder: &str,
@@ -310,8 +309,8 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
             value,
             ..
         } = conditional;
-        // If the kustomization adds annotations, `annotations` is already the last field of the
-        // metadata. Then this annotation continues the field.
+        // If the kustomization adds annotations, `annotations` is the last field of the metadata,
+        // so this annotation needs no new field.
         let field = if added.annotations.is_empty() {
             "  annotations:\n"
         } else {

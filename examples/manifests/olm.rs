@@ -10,18 +10,18 @@ use anyhow::Context as _;
 use ifo_api::ruleset;
 use serde_json::{Value, json};
 
-/// The namespace of the manifests in `deploy`. The bundle must be installed in this namespace,
-/// because a `ClusterRoleBinding` in the bundle contains this namespace, and OLM does not replace
-/// it.
+/// The namespace of the manifests in `deploy`. A `ClusterRoleBinding` in the bundle contains this
+/// namespace, and OLM does not replace it. So users must install the bundle in this namespace.
 const NAMESPACE: &str = "ifo-system";
 
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// The path, kind and name of each object that is a file of the bundle. The bundle does not contain
-/// these objects in `deploy/base` and `deploy/rbac`:
+/// The objects that become files of the bundle: the path of the manifest that contains the object,
+/// the kind and the name. The bundle has no files for these objects of `deploy/base` and
+/// `deploy/rbac`:
 ///
-/// - objects that OLM itself creates
+/// - the objects that OLM itself creates
 /// - the admission policies, because OLM cannot install them
 /// - the CA Secret, because OLM issues the serving certificate
 const FILES: [(&str, &str, &str); 7] = [

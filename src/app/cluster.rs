@@ -61,8 +61,8 @@ pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> a
     }
 }
 
-/// Binds the listener and starts all tasks. The listener accepts connections only when the returned
-/// future `listening` is polled.
+/// Binds the listener and starts all tasks. The listener accepts no connections before the caller
+/// polls [`Started::listening`].
 async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let options = ConnectOptions {
         kubeconfig: serve.kubeconfig.clone(),
@@ -264,9 +264,9 @@ impl LeaderSetup {
     }
 }
 
-/// Returns a future that sends the operations of earlier leaders to the tracker, which turns
-/// detections into operations. The future then sends the namespaces that exist at this time to the
-/// channel `namespaces`.
+/// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
+/// detections into operations. The future then sends the [`KnownNamespaces`] to the channel
+/// `namespaces`.
 fn restore_operations(
     term: &LeaderTerm,
     common: &Common,
@@ -274,8 +274,8 @@ fn restore_operations(
     client: Client,
     namespaces: oneshot::Sender<KnownNamespaces>,
 ) -> BoxFuture<'static, ()> {
-    // The entries are still up to date when the tracker receives them. In this term, only the
-    // tracker changes the index, and it changes nothing before it has received the entries.
+    // The listed entries are still up to date when the tracker receives them. In this term, only
+    // the tracker changes the index, and it receives the entries before its first change.
     let listed = term
         .operations
         .list(&ListScope::Everything, ReadVersion::Latest);
@@ -290,9 +290,9 @@ fn restore_operations(
     let tracker = term.tracker.clone();
     async move {
         let (state, known) = takeover::initial_state(client, sources).await;
-        // A send fails if the receiver is closed. If the term is ending, both receivers are closed,
-        // and the messages are not necessary any more. If the server keeps neither completed
-        // operations nor their records, no task receives the namespaces.
+        // A failed send is ignored. A send fails in two cases:
+        // - The term is ending. Then no task needs the messages any more.
+        // - The server keeps no completed operations and no records. Then no task receives `known`.
         let _ = tracker.send(Message::Resume(Box::new(state))).await;
         let _ = namespaces.send(known);
     }
@@ -321,8 +321,8 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // Another process may wait for the file. So the port is written to a temporary file, and then
-    // the temporary file is renamed. The other process never reads an incomplete port.
+    // Another process may wait for the file. The rename ensures that this process never reads an
+    // incomplete port.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
@@ -330,10 +330,10 @@ fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
 }
 
 /// Reports deleted and new namespaces to the tracker. If a namespace is deleted, the tracker
-/// deletes the completed operations and the records in it. Runs until the leadership term ends.
+/// deletes the completed operations and the records in that namespace. Runs until the leadership
+/// term ends.
 ///
-/// `first` receives the namespaces that were known when the tracker received the operations of
-/// earlier leaders.
+/// `first` receives the namespaces that [`restore_operations`] has found.
 async fn report_deleted_namespaces(
     client: Client,
     first: oneshot::Receiver<KnownNamespaces>,

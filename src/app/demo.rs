@@ -55,8 +55,8 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
             path.display()
         );
     }
-    // The file is written after the start, so a signal during the start leaves no file behind. The
-    // file is removed when this function returns.
+    // The demo writes the kubeconfig only after the start. So if a signal ends the start, no file
+    // is left. When this function returns, the drop of `_file` removes the file.
     let _file = kubeconfig::write(&path, &cluster.server, &cluster.ca, &cluster.users)?;
     let viewer = (VIEWER.name, VIEWER_NAMESPACE);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
@@ -115,7 +115,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
 
     let rule_sets = rule_sets_of(&app, &config).await?;
     let mut input = Some(source.into_pipeline_input(&mut app, rule_sets, stored));
-    // The demo has one leadership term, which lasts until the process ends.
+    // The demo has no other replicas. It is the leader until the process ends, in one leadership
+    // term.
     let begin = move |_: &mut LeaderTerm| {
         input
             .take()
@@ -219,15 +220,15 @@ fn pipeline_input<S: Feed + Resolve>(
     }
 }
 
-/// Returns the rule sets in the folder of the flag `--rules`. Without this flag, returns the
-/// shipped rule sets for the objects of the demo.
+/// Returns the rule sets in the folder of the flag `--rules`. Without this flag, returns shipped
+/// rule sets.
 async fn rule_sets_of(
     app: &App,
     config: &Demo,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     match &config.rules {
-        // The scenes contain a fixed list of kinds, so only the rule sets for these kinds are
-        // necessary. A folder can contain objects of any kind, so all shipped rule sets are used.
+        // For scenes, this function returns only the rule sets for the kinds in the scenes. A
+        // folder (`--objects`) can contain objects of any kind, so all shipped rule sets are used.
         None => Ok(shipped(|target| {
             config.objects.is_some() || kinds::of_resource(target).is_some()
         })),

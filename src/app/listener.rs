@@ -40,8 +40,8 @@ fn bind_one<L>(
 /// has no IPv6, listens on `0.0.0.0`.
 ///
 /// If another process already listens on this port of `[::]`, the function returns an error and
-/// does not try `0.0.0.0`. If the other process listens on IPv6 only, the port of `0.0.0.0` is
-/// free. Then the server could start, but its IPv6 clients would reach the other process.
+/// does not try `0.0.0.0`. The reason: if the other process listens on IPv6 only, the server could
+/// bind `0.0.0.0` and start. But its IPv6 clients would reach the other process.
 fn bind_all<L>(port: u16, open: impl Fn(SocketAddr) -> io::Result<L>) -> anyhow::Result<L> {
     let address = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
     match open(address) {
@@ -60,8 +60,8 @@ fn open(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        // The socket must also accept IPv4 clients. Without this call, the host decides
-        // (net.ipv6.bindv6only).
+        // The socket must also accept IPv4 clients. Without this call, the sysctl
+        // `net.ipv6.bindv6only` of the host would decide.
         socket.set_only_v6(false)?;
     }
     // After a restart, connections of the previous process can be in the state TIME_WAIT. Without

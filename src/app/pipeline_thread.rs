@@ -1,12 +1,12 @@
 //! The thread of the pipeline. On the leader, this thread watches the objects, evaluates the rules,
-//! runs the tracker, and writes the index (the operations in memory). On a follower, this thread
-//! copies the leader's index. Other threads serve requests.
+//! runs the tracker (which turns detections into operations), and writes the index (the operations
+//! in memory). On a follower, this thread copies the leader's index. Other threads serve requests.
 //!
 //! One thread runs all tasks of the pipeline, because each event of a watch passes through several
-//! tasks. The task of the HTTP/2 connection receives the event, the task of the feed evaluates the
-//! rules, and the tracker's task updates the operations. On several threads, each task would have
-//! to wake up the next task's thread. These wake-ups would take more processor time than the
-//! evaluation of the rules.
+//! tasks. The task of the HTTP/2 connection receives the event, the task of the feed (the watch of
+//! one resource) evaluates the rules, and the tracker's task updates the operations. On several
+//! threads, each task would have to wake up the next task's thread. These wake-ups would take more
+//! processor time than the evaluation of the rules.
 
 use std::io;
 use tokio::runtime::{Builder, Handle};
@@ -37,8 +37,7 @@ impl PipelineThread {
                 // expected.
                 let _ = runtime.block_on(ended);
                 // `shutdown_background` does not wait for blocked threads, such as a thread that
-                // looks up a host name. If the runtime was dropped instead, this thread would wait
-                // for the blocked threads.
+                // looks up a host name. A drop of the runtime would wait for these threads.
                 runtime.shutdown_background();
             })?;
         Ok(Self {

@@ -43,14 +43,14 @@ pub(super) struct PipelineInput {
     /// are not up to date. In each leadership term, the value is `None` until the server has read
     /// every target, or has failed to read it.
     ///
-    /// Persistence mode writes operations as custom resources. With this value, it finds the custom
-    /// resources whose operation has ended: the index does not contain the operation, and this
-    /// value does not contain its rule set.
+    /// Persistence mode writes operations as custom resources. It uses this value to find the
+    /// custom resources whose operation has ended. The operation of a custom resource has ended if
+    /// the index does not contain the operation and this value does not contain its rule set.
     pub(super) unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
 }
 
-/// The values from which detection is started in each leadership term (the time for which this
-/// replica leads).
+/// The values with which this replica starts detection in each leadership term (the time for which
+/// this replica leads).
 pub(super) struct DetectionSetup {
     pub(super) metrics: Arc<Metrics>,
     pub(super) readiness: Arc<Readiness>,
@@ -238,8 +238,8 @@ async fn flush(
 mod tests {
     use super::*;
 
-    /// The rule-set controller owns both senders. If the controller panics, the senders are dropped,
-    /// and the process stops soon.
+    /// The rule-set controller owns both senders. If the controller panics, the senders are
+    /// dropped, and the process stops soon.
     #[tokio::test(start_paused = true)]
     async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
         for is_restored in [false, true] {

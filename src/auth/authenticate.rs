@@ -2,10 +2,15 @@
 //! handshake and the headers of the request. The result is a user in the group
 //! `system:authenticated`, the user `system:anonymous`, or a refusal.
 //!
-//! The methods and their order are those of Kubernetes' delegated authentication: front proxy (the
-//! kube-apiserver that forwards a request), client certificate, bearer token. The first method that
-//! finds a user decides. If the client certificate is invalid and the request has no token, the
-//! request is refused.
+//! The authenticator tries these methods in the order of Kubernetes' delegated authentication, and
+//! returns the first user that it finds:
+//!
+//! 1. Front proxy: the kube-apiserver forwards a request, and names the user in headers.
+//! 2. Client certificate.
+//! 3. Bearer token.
+//!
+//! A request without credentials is anonymous. If the client certificate is invalid and the request
+//! has no token, the authenticator refuses the request.
 
 use super::review_cache::{self, ReviewCache, digest};
 use super::{
@@ -30,9 +35,9 @@ const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 /// Kubernetes' delegated authentication. A revoked token is still accepted for at most this time.
 const TOKEN_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached tokens, including invalid ones. When the cache is full, the oldest
-/// token is evicted, and is reviewed again at its next use. Only a few clients send tokens, such as
-/// metrics scrapers, because most requests come through the front proxy.
+/// Maximum number of cached tokens, including invalid tokens. When the cache is full, the cache
+/// evicts the oldest token, and the server reviews this token again at its next use. Only a few
+/// clients, such as metrics scrapers, send tokens. Most requests come through the front proxy.
 const MAX_TOKENS: usize = 1024;
 
 /// Authenticates clients with the CAs of a cluster and with `TokenReview` requests.
@@ -46,8 +51,8 @@ pub struct ClusterAuthenticator {
 }
 
 impl ClusterAuthenticator {
-    /// Creates an authenticator. It verifies certificates with the current content of `trust`, and
-    /// sends token reviews with `client`.
+    /// Creates an authenticator, which verifies certificates with the current content of `trust`
+    /// and sends token reviews with `client`.
     pub fn new(
         client: Client,
         trust: Arc<ArcSwap<AuthenticationConfig>>,

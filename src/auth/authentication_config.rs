@@ -37,7 +37,7 @@ const EXTRA_PREFIXES: &str = "requestheader-extra-headers-prefix";
 const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 
 /// Time for which the verdict on a certificate is cached. When a certificate or its CA expires, the
-/// certificate is still accepted for at most this time.
+/// server still accepts the certificate for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
 /// Maximum number of cached verdicts. When the cache is full, the oldest verdict is evicted, and
@@ -64,8 +64,9 @@ pub enum AuthenticationConfigError {
 /// Returns a hint if this server has no permission to read the `ConfigMap`. Otherwise returns an
 /// empty text. The hint names the `RoleBinding` that grants the permission.
 ///
-/// A typical cause is a kustomize overlay that sets `namespace:` without the transformers in
-/// `deploy/transformers/namespace`. Such an overlay moves the `RoleBinding` into another namespace.
+/// A typical cause of the missing permission is a kustomize overlay that sets `namespace:` without
+/// the transformers in `deploy/transformers/namespace`. Such an overlay moves the `RoleBinding`
+/// into another namespace.
 fn permission_hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
@@ -240,7 +241,7 @@ impl AuthenticationConfig {
 
     /// If `client_cas_trusted_as_proxy` contains a CA, logs a warning and sets the metric
     /// `ifo_front_proxy_trust_shared` to 1. Otherwise sets the metric to 0. Every client with a
-    /// certificate of such a CA can claim any user and group.
+    /// certificate of a CA in this list can claim any user and group.
     ///
     /// The server accepts these claims, as every Kubernetes API server does. The cluster's
     /// administrator has chosen this configuration.

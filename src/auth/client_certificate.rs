@@ -118,7 +118,8 @@ impl ClientCaBundle {
     }
 
     /// Returns the names of the CAs in `others` that a CA in `self` covers ([`covers`]). A server
-    /// that trusts only the CAs in `self` also accepts the certificates that these CAs have issued.
+    /// that trusts only the CAs in `self` also accepts the client certificates that the covered CAs
+    /// have issued.
     pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));
@@ -216,9 +217,11 @@ impl CertificateSubject {
     }
 }
 
-/// Decodes an ASN.1 string. Returns `None` if its type is none of the string types below, or if its
-/// bytes are invalid for this type. Also returns `None` if the string contains NUL, because some
-/// libraries would read only the part before NUL.
+/// Decodes an ASN.1 string. Returns `None` in these cases:
+///
+/// - The type of `value` is not one of the string types below.
+/// - The bytes are invalid for this type.
+/// - The string contains NUL. Some libraries would read only the part before NUL.
 fn text(value: &Any<'_>) -> Option<String> {
     let bytes = value.data;
     let text = match value.tag() {

@@ -19,15 +19,14 @@ use std::sync::Arc;
 /// Returns a verifier that requests a certificate from every client, but does not require a
 /// certificate. The verifier accepts every certificate whose private key the client has.
 ///
-/// The verifier sends no list of accepted CAs to the client. Kubernetes' own extension API servers
-/// send this list, so that a client with several certificates can choose one of them. A list of
-/// this verifier could not change while the server runs. If the cluster added a CA later, the list
-/// would not contain the new CA. A client with a certificate of the new CA would then send no
-/// certificate.
+/// The list of accepted CAs that the verifier sends to the client is empty. Kubernetes' own
+/// extension API servers send a full list, so that a client with several certificates can choose
+/// one of them. The list of this verifier could not change while the server runs. If the cluster
+/// added a CA later, a client with a certificate of the new CA would send no certificate.
 ///
-/// Without a list, Go clients such as kubectl and the kube-apiserver send their certificate. If the
-/// list is empty, `CertificateRequestInfo.SupportsCertificate` in crypto/tls accepts every
-/// certificate, as RFC 5246, 7.4.4 and RFC 8446, 4.2.4 specify.
+/// If the list is empty, Go clients such as kubectl and the kube-apiserver send their certificate:
+/// `CertificateRequestInfo.SupportsCertificate` in crypto/tls then accepts every certificate. This
+/// agrees with RFC 5246, 7.4.4 and RFC 8446, 4.2.4.
 pub fn client_certificate_verifier() -> Arc<dyn ClientCertVerifier> {
     Arc::new(ProofOfKey {
         algorithms: rustls::crypto::ring::default_provider().signature_verification_algorithms,

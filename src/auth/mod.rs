@@ -13,9 +13,10 @@
 //! - At each request, the server checks the client certificate with the CAs that are configured at
 //!   this time. The server caches the verdict on a certificate for at most 1 minute. A change of
 //!   the configuration removes all cached verdicts.
-//! - The first of these credentials that gives a user decides: the headers of the front proxy, the
-//!   client certificate, the bearer token. So if the client certificate gives a user, the server
-//!   does not review the token.
+//! - The server tries the credentials of a request in this order: the headers of the front proxy,
+//!   the client certificate, the bearer token. The first credential that gives a user determines
+//!   the user of the request. So if the client certificate gives a user, the server does not review
+//!   the token.
 //! - If a request has a client certificate or a token, and none of them gives a user, the server
 //!   refuses the request.
 //! - A request without credentials has the user [`ANONYMOUS_USER`].
@@ -47,8 +48,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The certificate chain of a TLS client, leaf first. The chain is empty if the client has
-/// presented no certificate. The client has proved that it has the private key of the leaf. The CA
-/// of the chain is not verified yet.
+/// presented no certificate. The client has proved that it has the private key of the leaf. The
+/// listener has not checked which CA issued the chain.
 ///
 /// The listener adds this value to the extensions of each request ([`http::Extensions`]).
 #[derive(Clone, Debug, Default)]

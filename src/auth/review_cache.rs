@@ -37,9 +37,9 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
     hash.finalize().into()
 }
 
-/// A cache with a lifetime for its entries. An insertion removes the expired entries and, if the
-/// cache is full, the oldest entry. All entries have the same lifetime, so entries expire in the
-/// order of their insertion.
+/// A cache with a lifetime for its entries. An insertion removes the expired entries. If the cache
+/// is full, it also removes the oldest entry. All entries have the same lifetime, so entries expire
+/// in the order of their insertion.
 #[derive(Debug)]
 pub(super) struct ExpiringCache<V> {
     lifetime: Duration,

@@ -2,12 +2,12 @@
 //! certificate of this server with this CA bundle.
 //!
 //! Each replica updates the field. While the CA is renewed, replicas can have different bundles for
-//! a minute, but must not overwrite each other's bundles. So there are two rules:
+//! a minute. They must not overwrite each other's bundles again and again. So there are two rules:
 //!
 //! - Usually, a replica accepts a field that contains all certificates of its own bundle. The field
 //!   may contain further certificates.
-//! - When the bundle of a replica changes, the replica accepts only a field that is equal to the
-//!   new bundle. Otherwise it writes the new bundle. So the certificate of a removed CA disappears.
+//! - When the bundle of a replica changes, the replica replaces any field that differs from the new
+//!   bundle. So the certificate of a removed CA disappears.
 
 use super::{CHECK_TIMEOUT, FIELD_MANAGER};
 use crate::telemetry::Metrics;

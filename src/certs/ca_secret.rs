@@ -1,12 +1,12 @@
 //! Stores the server's own CA in a Secret in the server's namespace. So the CA survives restarts,
-//! and all replicas share it. The manifests create the Secret without data.
+//! and all replicas share it.
 //!
 //! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
 //! have not expired. So `tls.crt` is also the CA bundle with which clients verify this server.
 //! `tls.key` has the key of the first certificate.
 //!
-//! The server does not create the Secret, because RBAC cannot limit the creation of Secrets to one
-//! name.
+//! The manifests create the Secret without data. The server has no right to create Secrets, because
+//! RBAC cannot limit this right to one name.
 
 use super::{Authority, CertsError, FIELD_MANAGER};
 use k8s_openapi::ByteString;
@@ -36,8 +36,8 @@ const MAX_ATTEMPTS: usize = 5;
 ///
 /// - If the Secret has no data, stores and returns the CA of release 0.1.0. If that CA does not
 ///   exist or is invalid, stores and returns a new CA.
-/// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns its successor.
-///   If the successor cannot be stored, returns the old CA until it expires.
+/// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If the
+///   new CA cannot be stored, returns the old CA until it expires.
 /// - If another replica writes the Secret at the same time, returns the CA of that replica.
 ///
 /// # Errors
@@ -94,8 +94,8 @@ pub async fn load_authority(
                 return Ok(next);
             }
             (Err(error), _) if is_race(&error) => {}
-            // The Secret can be immutable, or the server may have no permission to write the
-            // Secret. Then the old CA is used until it expires.
+            // For example, the Secret is immutable, or the server has no right to write the Secret.
+            // The server then uses the old CA until it expires.
             (Err(error), Some(authority)) if !authority.has_expired() => {
                 let error = failed("update", error);
                 tracing::warn!(%error, "using a CA that expires soon");

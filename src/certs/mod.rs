@@ -1,6 +1,7 @@
 //! Provides the serving certificate of this server and the TLS configuration. The certificate comes
-//! from files, or the server issues it with its own CA, which is stored in a Secret. The module
-//! also publishes the CA bundle with which the kube-apiserver verifies this server.
+//! from files. If no files are configured, the server issues the certificate with its own CA, which
+//! it stores in a Secret. The module also publishes the CA bundle with which the kube-apiserver
+//! verifies this server.
 //!
 //! ```text
 //! --tls-cert-file ──poll───────────────▶ ServingCertificate ──▶ server_config
@@ -109,8 +110,8 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 /// check. A check that takes longer is cancelled and repeated later.
 ///
 /// If a check never ended, the server would not renew certificates. The client has its own time
-/// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). This limit is not sufficient,
-/// because it can be longer, and does not apply to the whole check.
+/// limit for each request (`K8S_API_TIMEOUT`, by default also 30 s). The client's limit is not
+/// sufficient: it can be longer than 30 s, and it does not apply to the whole check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate from DER.

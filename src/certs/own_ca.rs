@@ -30,7 +30,8 @@ const CA_LIFETIME: i64 = 3650 * DAY;
 /// certificates.
 const SERVING_LIFETIME: i64 = 365 * DAY;
 
-/// A CA is replaced when its remaining lifetime in seconds is less than this value (two years).
+/// The server replaces a CA when its remaining lifetime in seconds is less than this value (two
+/// years).
 ///
 /// The old CA must stay valid until all serving certificates that it has issued have expired. The
 /// lifetime of one serving certificate (one year) is enough for this purpose. The second year is a
@@ -41,7 +42,8 @@ const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 /// can be slow.
 const BACKDATE_SECONDS: i64 = 300;
 
-/// Maximum number of previous CAs that are read from the Secret. Further certificates are ignored.
+/// Maximum number of previous CAs that the server reads from the Secret. It ignores further
+/// certificates.
 ///
 /// With the lifetimes above, at most one previous CA has not expired. There are more previous CAs
 /// only if users add certificates to the Secret.
@@ -346,7 +348,9 @@ impl Authority {
 }
 
 /// Returns true if the certificate belongs to a CA, and its key usage allows signing certificates.
-/// If the certificate has no key usage, signing is allowed. If the certificate has no basic
+/// A certificate without a key usage may also sign certificates.
+///
+/// A certificate belongs to a CA if its basic constraints say so. If the certificate has no basic
 /// constraints, it belongs to a CA in these cases:
 ///
 /// - It has a key usage.

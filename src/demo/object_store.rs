@@ -1,6 +1,6 @@
-//! Stores the objects of the demo in memory, as an API server does. The scenes write, patch and
-//! delete objects. Detection receives the changes through a [`Feed`], and `kubectl get` reads the
-//! objects.
+//! Stores the objects of the demo in memory, and sends their changes to subscribers. The scenes
+//! (recorded sequences of changes) write, patch and delete objects. Detection receives the changes
+//! through a [`Feed`], and `kubectl get` reads the objects.
 //!
 //! A subscriber of the feed receives all objects of one resource, and then every change of these
 //! objects in order. If the subscriber is more than [`BACKLOG`] changes behind, it receives all

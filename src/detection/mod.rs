@@ -1,9 +1,11 @@
-//! Runs the feeds, and evaluates the rules on the objects of the feeds. A target is a resource for
-//! which rule sets exist. A feed is the watch of one target, in all namespaces or in one.
+//! Watches the resources for which rule sets exist, and evaluates the rules on the objects of these
+//! resources. Such a resource is a target. A feed is the watch of one target, in all namespaces or
+//! in one.
 //!
-//! [`Supervisor`] starts and stops feeds when rule books are published. A rule book contains all
-//! compiled rule sets of one target. A target has one feed, or one feed for each namespace if all
-//! of its rule sets name namespaces.
+//! [`Supervisor`] starts and stops feeds when the rule-set controller publishes rule books. A rule
+//! book contains all compiled rule sets of one target. If all rule sets of a target name
+//! namespaces, the target has one feed for each of these namespaces. Otherwise it has one feed for
+//! all namespaces.
 //!
 //! Each feed has a task. The task gives the events of the feed to a [`Detector`] of the engine. The
 //! task sends the detector's results to the tracker, the state machine that turns detections into
@@ -31,7 +33,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Starts and stops feeds when rule books are published.
+/// Starts and stops feeds when the rule-set controller publishes rule books.
 pub struct Supervisor {
     /// Reads the objects from a cluster, from a folder, or from the demo.
     pub feed: Arc<dyn Feed>,
@@ -81,7 +83,6 @@ impl Supervisor {
         }
     }
 
-    /// Starts a feed.
     fn start(&self, source: Source, book: Arc<RuleBook>) -> RunningFeed {
         let task = FeedTask {
             feed: self.feed.clone(),

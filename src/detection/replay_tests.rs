@@ -55,11 +55,12 @@ struct ClusterRecording {
 
 /// One event with its time.
 ///
-/// The time of each event has a unique number of milliseconds, which is not 0 or 999. For example,
-/// the time 12.345 s has the number 345. So no event happens when a timer fires, and the order of
-/// events and timers is defined:
+/// The milliseconds of the time are unique among the events, and are neither 0 nor 999. For
+/// example, the time 12.345 s has the milliseconds 345. So no event happens when a timer fires, and
+/// the order of events and timers is defined:
 ///
-/// - Some timers fire a whole number of seconds after an event. They have the number of this event.
+/// - Some timers fire a whole number of seconds after an event, with the milliseconds of this
+///   event.
 /// - Some timers fire a whole number of seconds after the start of the feeds, at 0 ms.
 /// - Timers that count from a time in `managedFields` fire at a whole second of the time of day.
 ///   The feeds start 1 ms after a whole second, so these timers fire at 999 ms.

@@ -1,5 +1,6 @@
-//! Tests of the supervisor and its feed tasks. The feeds are simulated, and the tests read the
-//! messages to the tracker and the reports on the feeds.
+//! Tests of the [`Supervisor`], which starts a task for each feed (the watch of a resource). The
+//! feeds are simulated. The tests read the messages to the tracker, which turns detections into
+//! operations, and the reports on the feeds.
 
 use super::*;
 use crate::observe::{GapReason, Raw};
@@ -573,7 +574,7 @@ async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
 }
 
 /// Returns the number of objects with an unknown detection, that is, objects on which a rule could
-/// not be evaluated. Also returns whether the rule set is throttled.
+/// not be evaluated. Also returns true if the rule set is throttled.
 fn unknown(rule_set: &RuleSet) -> (usize, bool) {
     let activity = &rule_set.activity;
     let unknown = activity.unknown_on(rules::ObjectScope::ALL);

@@ -1,6 +1,11 @@
-//! An entry of the index: one object at one version. An entry contains the object's JSON in its
-//! short form, which is encoded only once, and the positions of the texts in it. It also contains
-//! facts: decoded fields, such as times and the phase, which selectors, tables and metrics use.
+//! An entry of the index (the objects in memory): one object at one version. An entry contains:
+//!
+//! - the JSON of the object in its short form, in which two bytes replace each frequent member key
+//! - the positions of the texts in the short form: the strings that selectors and tables read
+//! - the facts: decoded fields, such as times and the phase, which selectors, tables and metrics
+//!   use
+//!
+//! The server encodes the JSON only once for each version.
 
 use super::compression::Packed;
 use super::{Key, Rv};
@@ -32,19 +37,19 @@ pub struct IndexEntry {
     rv_digits: JsonSpan,
 }
 
-/// The short form of an object's JSON, and then the encoded positions of the texts in it.
+/// The short form of an object's JSON, followed by the encoded positions of its texts.
 #[derive(Debug)]
 enum Content {
     Plain(Box<[u8]>),
-    /// The compressed form for a completed operation. A completed operation no longer changes, so
-    /// it is compressed only once.
+    /// The compressed content of a completed operation. A completed operation no longer changes, so
+    /// the server compresses it only once.
     Packed(Packed),
 }
 
 /// An encoded object with its version, but without its key. [`Encoded::entry`] adds the key.
 #[derive(Debug)]
 pub(super) struct Encoded {
-    /// The short form of the JSON, and then the encoded positions of the texts in it.
+    /// The short form of the JSON, followed by the encoded positions of its texts.
     content: Vec<u8>,
     /// Length of the short form of the JSON in bytes.
     json_length: u32,
@@ -55,7 +60,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    /// Sets the version `rv` in an operation that this process has encoded.
+    /// Inserts the resourceVersion `rv` into an operation that this process has encoded.
     pub fn operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
         let EncodedOperation {
             short_json,
@@ -71,8 +76,8 @@ impl Encoded {
         position.fill(rv, short_json, positions.clone(), facts.clone())
     }
 
-    /// Decodes the object in `json`, and inserts the resourceVersion `rv` or replaces the existing
-    /// one. All other bytes stay the same.
+    /// Decodes the object in `json`. Inserts the resourceVersion `rv`, or replaces the existing
+    /// resourceVersion with it. All other bytes of the JSON stay the same.
     pub fn decode(rv: Rv, json: &[u8]) -> Result<Self, serde_json::Error> {
         let decoded = DecodedObject::decode(json)?;
         let position = VersionPlace {
@@ -246,7 +251,8 @@ impl VersionPlace {
         let first = self.metadata.start + 1;
         let (cut, before, after): (_, &[u8], &[u8]) = match self.version {
             Some(version) => (version, b"\"", b"\""),
-            // The short form of a key includes the comma before the key.
+            // If the short form replaces the next key, its two bytes include the comma before the
+            // key. So only another key needs a comma here.
             None if self.has_metadata && json.get(first) != Some(&mark) => {
                 (first..first, &insertion, b"\",")
             }
@@ -285,5 +291,5 @@ fn span(range: Range<usize>) -> Result<JsonSpan, serde_json::Error> {
 }
 
 fn to_u32(position: usize) -> Result<u32, serde_json::Error> {
-    u32::try_from(position).map_err(|_| serde_json::Error::custom("4 GiB or more"))
+    u32::try_from(position).map_err(|_| serde_json::Error::custom("the JSON has 4 GiB or more"))
 }

@@ -3,7 +3,8 @@
 //!
 //! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
 //! list contains exactly the objects that existed at the version of the list. A cursor is the
-//! position of one watch, and delivers exactly the changes after a version.
+//! position of one watch. It delivers exactly the changes after the version at which the watch
+//! starts.
 //!
 //! ```text
 //! Writer::commit ──▶ ring of changes ──▶ map, by namespace ──▶ publish the version
@@ -151,7 +152,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// The requested version is not above the newest version of the index.
-    #[error("resourceVersion {asked} is not above {head}")]
+    #[error("resourceVersion {asked} is not above the newest resourceVersion {head}")]
     NotAbove {
         /// The requested version.
         asked: Rv,
@@ -168,7 +169,7 @@ pub enum Error {
         reserved: Rv,
     },
     /// The next version would reach [`Rv::MAX`].
-    #[error("there is no resourceVersion above {head}")]
+    #[error("no resourceVersion is left above {head}")]
     Exhausted {
         /// The newest published version.
         head: Rv,
@@ -179,9 +180,9 @@ pub enum Error {
 /// changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum number of bytes that only the ring buffer holds: replaced and deleted objects, and
-    /// its own slots. While the oldest change is younger than [`Bounds::MIN_AGE`], the limit is
-    /// [`Bounds::peak_bytes`].
+    /// Maximum size of the ring buffer in bytes: its slots, and the replaced and deleted objects
+    /// that only the ring buffer still refers to. While the oldest change is younger than
+    /// [`Bounds::MIN_AGE`], the limit is [`Bounds::peak_bytes`].
     pub bytes: usize,
     /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age, but
     /// within the limit of [`Bounds::bytes`].

@@ -14,11 +14,12 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Number of attempts to list the newest state without the lock of the ring buffer. A scan can see
-/// changes that are newer than the state that the list returns. The list then replaces them with
-/// the older entries in the ring buffer. If the ring buffer is so full that it has dropped these
-/// entries, the attempt fails. Two failures in a row are rare. After the last attempt, the list
-/// holds the lock during the scan, and the writer must wait.
+/// Number of attempts to list the newest state without the lock of the ring buffer, which keeps the
+/// latest changes. A list scans the map of the current objects, and the writer can change the map
+/// during the scan. The list then replaces entries that are too new with older entries from the
+/// ring buffer. If the ring buffer is so full that it has dropped these entries, the attempt fails.
+/// Two failures in a row are rare. After the last attempt, the list holds the lock during the scan,
+/// and the writer must wait.
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
@@ -130,7 +131,7 @@ impl IndexState {
 }
 
 /// Turns `found`, the result of a scan, into the state at `rv`. `old` contains the entries at `rv`
-/// of the objects that have changed since then ([`Ring::old`], called after the scan). `old`
+/// of the objects that have changed after `rv` ([`Ring::old`], called after the scan). `old`
 /// usually has few objects, so a binary search in `found` for each of these objects is faster than
 /// a merge of the two lists.
 pub(super) fn undo(

@@ -1,7 +1,7 @@
-//! The ring buffer of the latest changes, in short the ring. The writer adds each change to the
-//! ring before it changes the map, which has the current objects. The ring returns the changes
+//! The ring buffer of the latest changes of the index, in short the ring. It returns the changes
 //! after a version. It also returns the replaced and deleted objects with which a list restores an
-//! earlier version of the map.
+//! earlier version of the map. The map has the current objects of the index. The writer adds each
+//! change to the ring before it changes the map.
 //!
 //! **Accounting.** When a write replaces or deletes an object in the map, exactly one change in the
 //! ring has the old object as its `before`. So the memory that only the ring holds is the size of
@@ -31,7 +31,7 @@ pub(super) struct Ring {
     bounds: Bounds,
     /// True if a timer will trim the ring, even if no change is added.
     pub has_trim_timer: bool,
-    /// True if another state has replaced this state of the index, so no cursor can continue.
+    /// True if a new state of the index has replaced this state. Then no version can be read.
     retired: bool,
 }
 
@@ -96,8 +96,8 @@ impl Ring {
             if !must_drop || oldest.change.rv > head {
                 break;
             }
-            // Several changes can have the same version. If the ring has dropped one of them, the
-            // readers do not read the others, because they only read changes after `floor`.
+            // Several changes can have the same version. If the ring has dropped one of these
+            // changes, readers also skip the rest, because they only read changes after `floor`.
             self.floor = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();

@@ -1,5 +1,6 @@
-//! Tests of the index: list requests while a writer writes, the limits of the ring buffer, the
-//! versions, and the replacement of the whole state.
+//! Tests of the index (the operations and records in memory): lists while a writer writes, the
+//! limits of the ring buffer (the recent changes), the versions, and the replacement of the whole
+//! state.
 
 use super::reader::undo;
 use super::*;
@@ -27,7 +28,8 @@ fn delete(namespace: &str, name: &str) -> Write {
     }
 }
 
-/// Returns the key, the version and the number of each object. The number is the argument of `put`.
+/// Returns the key, the version and the number of each object. The number is the argument `n` of
+/// [`put`].
 fn shown(entries: &[Arc<IndexEntry>]) -> Vec<(String, Rv, String)> {
     let number = |entry: &IndexEntry| {
         let object: serde_json::Value = serde_json::from_slice(&entry.json()).unwrap();
@@ -276,7 +278,8 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
         (changes.len(), deletions.count()),
         (2 * OPERATIONS, OPERATIONS)
     );
-    // A client that has read the first page of a list before the batch can also read the next page.
+    // The version before the batch can still be listed. A client that has read the first page of a
+    // list at this version can read the next page.
     let (_, then) = reader
         .list(&ListScope::All, ReadVersion::Exact(before))
         .unwrap();
@@ -317,7 +320,8 @@ fn young_changes_are_limited_as_well() {
         assert!(reader.ring_bytes() <= bounds.peak_bytes());
     }
     assert!(reader.ring_bytes() > bounds.peak_bytes() - 2 * one);
-    // Each row has the normal limit and the limit while changes are young.
+    // Each row has two limits in bytes: the normal limit, and the limit while changes are younger
+    // than [`Bounds::MIN_AGE`].
     for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
         assert_eq!(Bounds { bytes, ..MANY }.peak_bytes(), most);
     }

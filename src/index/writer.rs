@@ -1,5 +1,9 @@
-//! Writes the index. For each batch, the writer adds the changes to the ring buffer of the latest
-//! changes. Then it changes the map of the current objects. Then it publishes the new version.
+//! Writes the index, which holds the operations in memory. The writer applies each batch of writes
+//! in three steps:
+//!
+//! 1. It adds the changes to the ring buffer of the latest changes.
+//! 2. It changes the map of the current objects.
+//! 3. It publishes the new version.
 
 use super::entry::Encoded;
 use super::reader::IndexState;
@@ -26,9 +30,10 @@ pub struct Writer {
 /// The versions that the leader may issue in one leadership term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The version for the time of day at which the term began. If the previous leader's clock was
-    /// ahead, the first version of the term is above this value. In this case, each version is the
-    /// previous version plus one, until the clock has reached the versions.
+    /// The version for the time of day at which the term began: the microseconds since 1970. If the
+    /// previous leader's clock was ahead, the first version of the term is above this value. In
+    /// this case, each version is the previous version plus one, until the version for the current
+    /// time is higher.
     clock: Rv,
     /// The steady time at which the term began. Versions follow the steady clock, because the time
     /// of day may be set back.
@@ -193,8 +198,8 @@ impl Writer {
 
     /// Trims the ring buffer. After a large commit, the ring buffer may exceed its usual limit for
     /// a short time. In this case, a timer trims the ring buffer again when its changes are old
-    /// enough. Without a tokio runtime there is no timer, and the next commit trims the ring
-    /// buffer.
+    /// enough ([`Bounds::MIN_AGE`]). Without a tokio runtime there is no timer, and the next commit
+    /// trims the ring buffer.
     fn trim_or_start_timer(&self, now: Instant) {
         let mut ring = self.shared.ring_mut();
         let more = ring.trim(now, self.head());
@@ -349,8 +354,8 @@ impl<'a> BatchDraft<'a> {
         Ok(())
     }
 
-    /// Returns the entries at `key` before and after a write of `encoded`, or `None` if nothing
-    /// changes.
+    /// Returns the entries at `key` before and after a write of `encoded`. With
+    /// [`VersionAssignment::Mint`], returns `None` if the write does not change the object.
     fn put(
         &mut self,
         key: &Key,

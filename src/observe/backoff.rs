@@ -8,9 +8,9 @@ use tokio::time::Instant;
 /// The first delay, without jitter. Each failure doubles the next delay, up to a maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt that lasts at least this long resets the number of failures. A shorter attempt does
-/// not, even if it ends without an error. So if an API server ends each watch at once, the delay
-/// grows.
+/// Minimum duration of an attempt that resets the number of failures. A shorter attempt does not
+/// reset the number, even if the attempt ends without an error. So if an API server ends each watch
+/// at once, the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts consecutive failed attempts.

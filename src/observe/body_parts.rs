@@ -6,9 +6,10 @@
 //!
 //! The reader keeps at most [`MAX_OBJECT`] bytes of a part, and drops the rest of a longer part.
 //!
-//! If the reader has more than [`SMALL_OBJECT`] bytes of a part without its end, the reader waits
-//! for the permit for large objects. All feeds of a cluster share this permit, which is part of the
-//! [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must wait, too.
+//! If the reader has more than [`SMALL_OBJECT`] bytes of a part, but not its end, the reader waits
+//! for the permit for large objects. All feeds (watches) of a cluster share this permit, which is
+//! part of the [`ReadBudget`]. While the reader waits, it reads nothing, so the API server must
+//! wait, too.
 
 use super::read_budget::{LargeObjectPermit, ReadBudget, SMALL_OBJECT};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -16,12 +17,13 @@ use futures::{Stream, StreamExt as _};
 use ifo_client::error_text::chain;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum size of an object in bytes. A larger object becomes [`BodyPart::TooLong`]. etcd refuses
-/// requests above 1.5 MiB by default, and the kube-apiserver refuses requests above 3 MiB. The JSON
-/// of an object can be about three times as large as the form in which etcd stores the object.
+/// Maximum size of an object in bytes. A larger object becomes [`BodyPart::TooLong`]. Objects of a
+/// cluster are usually smaller: etcd refuses requests above 1.5 MiB by default, and the
+/// kube-apiserver refuses requests above 3 MiB. The JSON of an object can be about three times as
+/// large as the object in etcd.
 pub(super) const MAX_OBJECT: usize = 8 << 20;
 
-/// If a part has more than `UNTERMINATED` times its maximum size, reading ends with
+/// A factor: if a part has more than this many times its maximum size, reading ends with
 /// [`BodyEnd::Broken`].
 const UNTERMINATED: u64 = 4;
 
@@ -60,8 +62,7 @@ pub(super) struct BodyReader<S> {
     frame: Bytes,
     /// The beginning of the current part, if its end has not arrived.
     begun: BytesMut,
-    /// Number of bytes of the current part that have arrived, if the part is too long. Otherwise
-    /// `None`.
+    /// Number of bytes of the current part that have arrived. `None` if the part is not too long.
     arrived: Option<u64>,
     budget: ReadBudget,
     /// The permit for large objects. The reader holds the permit while the current part is large.
@@ -92,8 +93,9 @@ where
     }
 
     /// Reads the next frame. Before the call, the current frame must be empty. Fails with
-    /// [`BodyEnd::Idle`] at the time `until`. While the reader waits for a permit, the API server
-    /// cannot send. So this method adds the waiting time to `until`. Cancel-safe.
+    /// [`BodyEnd::Idle`] at the time `until`. While the reader waits for the permit for large
+    /// objects, the API server cannot send. So this method adds this waiting time to `until`. This
+    /// method is cancel-safe.
     pub(super) async fn read(&mut self, until: &mut Instant) -> Result<(), BodyEnd> {
         if let Some(length) = self.arrived
             && length > UNTERMINATED * self.max as u64

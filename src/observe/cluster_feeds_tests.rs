@@ -1,5 +1,6 @@
-//! Tests the feeds of a cluster with a scripted API server. It answers each request with the next
-//! answer of a list. tokio's clock is paused, so the tests do not wait.
+//! Tests the feeds of a cluster. A feed lists and watches one resource. A scripted server takes the
+//! place of the kube-apiserver, and answers each request with the next answer of its script.
+//! tokio's clock is paused, so the tests do not wait.
 
 use super::*;
 use bytes::Bytes;
@@ -139,8 +140,8 @@ fn expired() -> String {
     "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"message\":\"too old resource version: 1 (220)\",\"reason\":\"Expired\",\"code\":410}}\n".into()
 }
 
-/// Returns the lines of a `WatchList`: the object `a`, the bookmark with version 5 that ends the
-/// initial objects, and the lines `more`.
+/// Returns the lines of a `WatchList`, a watch that begins with all objects: the object `a`, the
+/// bookmark with version 5 that ends these initial objects, and the lines `more`.
 fn state(more: &[String]) -> Vec<String> {
     [&[event("ADDED", "a", 3), end(5)], more].concat()
 }
@@ -316,7 +317,7 @@ async fn an_endless_list_is_aborted() {
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 4).await;
     assert_eq!(events[..3], ["reset", "+a1", "+a1"]);
-    assert!(events[3].starts_with("lost: unintelligible"), "{events:?}");
+    assert!(events[3].starts_with("lost: invalid data"), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -443,7 +444,7 @@ async fn too_many_invalid_lines_are_a_gap() {
     ]);
     let mut feed = follow(&server);
     let events = next_events(&mut feed, 6).await;
-    assert!(events[3].starts_with("lost: unintelligible"), "{events:?}");
+    assert!(events[3].starts_with("lost: invalid data"), "{events:?}");
     assert_eq!(events[4..], ["reset", "synced"]);
 }
 
@@ -773,7 +774,7 @@ async fn an_unreadable_list_is_a_gap() {
         assert!(
             words
                 .iter()
-                .any(|word| word.starts_with("lost: unintelligible")),
+                .any(|word| word.starts_with("lost: invalid data")),
             "{words:?}"
         );
     }

@@ -121,8 +121,8 @@ pub struct Connection {
 /// The clients for watches. Each client has a separate connection.
 struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
-    /// The existing clients, each with a counter of its watches. The counter is an `Arc`. This list
-    /// and each [`WatchPermit`] of the client hold one reference.
+    /// The existing clients, each with a counter of its watches. The counter is the number of
+    /// references to the `Arc`: one in this list, and one in each [`WatchPermit`] of the client.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 

@@ -178,8 +178,9 @@ impl Discovery {
         }
     }
 
-    /// Looks up whether the cluster serves the API group of `gvr` in another version. The cluster
-    /// has answered with 404 to a request for the version of `gvr`.
+    /// Returns the result after the cluster has answered with 404 to a request for the
+    /// group-version of `gvr`. This method asks if the cluster serves the API group in another
+    /// version. The message of the result contains the answer.
     async fn ask_group(&self, gvr: &Gvr) -> Resolution {
         // The core group has no discovery document at `/apis/GROUP`, and every cluster serves the
         // core group.

@@ -1,8 +1,8 @@
-//! The feed of a folder of manifests. With `demo --objects DIR`, the demo reads its objects from
-//! this feed. With `demo --rules DIR`, the demo reads its rule sets from this feed.
+//! The feed (the stream of objects and their changes) of a folder of manifests. The server in demo
+//! mode reads objects (`demo --objects DIR`) and rule sets (`demo --rules DIR`) from this feed.
 //!
-//! The files contain the objects. The feed reports a new or changed object as [`Raw::Applied`], and
-//! an object that was removed from all files as [`Raw::Deleted`].
+//! The feed reports a new or changed object as [`Raw::Applied`]. If an object is removed from all
+//! files, the feed reports [`Raw::Deleted`].
 
 use super::{
     Feed, Raw, Resolve,
@@ -31,12 +31,13 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-/// Time to wait after a change of a file, because further changes usually follow.
+/// Time between the notification of a change and the scan. Further changes usually follow, and one
+/// scan then reads all of them.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// If no notification of a change arrives for this time, the feed scans the folder nevertheless.
-/// Network file systems and some container mounts send no notifications. A scan of unchanged files
-/// costs one `stat` for each file.
+/// Time without a notification of a change after which the feed scans the folder anyway. Network
+/// file systems and some container mounts send no notifications. A scan of unchanged files costs
+/// one `stat` for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A folder of manifests. A task follows the changes of the folder until all clones of this value
@@ -147,7 +148,7 @@ async fn follow_changes(
                 publish.send_replace(Arc::new(content));
             }
             Ok(None) => {}
-            // A repeated failure is logged once.
+            // If several scans in a row fail, only the first failure is logged.
             Err(why) if !failed => {
                 warn!("{why}; the objects of the folder are unchanged");
                 failed = true;
@@ -172,7 +173,8 @@ async fn send_changes(inner: Arc<FolderState>, source: Source, mut out: mpsc::Se
     let mut content = inner.content.clone();
     let mut sent = BTreeMap::new();
     inner.metrics.feed_relist(&target);
-    // `send` fails if the consumer of the feed has stopped. Then this future is dropped, too.
+    // The errors of `send` are ignored. `send` fails only if the consumer of the feed has stopped,
+    // and this future is then dropped, too.
     let _ = out.send(Raw::Reset).await;
     let mut synced = false;
     loop {
@@ -210,8 +212,9 @@ impl Resolve for Folder {
                     "{} contains neither an object nor a CRD of {gvr}",
                     self.inner.dir.display()
                 ),
-                // The folder does not show whether a cluster would serve the API group. `false`
-                // means "probably not installed". `true` would mean "probably misspelt".
+                // The folder does not show if a cluster would serve the API group. `false` means
+                // that the API is probably not installed. `true` would mean that the name of the
+                // resource is probably misspelt.
                 group_served: false,
             },
         };

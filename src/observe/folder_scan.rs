@@ -1,9 +1,9 @@
 //! Reads the objects in a folder of manifests.
 //!
 //! The scanner reads a file again when its modification time or its size changes. If a file cannot
-//! be decoded, the scanner logs the error once for each change of the file, and keeps the previous
-//! objects of the file. For example, a file can be incomplete while an editor saves it. If the
-//! scanner then removed the objects of the file, their operations would end.
+//! be decoded, the scanner keeps the previous objects of the file. For example, a file can be
+//! incomplete while an editor saves it. If the scanner removed the objects, their operations would
+//! end. The scanner logs the error once for each change of the file.
 
 use bytes::Bytes;
 use ifo_api::Gvr;
@@ -27,11 +27,11 @@ const MAX_FILES: usize = 10_000;
 /// Maximum depth of nested folders. The scan ignores deeper folders.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum size of one file in bytes. A larger file counts as a file that cannot be decoded. The
-/// limit is enough for about ten thousand objects.
+/// Maximum size of one file in bytes. The scanner treats a larger file as a file that cannot be
+/// decoded. The limit is enough for about ten thousand objects.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Maximum total size of all files in bytes. If the files are larger, the scan fails. The limit is
+/// Maximum total size of all files in bytes. If the total is larger, the scan fails. The limit is
 /// necessary because the scanner keeps all objects of the files in memory.
 const MAX_TOTAL: u64 = 256 << 20;
 
@@ -259,8 +259,8 @@ impl Scanner {
 fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
-        // Hidden files and folders are skipped, such as the folder `..data` of a mounted ConfigMap.
-        // The visible files of the ConfigMap are links into `..data`.
+        // The scan skips hidden files and folders, such as the folder `..data` of a mounted
+        // ConfigMap. It reads the visible files of the ConfigMap, which are links into `..data`.
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
@@ -277,7 +277,7 @@ fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> i
         if !is_manifest(&path) {
             continue;
         }
-        // Links to files are followed. Links to folders are not followed, because they could form a
+        // The scan follows links to files. It ignores links to folders, because they could form a
         // loop.
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => {

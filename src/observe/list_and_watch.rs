@@ -1,5 +1,5 @@
 //! Lists and watches one source in a cluster: a resource, in all namespaces or in one. Turns the
-//! answers of the kube-apiserver into the [`Raw`] events of a feed.
+//! answers of the kube-apiserver into [`Raw`] events. The events of one source are a feed.
 //!
 //! A `WatchList` is a watch that begins with all existing objects (KEP-3157). A bookmark marks the
 //! end of these initial objects. In this diagram, the version is the resourceVersion from which a
@@ -54,15 +54,15 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// `sendInitialEvents` sends the objects, but never the bookmark after the last object.
 const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// After an interruption, the feed opens a watch that continues from a known version. If the
-/// version is too old, the kube-apiserver sends an error at once. If the kube-apiserver sends
-/// nothing within this time, the feed sends `Synced`. The feed does not wait for the first line,
-/// because a working watch can be silent for 60 s, until its first bookmark.
+/// If a resumed watch sends no line within this time, the feed counts the watch as working, and
+/// sends `Synced`. A resumed watch continues from a known version after an interruption. If this
+/// version is too old, the kube-apiserver sends an error at once. The feed does not wait for the
+/// first line, because a working watch can be silent for 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// If a feed that is up to date waits longer than this time, it reports an interruption, and
-/// continues to wait. The feed can wait for an answer, for a permit to list, or for the time of the
-/// next attempt.
+/// The longest time for which a feed that is up to date waits without a report. After this time,
+/// the feed reports an interruption and continues to wait. The feed can wait for an answer, for a
+/// permit to list, or for the time of the next attempt.
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
@@ -301,9 +301,9 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
-                    // A large line holds the permit for large objects until both the line and the
-                    // event are dropped. The line is dropped here, so that only the event holds the
-                    // permit.
+                    // A large line holds the permit for large objects ([`ReadBudget`]) until both
+                    // the line and its event are dropped. The line is dropped here, so that only
+                    // the event holds the permit.
                     drop(line);
                     match decoded {
                         Ok(event) => {

@@ -2,17 +2,18 @@
 //!
 //! A feed watches one [`Source`]: a resource, in all namespaces or in one namespace. The feed is a
 //! stream of [`Raw`] events: objects as JSON, deletions, the beginning and the end of a list, and
-//! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds. The
-//! feeds of a cluster do not decode objects. They read only the resourceVersion of an object, and
-//! the identity of an object that is too large.
+//! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds.
+//!
+//! The feeds of a cluster do not decode objects. They read only the resourceVersion of each object.
+//! From an object that is too large, they also read the identity.
 //!
 //! - A feed never ends by itself.
 //! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
 //!   may have missed changes, it sends all objects again ([`Raw::Reset`]).
 //! - A feed does not panic on any input.
 //! - The memory of a feed is limited. The feed reads the next event after its consumer has taken
-//!   the previous event. Of all feeds of a cluster, only one at a time holds a large object (more
-//!   than 64 KiB).
+//!   the previous event. Only one feed of a cluster at a time holds a large object (more than
+//!   64 KiB).
 
 mod cluster_feeds;
 mod connection;
@@ -126,7 +127,8 @@ pub enum GapReason {
     /// There was no answer, the connection broke, or the watch ended too early. The value is the
     /// text of the error.
     Unreachable(String),
-    /// The feed must list all objects again, but the maximum number of lists is already running.
+    /// The feed must list all objects again, and waits for other lists to end. The maximum number
+    /// of lists is already running.
     Queued,
     /// The kube-apiserver has sent a list that cannot be decoded, or a watch in which more than ten
     /// lines cannot be decoded.
@@ -179,7 +181,7 @@ impl fmt::Display for GapReason {
             Self::Refused { code, message } => write!(f, "refused with {code}: {message}"),
             Self::Unreachable(message) => write!(f, "unreachable: {message}"),
             Self::Queued => f.write_str("waiting for the lists of other resources to end"),
-            Self::Garbled(garbled) => write!(f, "unintelligible: {garbled}"),
+            Self::Garbled(garbled) => write!(f, "invalid data from the kube-apiserver: {garbled}"),
         }
     }
 }
@@ -187,8 +189,9 @@ impl fmt::Display for GapReason {
 /// Creates feeds. The implementations read objects from a cluster, from a folder of manifests, or
 /// from the recordings of the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Creates a feed of `source`. The stream begins with all objects, and never ends by itself. It
-    /// makes progress only while it is polled, and stops when it is dropped.
+    /// Creates a feed of `source`. The stream begins with all objects, and never ends by itself.
+    /// The feed makes progress only while the stream is polled. When the stream is dropped, the
+    /// feed stops.
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
     /// Creates a feed of the objects in `source` whose labels match `selection`. `selection` is a
@@ -221,9 +224,8 @@ pub struct ObjectNames<'a> {
     pub uid: Option<&'a str>,
 }
 
-/// Looks up whether a resource is served. [`Discovery`] is the implementation for a cluster, and
-/// [`ClusterFeed`] reads the objects of this cluster. Every other implementation, such as
-/// [`Folder`], also implements [`Feed`], except in tests.
+/// Looks up whether a resource is served. [`Discovery`] implements this trait for a cluster, and
+/// [`Folder`] implements it for a folder of manifests.
 pub trait Resolve: Send + Sync + 'static {
     /// Looks up a resource. In a cluster, a lookup takes at most five requests, one after the
     /// other.
@@ -242,7 +244,7 @@ fn inline<F: Future<Output = ()> + Send + 'static>(
     run: impl FnOnce(mpsc::Sender<Raw>) -> F,
 ) -> BoxStream<'static, Raw> {
     // A channel with capacity 0 has one slot for its sender, so it holds at most one event. The
-    // future reads the next event after the consumer has taken this event.
+    // future can send the next event after the consumer has taken this event.
     let (out, messages) = mpsc::channel(0);
     let running = run(out).into_stream().filter_map(|()| future::ready(None));
     stream::select(messages, running).boxed()

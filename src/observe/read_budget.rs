@@ -1,14 +1,15 @@
 //! The limits that all feeds of a cluster share: the number of concurrent lists, and the number of
-//! large objects in memory.
+//! large objects in memory. A feed lists and watches one resource.
 //!
-//! - At most [`MAX_LISTS`] lists run at the same time. Lists that already run for a minute are not
-//!   counted. Other feeds wait, and get a permit in the order of their requests.
+//! - At most [`MAX_LISTS`] lists run at the same time. A list that has run for a minute no longer
+//!   counts. Other feeds wait, and get a permit in the order of their requests.
 //! - A feed may hold [`SMALL_OBJECT`] bytes of an object without a permit. For a larger object, the
 //!   feed needs the permit for large objects. There is only one such permit. The consumer of the
 //!   feed evaluates the rules on the object and drops it, which releases the permit.
 //!
-//! A feed needs one permit for an object of any size. If a feed needed a permit for each part of an
-//! object, two feeds could deadlock: each could hold some permits and wait for the others.
+//! For a large object, a feed needs one permit, and not one permit for each part of the object.
+//! With several permits, two feeds could deadlock: each could hold some permits and wait for the
+//! others.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};
@@ -97,7 +98,8 @@ impl Drop for ListPermit {
 #[derive(Debug)]
 pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
-    /// The time at which the object must be complete. If it is not, the watch or list fails.
+    /// The time until which the feed must receive the whole object. After this time, the watch or
+    /// list fails.
     pub(super) until: Instant,
 }
 

@@ -1,4 +1,5 @@
-//! Builds the requests of feeds and of discovery, and interprets answers other than 200.
+//! Builds the requests of feeds and of discovery, and interprets answers other than 200. A feed
+//! watches one [`Source`]: a resource, in all namespaces or in one namespace.
 
 use super::{GapReason, ObjectNames, watch_event::ApiStatus};
 use bytes::Bytes;
@@ -56,8 +57,8 @@ pub(super) enum Refusal {
     /// 400 or 422: the kube-apiserver does not understand the request. The value is the reason or
     /// the standard text of the code.
     Invalid(String),
-    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). `None`
-    /// if it requests no delay.
+    /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). The
+    /// delay is `None` if the kube-apiserver requests no delay.
     Lost(GapReason, Option<Duration>),
 }
 
@@ -80,8 +81,8 @@ fn segment(text: &str) -> Result<String, String> {
     Ok(utf8_percent_encode(text, ESCAPED).to_string())
 }
 
-/// Builds the request `ask` for `source`. `selection` is a label selector. If it is `None`, the
-/// request is for all objects.
+/// Builds the request `ask` for `source`. `selection` is a label selector. If `selection` is
+/// `None`, the request is for all objects.
 pub(super) fn build(
     source: &Source,
     selection: Option<&str>,
@@ -223,7 +224,7 @@ pub(super) fn refusal(code: u16, status: &ApiStatus, retry_after: Option<Duratio
     let message = if matches!(code, 401 | 403 | 404 | 429 | 503 | 504) && !said.is_empty() {
         said
     } else {
-        tracing::debug!(code, reason = status.reason, said, "a refusal");
+        tracing::debug!(code, reason = status.reason, said, "the kube-apiserver refused a request");
         let reason = Some(&*status.reason).filter(|reason| is_reason(reason));
         reason.unwrap_or_else(canonical).to_owned()
     };

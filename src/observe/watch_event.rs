@@ -34,7 +34,7 @@ pub(super) enum WatchLine {
         /// Length of the line in bytes.
         length: u64,
     },
-    /// A BOOKMARK event. All changes up to `version` have been sent.
+    /// A BOOKMARK event. The kube-apiserver has sent all changes up to `version`.
     Bookmark {
         /// The resourceVersion from which the watch can continue.
         version: String,

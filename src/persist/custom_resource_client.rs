@@ -114,8 +114,8 @@ pub trait Store: Send + Sync + 'static {
     /// Lists one page of the custom resources that match a field selector. `token` is the continue
     /// token of the page, or None for the first page.
     ///
-    /// Leaves out each custom resource that cannot be decoded. This server writes only custom
-    /// resources that it can decode, so another client has created this custom resource.
+    /// Leaves out each custom resource that cannot be decoded. Another client has created such a
+    /// custom resource, because this server writes only custom resources that it can decode.
     fn page<'a>(&'a self, selector: &'a str, token: Option<&'a str>) -> Pending<'a, StoredPage>;
 
     /// Returns the names and creation times of all namespaces.

@@ -36,7 +36,8 @@ const OPTIONAL_FIELDS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// The longest name of a Kubernetes object (validation.DNS1123SubdomainMaxLength).
+/// Maximum number of characters in the name of a Kubernetes object
+/// (validation.DNS1123SubdomainMaxLength).
 const MAX_NAME: usize = 253;
 
 /// The name of a custom resource ends with this number of characters of the live operation's uid.
@@ -163,8 +164,9 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
 /// the patch if the custom resource does not have the state `revision`.
 ///
 /// The patch removes the labels whose keys are in `obsolete`, and keeps the labels of other
-/// clients. The patch contains no owner references. This server sets them only when it creates the
-/// custom resource, and a merge patch would also replace those of other clients.
+/// clients. The patch contains no owner references, because a merge patch would replace the owner
+/// references of other clients. This server sets owner references only when it creates a custom
+/// resource.
 pub(super) fn merge_patch(
     cr: &persisted::InFlightOperation,
     revision: &Revision,
@@ -277,7 +279,15 @@ pub(super) fn completed_cr(
     REASON.clone_into(&mut status.reason);
     MESSAGE.clone_into(&mut status.message);
     status.completed = Some(Time(completed));
-    for condition in &mut status.conditions {
+    status.state_since = Some(Time(completed));
+    status.estimated_completion = None;
+    let started = live.metadata.creation_timestamp.as_ref();
+    let seconds = started.map(|started| completed.as_second() - started.0.as_second());
+    status.duration_seconds = seconds.map(|seconds| u64::try_from(seconds).unwrap_or_default());
+    // A completed operation is neither overdue nor stalled.
+    let conditions = &mut status.conditions;
+    conditions.retain(|condition| !matches!(condition.type_.as_str(), "Overdue" | "Stalled"));
+    for condition in conditions {
         let is_completed_condition = condition.type_ == "Completed";
         let value = if is_completed_condition {
             "True"
@@ -289,8 +299,8 @@ pub(super) fn completed_cr(
             condition.last_transition_time = Time(now);
         }
         REASON.clone_into(&mut condition.reason);
-        // If a leader observes the end of an operation, the condition `Detected` has no message. It
-        // has no message here either, so that the result is the same in both cases.
+        // If a leader observes the end of an operation, it sets no message of the condition
+        // `Detected`. This function does the same.
         if condition.type_ == "Detected" {
             condition.message.clear();
         } else {
@@ -410,7 +420,13 @@ mod tests {
     #[test]
     fn an_operation_that_ended_without_a_server_is_completed_in_all_fields() {
         let now: Timestamp = "2026-02-03T04:05:06Z".parse().unwrap();
-        let ended = completed_cr(&to_cr(&live(Some("default"), None)), now).unwrap();
+        let mut in_flight = live(Some("default"), None);
+        in_flight.status.estimated_completion = Some(Time(now));
+        let mut overdue = in_flight.status.conditions[0].clone();
+        overdue.type_ = "Overdue".to_owned();
+        in_flight.status.conditions.push(overdue);
+        let ended = completed_cr(&to_cr(&in_flight), now).unwrap();
+        let started = in_flight.metadata.creation_timestamp.unwrap().0;
         let status = ended.status.unwrap();
         assert_eq!(status.phase, Phase::Completed);
         assert_eq!(status.state, State::Ended);
@@ -419,6 +435,12 @@ mod tests {
         assert_eq!(progressing.status, "False");
         assert_eq!(progressing.reason, status.reason);
         assert_eq!(progressing.last_transition_time, Time(now));
+        assert_eq!(status.state_since, Some(Time(now)));
+        assert_eq!(status.estimated_completion, None);
+        let seconds = now.duration_since(started).as_secs();
+        assert_eq!(status.duration_seconds, u64::try_from(seconds).ok());
+        let conditions = in_flight.status.conditions.len();
+        assert_eq!(status.conditions.len(), conditions - 1);
     }
 
     /// Returns an entry of managedFields.

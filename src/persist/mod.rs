@@ -1,9 +1,9 @@
-//! Persistence mode, which is optional: the leader (the replica that detects operations) writes
-//! each operation as a custom resource.
+//! The optional persistence mode: the leader (the replica that detects operations) writes each
+//! operation as a custom resource.
 //!
-//! The custom resources keep the history of completed operations. After all replicas have
-//! restarted, the new leader restores the operations from the custom resources. A typical operation
-//! needs two writes: one at its start and one at its end.
+//! The custom resources keep the history of completed operations. If all replicas restart, the new
+//! leader restores the operations from the custom resources. A typical operation needs two writes:
+//! one at its start and one at its end.
 //!
 //! ```text
 //! index ──Cursor──▶ write_queue (one entry per operation) ──writes──▶ store ──▶ kube-apiserver
@@ -25,8 +25,8 @@
 //! The leader compares all custom resources with the index at least at these times:
 //!
 //! - when the leader has tried to list each target (a resource that a rule set names)
-//! - 65 s after this time
-//! - every ten minutes after the previous comparison
+//! - 65 s later
+//! - ten minutes after each comparison
 
 mod custom_resource_client;
 mod custom_resource_conversion;
@@ -131,10 +131,10 @@ impl Persist {
             let wake = self.start_work(&mut queue, &requests, now);
             let wake = wake.into_iter().chain(stop_deadline).min();
             tokio::select! {
-                // The branches are polled in this order. If the index changes constantly, the
-                // branch for these changes is always ready, and the branch after it is never
-                // polled. That branch is only a timer. While the loop runs for other reasons, it
-                // needs no timer, because each iteration starts the due work.
+                // The branches are polled in this order. If the index changes constantly, the last
+                // branch is never polled. The last branch is only a timer that starts the next
+                // iteration. While the index changes, the loop needs no timer, because each change
+                // starts an iteration, and each iteration starts the due work.
                 biased;
                 _ = metrics_timer.tick() => {
                     if std::mem::take(&mut has_changed) {
@@ -195,7 +195,7 @@ impl Persist {
     }
 
     /// Starts all jobs and lists that are due. Returns the time at which the next job or list may
-    /// start. Returns None if none may start before the queue changes.
+    /// start. Returns None if no job or list may start before the queue changes.
     fn start_work(
         &self,
         queue: &mut Queue,
@@ -242,8 +242,8 @@ impl Persist {
                         return monitor.record_success(|| !queue.has_failing_write());
                     }
                     Err(failure) => {
-                        // `Invalid` concerns only this object, so this message contains the name of
-                        // the object. The messages of the monitor do not contain the name.
+                        // `Invalid` concerns only this object. The messages of the monitor do not
+                        // contain the name of the object, so this message contains it.
                         if matches!(failure, StoreFailure::Invalid(_)) {
                             tracing::warn!(%name, %failure, "an operation cannot be written");
                         }
@@ -278,8 +278,8 @@ fn queue_changes(queue: &mut Queue, changes: &[IndexChange]) {
 }
 
 /// Performs one job: sends the requests that bring a custom resource to its wanted state. If the
-/// stored state is unknown, the job can end after reading the custom resource. Then a later job
-/// writes the custom resource, if a write is still needed.
+/// stored state is unknown, the job can end after it has read the custom resource. If a write is
+/// still needed, a later job writes the custom resource.
 async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure> {
     let name = &*job.name;
     match (&job.wanted, &job.stored) {
@@ -360,8 +360,9 @@ async fn list(store: &dyn Store) -> Result<Vec<ListedResource>, StoreFailure> {
             break;
         }
     }
-    // The namespaces are listed after the custom resources, so each subject's namespace was created
-    // before this list. The namespace of a subject was deleted in two cases:
+    // This function lists the namespaces after the custom resources. So the namespace of each
+    // subject (the object of an operation) was created before the list of namespaces. The namespace
+    // of a subject was deleted in two cases:
     //
     // - The list of namespaces does not contain the namespace.
     // - The listed namespace was created after the subject was last seen. So it is a new namespace

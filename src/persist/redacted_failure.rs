@@ -54,7 +54,8 @@ impl From<&'static str> for RedactedFailure {
 /// `details.causes[].field` in a `Status` object that the kube-apiserver has sent.
 ///
 /// The path is cut at the first bracket: `metadata.labels[some.key]` gives `metadata.labels`.
-/// Brackets can contain the key of a map, and the key can be a confidential text of the subject.
+/// Brackets can contain the key of a map. The key can be a confidential text of the subject (the
+/// object that the operation is about).
 ///
 /// Returns None if the text before the bracket is not the path of `metadata`, `spec` or `status`,
 /// or of a field in one of them. For example, a webhook can write a sentence into `field`.

@@ -34,8 +34,8 @@ pub enum StoreFailure {
     /// answer that cannot be decoded.
     #[error("refused: {0}")]
     Invalid(RedactedFailure),
-    /// The kube-apiserver is overloaded and has not processed the request. This server may send the
-    /// request again after this time.
+    /// The kube-apiserver is overloaded and has not processed the request. The duration is the time
+    /// after which this server may send the request again.
     #[error("too many requests, retry in {} s", .0.as_secs())]
     Throttled(Duration),
     /// The kube-apiserver sent no complete answer, or answered with an unexpected code, such as
@@ -68,12 +68,12 @@ impl StoreFailure {
         Self::Unreachable(RedactedFailure::of_connection(error), None)
     }
 
-    /// Classifies an answer that is not a success. Logs the first 500 characters of its message at
-    /// the level debug only, because the message can quote the object.
+    /// Classifies an answer with an error code. Logs the first 500 characters of the answer's
+    /// message. The log level is only debug, because the message can quote the object.
     pub(super) async fn of_answer(answer: Response<Body>) -> Self {
         let code = answer.status();
-        // HTTP allows two forms of `Retry-After`: a number of seconds or a date. A kube-apiserver
-        // never sends a date.
+        // This code reads only a number of seconds. HTTP also allows a date, which a
+        // kube-apiserver never sends.
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let retry_after = retry_after.map(Duration::from_secs);
@@ -94,8 +94,8 @@ impl StoreFailure {
             .details
             .map(|details| details.causes)
             .unwrap_or_default();
-        // If the uid in a patch is not the uid of the object, the kube-apiserver refuses the field
-        // `metadata.uid`. Then the object was deleted, and a new object has its name.
+        // A patch contains the uid of the object. If the object was deleted and a new object has its
+        // name, the uids differ, and the kube-apiserver refuses the field `metadata.uid`.
         let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
         let why = RedactedFailure::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {

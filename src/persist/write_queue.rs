@@ -73,14 +73,13 @@ pub type UnreadRuleSets = BTreeSet<String>;
 pub struct PersistSettings {
     /// The shortest time between two writes of the same operation while it is in flight.
     pub resync: Duration,
-    /// The time for which an operation must be settling before its custom resource shows this
-    /// state. A settling operation is no longer detected, and ends if it is not detected again
-    /// within its debounce period. If it ends within the time `settling`, the state is never
-    /// written, and only the end is written. This is the usual case.
+    /// The delay before the queue writes the state `Settling`. An operation is settling from the
+    /// time at which no rule detects it any more until its debounce period ends. Usually, the
+    /// operation ends before this delay has passed. Then the queue writes only the end.
     pub settling: Duration,
-    /// The time from a request that failed because the CRD is missing until the next attempt. The
-    /// queue waits at most 10 minutes, even if this setting is longer. The setting is also the
-    /// longest back-off after failures of a single object.
+    /// The pause after a request that fails because the CRD is missing. The queue limits this pause
+    /// to 10 minutes, even if the setting is longer. The setting is also the longest back-off after
+    /// failures of a single object.
     pub requeue: Duration,
     /// True if the custom resources of completed operations are kept.
     pub retain: bool,
@@ -134,7 +133,7 @@ pub(super) struct Job {
 
 /// The result of a successful job. Each variant contains the state of the custom resource after the
 /// job. The state is None in two cases: no custom resource with this name exists, or another client
-/// has created the one that exists.
+/// has created the custom resource with this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum JobResult {
     /// The custom resource was created, changed or deleted.
@@ -209,9 +208,12 @@ impl Queue {
         summary: WrittenSummary,
         now: Instant,
     ) {
-        // An operation can count as old only if it is already completed when the queue sees it for
-        // the first time. The targets must not have been listed yet. If the queue had seen the
-        // operation in flight, the operation would have a queue entry.
+        // An operation counts as old if all of these conditions are true:
+        //
+        // - The operation is completed, and ended before `oldest`.
+        // - `set_unread_rule_sets` has not been called, so the first lists of the targets have not
+        //   ended.
+        // - The queue has no entry for the operation, so it has never seen the operation in flight.
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
             && self.unread_rule_sets.is_none()
@@ -255,7 +257,8 @@ impl Queue {
     }
 
     /// Records that all targets have been listed, except the targets of the rule sets in `unread`.
-    /// From now on, the operation of an orphan counts as ended if none of its rule sets is unread.
+    /// From now on, the operation of an orphan counts as ended if no rule set that detected the
+    /// operation is in `unread`.
     pub fn set_unread_rule_sets(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
         let is_first = self.unread_rule_sets.is_none();
         let since = self.unread_rule_sets.take().map_or(now, |(since, _)| since);
@@ -269,8 +272,8 @@ impl Queue {
     }
 
     /// Prepares for the stop. With [`AtStop::WriteAll`], all waiting writes except the completions
-    /// of orphans become due now, also writes that back off after failures. From now on, no orphan
-    /// is completed. The next leader completes the orphans.
+    /// of orphans become due now, also writes that back off after failures. From now on, the queue
+    /// completes no orphan. The next leader completes the orphans.
     pub fn stop(&mut self, at_stop: AtStop, now: Instant) {
         self.stopping = Some(at_stop);
         self.change_all(now, |queued| queued.not_before = None);

@@ -16,8 +16,8 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(1000 / WRITES_PER_SECOND 
 /// The largest number of writes that may be sent without delay after an idle period of 2 s or more.
 const BURST: u32 = 100;
 
-/// The longest delay after the first failure. Each further failure doubles the longest delay, up to
-/// the limit that the caller passes to [`delay`].
+/// The longest delay after the first failure. Each further failure doubles this longest delay, up
+/// to the limit that the caller passes to [`delay`].
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
 /// A write that the kube-apiserver refuses counts as this number of writes. So if all writes are
@@ -31,8 +31,8 @@ const MAX_UNREACHABLE_DELAY: Duration = Duration::from_secs(30);
 /// only 10 s to write all waiting changes, so the back-off must be short.
 pub(super) const MAX_DRAINING_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest pause. A longer pause is shortened to this time, also if a header `Retry-After` asks
-/// for it.
+/// The longest pause. If a header `Retry-After` asks for a longer pause, the leader still pauses
+/// only for this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(10);
 
 /// Returns the delay between a failure and the next attempt. `failures` is the number of failures
@@ -78,8 +78,8 @@ impl WritePace {
         self.paused_until.filter(|until| *until > now)
     }
 
-    /// Returns true after a failure that concerns all objects, until a request succeeds or is
-    /// refused.
+    /// Returns true after a failure that concerns all objects, until the kube-apiserver processes
+    /// or refuses a request.
     pub fn is_failing(&self) -> bool {
         self.failures > 0
     }
@@ -101,16 +101,18 @@ impl WritePace {
         self.failures = 0;
     }
 
-    /// Records that the kube-apiserver refused a write.
+    /// Records that the kube-apiserver refused a write. The write counts as
+    /// [`REFUSED_WRITE_COST`] writes.
     pub fn record_refusal(&mut self, now: Instant) {
         self.record_success();
         self.next_steady_write =
             self.next_steady_write.max(now) + WRITE_INTERVAL * (REFUSED_WRITE_COST - 1);
     }
 
-    /// Starts a pause, because requests for all objects fail. The pause lasts for the back-off, or
-    /// for `pause` if this is longer, but at most [`MAX_RETRY_AFTER`]. For example, `pause` comes
-    /// from the header `Retry-After`.
+    /// Starts a pause, because requests for all objects fail. The pause lasts for the back-off or
+    /// for `pause`, whichever is longer, but at most [`MAX_RETRY_AFTER`]. `pause` is the time in
+    /// the header `Retry-After`, or the retry interval for a missing CRD. None if there is no such
+    /// time.
     pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
             // Several requests can be in flight at the same time. If they fail together, only the

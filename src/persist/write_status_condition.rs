@@ -42,8 +42,8 @@ pub enum PersistVerdict {
 #[derive(Debug)]
 pub(super) struct WriteMonitor {
     published: watch::Sender<PersistVerdict>,
-    /// The time of the first failure after the last time at which the requests for all objects
-    /// succeeded. None if no request has failed since then.
+    /// The time of the first failure since the requests for all objects last succeeded. None if no
+    /// request has failed since then.
     failing_since: Option<Instant>,
 }
 

@@ -1,9 +1,9 @@
-//! Computes a summary of an operation. In persistence mode, the leader (the replica that detects
-//! operations) writes each operation as a custom resource.
+//! In persistence mode, the leader (the replica that detects operations) writes each operation as a
+//! custom resource. This module computes the summaries that show when a write is necessary.
 //!
-//! The leader compares two summaries: that of the custom resource, and that of the operation in the
-//! index (the operations in memory). If they differ, the leader writes the custom resource. A
-//! summary is small, because it consists mostly of hashes.
+//! The leader compares the summary of the custom resource with the summary of the operation in the
+//! index (the operations in memory). If the summaries differ, the leader writes the custom
+//! resource. A summary is small, because it consists mostly of hashes.
 
 use super::custom_resource_conversion;
 use super::request_failure::StoreFailure;
@@ -33,8 +33,8 @@ impl WrittenSummary {
     ///
     /// These fields are not in the summary, so their changes cause no write:
     ///
-    /// - `lastDetected` and the conditions. They change for all operations of a target (a watched
-    ///   resource) at once if the watch of the target is interrupted and then continues.
+    /// - `lastDetected` and the conditions, because one interruption of a watch changes them for all
+    ///   operations on the watched resource at once.
     /// - `subjectGeneration`, because it changes with each change of the subject's spec. The
     ///   subject is the object on which the operation runs.
     /// - `startTimeSource`, because a restart of the server changes it.
@@ -68,8 +68,8 @@ fn hash(of: &impl std::hash::Hash) -> u64 {
     hasher.finish()
 }
 
-/// Returns the name and the summary of the custom resource for an entry of the index. Returns None
-/// if the entry cannot be decoded as an operation, which does not occur.
+/// Returns the name and the summary of the custom resource for an operation in the index. Returns
+/// None if the entry is not an operation. Callers pass only operations, so this does not occur.
 pub(super) fn name_and_summary(entry: &IndexEntry) -> Option<(Arc<str>, WrittenSummary)> {
     let cr = cr_of(entry).ok()?;
     let summary = WrittenSummary::of(&cr)?;

@@ -1,6 +1,6 @@
-//! The leader election of the replicas (processes) of this server. One replica holds the Lease and
-//! is the leader, which detects operations. All other replicas are followers, which copy the
-//! leader's index (the operations in memory).
+//! The leader election of the replicas (processes) of this server. The replica that holds the Lease
+//! is the leader. The leader detects operations, such as migrations. All other replicas are
+//! followers. A follower copies the leader's index (the operations in memory).
 //!
 //! Each replica runs this election. The leader renews the Lease once per retry period (1 s by
 //! default). Each follower reads the Lease once per retry period.
@@ -9,24 +9,24 @@
 //!
 //! - **The leader's container has restarted.** The Lease still names the leader's Pod as the
 //!   holder, and the last renewal is less than one lease duration (8 s by default) old. The index
-//!   of the restarted replica is empty. If another replica has a copy of the operations, that
-//!   replica acquires the Lease when the Lease expires. Otherwise, the restarted replica acquires
-//!   the Lease at once.
-//! - **The leader has released the Lease**, because it shuts down. It has also written its final
-//!   version into the Lease: the last resourceVersion that it issued. A follower whose index has
-//!   reached the final version acquires the Lease at once. Every other follower first waits for the
-//!   additional time that is described below.
+//!   of the restarted replica is empty. If a follower has a copy of the operations, this follower
+//!   acquires the Lease when the Lease expires. If no follower has a copy, the restarted replica
+//!   acquires the Lease at once.
+//! - **The leader has released the Lease**, because it shuts down. With the release, the leader
+//!   writes its final version into the Lease. The final version is the last resourceVersion that
+//!   the leader issued. A follower whose index has reached the final version acquires the Lease at
+//!   once. Every other follower first waits for the additional time that is described below.
 //! - **The leader has crashed.** The Lease does not change any more. After one lease duration, a
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
-//! - **No replica has led yet.** A replica acquires the new Lease one lease duration after it first
-//!   read the Lease. A server of release 0.1.0 uses no Lease. While such a server is running, no
-//!   replica acquires the Lease.
+//! - **No replica has led yet.** A replica acquires the new Lease one lease duration after this
+//!   replica first read the Lease. A server of release 0.1.0 uses no Lease. While such a server is
+//!   running, no replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
-//! Lease first. With each write of the Lease, a leader also writes if a follower is copying the
-//! leader's index. If a follower was copying the index at the last write, the additional time is
-//! 10 s. Otherwise, the additional time is three retry periods.
+//! Lease first. With each write of the Lease, the leader records whether a follower is copying its
+//! index. If a follower was copying the index at the last write, the additional time is 10 s. If no
+//! follower was copying the index, the additional time is three retry periods.
 //!
 //! # Why two leaders never issue the same resourceVersion
 //!
@@ -67,9 +67,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
-/// The time between two reads of the Lease in the retry period after an [`ElectionEvent::Woken`].
-/// The reads are frequent, because the Lease will probably change soon. For example, the stream of
-/// changes from the leader has ended.
+/// The time between two reads of the Lease after an [`ElectionEvent::Woken`]. The reads are
+/// frequent, because the Lease will probably change soon. For example, the stream of changes from
+/// the leader has ended. After one retry period, the election reads the Lease at the usual interval
+/// again.
 const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The largest number of attempts to write the Lease without a pause. If another client has changed
@@ -82,7 +83,7 @@ const MAX_FAST_CONFLICTS: usize = 5;
 pub struct ElectionInputs {
     /// The UID of the replica's Pod. None outside a Pod.
     pub pod: Option<String>,
-    /// The `HOST:PORT` at which other replicas connect to this one.
+    /// The `HOST:PORT` at which other replicas connect to this replica.
     pub address: String,
     /// Returns true if another replica currently copies this replica's index.
     pub is_index_copied: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -97,9 +98,10 @@ pub struct ElectionInputs {
     /// uses no Lease.
     pub may_begin: watch::Receiver<bool>,
     /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
-    /// uses this when the stream of changes from the leader ends.
+    /// calls `notify_one` when the stream of changes from the leader ends.
     pub wake: Arc<Notify>,
-    /// The election records here when the kube-apiserver answered the requests for the Lease.
+    /// The times at which the kube-apiserver answered requests for the Lease. The election writes
+    /// these times.
     pub cluster_contact: watch::Sender<ClusterContact>,
 }
 
@@ -127,21 +129,22 @@ pub struct Election<S> {
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease.
     last_own_term: Option<Term>,
-    /// True if this process has read no other holder of the Lease since its last acquisition, or
-    /// since its start.
+    /// True if each holder that this process has read from the Lease is this Pod. Holders before
+    /// the last acquisition by this process do not count.
     ///
-    /// If the value is false and a read shows this Pod as the holder, an administrator has restored
-    /// the Lease from a backup. The other holder may still lead, so this replica must not acquire
-    /// the Lease at once.
+    /// Suppose that the value is false, and a read shows this Pod as the holder. Then an
+    /// administrator has restored the Lease from a backup. The other holder may still lead, so this
+    /// replica must not acquire the Lease at once.
     no_other_holder_seen: bool,
     /// The last resourceVersion that this replica issued. None until another task of this replica
     /// requests the release of the Lease. After this request, this replica never leads again.
     final_version_at_stop: Option<Rv>,
-    /// Until this time, the Lease is read once per [`WAKE_INTERVAL`].
+    /// Until this time, the election reads the Lease once per [`WAKE_INTERVAL`].
     read_often_until: BootTime,
-    /// The last problem with the Lease that was logged. None after the problem is over.
+    /// The last problem with the Lease that the election logged. None if the problem is over.
     logged_problem: Option<String>,
-    /// The last reason for waiting that was logged.
+    /// The last reason for waiting that the election logged. None if the election logged no reason
+    /// since this replica last acquired the Lease.
     logged_wait: Option<&'static str>,
 }
 
@@ -281,7 +284,7 @@ impl<S: LeaseStore> Election<S> {
                 Err(error @ (LeaseError::Refused(_) | LeaseError::Unanswered(_))) => {
                     return Err(format!("cannot write the Lease: {error}"));
                 }
-                // The Lease is read again in two cases:
+                // In two cases, the loop reads the Lease again:
                 // - The write failed, because another client has changed, created or deleted the
                 //   Lease.
                 // - The write succeeded, but this replica does not lead. For example, it has
@@ -379,7 +382,7 @@ impl<S: LeaseStore> Election<S> {
             ..seen.record.clone()
         };
         self.write(&record, self.request_timeout()).await?;
-        tracing::info!(%version, "the Lease was released");
+        tracing::info!(%version, "this replica has released the Lease");
         Ok(())
     }
 
@@ -416,8 +419,8 @@ impl<S: LeaseStore> Election<S> {
             transitions: seen.record.transitions.saturating_add(1),
         };
         let reserved = self.reservation(&acquired);
-        // If the write succeeds but its answer is lost, this Pod holds the Lease. So this flag is
-        // set before the write.
+        // If the write succeeds but its answer is lost, this Pod holds the Lease, but
+        // `write_as_holder` returns an error. So this flag is set before the write.
         self.no_other_holder_seen = true;
         self.write_as_holder(&leader, &acquired, reserved, self.request_timeout())
             .await?;

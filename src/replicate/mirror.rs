@@ -88,8 +88,8 @@ impl Mirror {
     }
 
     /// Copies the index of `leader`. The future never completes, but the caller can drop it at any
-    /// time. A write to the index contains no await point, so a drop never interrupts a write. So
-    /// the index always has the whole state of one resourceVersion.
+    /// time. The index always has the whole state of one resourceVersion: a write to the index
+    /// contains no await point, so a drop never interrupts a write.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.leader_queries.begin();
@@ -129,13 +129,13 @@ impl Mirror {
         let (in_sync, next_start) = (&self.in_sync, &mut self.next_start);
         let (confirmed, mut is_confirmed) = watch::channel(false);
         let report_sync = async {
-            // This replica may have received changes that the new leader has never received from
-            // the crashed leader. This replica then lacks changes of the new leader, although its
-            // own resourceVersion can be the higher one. So a comparison of the resourceVersions
-            // says nothing yet. This task first waits until the new leader has confirmed that it
-            // knows the resourceVersion of this replica's index.
+            // This replica may have received changes of a crashed leader that the new leader never
+            // received. Then this replica is not in sync, even if its own resourceVersion is higher
+            // than the leader's. So this future first waits until the leader confirms that it knows
+            // the resourceVersion of this replica's index.
             let _ = is_confirmed.wait_for(|is_confirmed| *is_confirmed).await;
-            // If the stream of changes ends, `select!` drops this loop.
+            // This loop also ends if the stream of changes ends, because `select!` then drops this
+            // future.
             while !reader
                 .wait_until_reached(first.head, Duration::from_mins(1))
                 .await
@@ -152,8 +152,9 @@ impl Mirror {
     }
 }
 
-/// Copies the leader's whole state if `next_start` requires this. Then applies each change. Returns
-/// the reason why the copy was interrupted, and sets `next_start` for the next attempt.
+/// Copies the leader's whole state, if `next_start` requires a whole state. Then applies each
+/// change. Returns the reason why the copy was interrupted, and sets `next_start` for the next
+/// attempt.
 ///
 /// Sets `confirmed` to true at the first event of the watch. With this event, the leader confirms
 /// that it knows the resourceVersion of this replica's index.

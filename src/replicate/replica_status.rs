@@ -25,39 +25,40 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// If no read has arrived for this time after a state query, the follower sends the next state
-/// query without a read. After a query without a usable answer, this time begins when
-/// [`NO_QUERY_PERIOD`] is over.
+/// The interval of state queries while no reads arrive. If a read arrives earlier, the follower
+/// sends the next state query at once. After a query without a usable answer, the interval begins
+/// when [`NO_QUERY_PERIOD`] is over.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The time limit of a state query. If the leader does not answer within this time, the waiting
-/// reads are answered from the local index.
+/// The time limit of a state query. If the leader does not answer within this time, the follower
+/// answers the waiting reads from its own index.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// After a state query without a usable answer, the follower sends no further query for this time.
-/// Reads that arrive in the meantime are answered from the local index.
+/// During this time, the follower answers reads from its own index at once. An answer is usable if
+/// it comes from the leader of the current leadership term.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
 /// After this number of consecutive unanswered state queries, the follower closes the connection to
 /// the leader, and connects again.
 const MAX_UNANSWERED_QUERIES: u32 = 3;
 
-/// After a network failure, the leader may still answer state queries, while the watch of its
-/// changes delivers nothing. To detect a broken watch, the follower remembers the resourceVersion
-/// in an answer. If the watch has not delivered this resourceVersion after this time, the follower
-/// closes the connection and connects again.
+/// The time within which the watch must deliver the resourceVersion in the answer to a state query.
+/// If the watch does not deliver it in time, the watch is broken. The follower then closes the
+/// connection and connects again. For example, after a network failure, the leader may still answer
+/// state queries, but the watch delivers no changes.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time for which a read waits until this replica has the leader's newest resourceVersion.
-/// After this time, the read is answered from the local index.
+/// After this time, this replica answers the read from its own index.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The largest number of reads that wait for one state query. Further reads are answered from the
-/// local index.
+/// The largest number of reads that wait for one state query. This replica answers further reads
+/// from its own index at once.
 const MAX_WAITING_READS: usize = 1024;
 
-/// If the time since this replica's index was last up to date is longer than this, lists and new
-/// watches get a `Warning` header.
+/// If this replica's index has not been up to date for longer than this time, this replica adds a
+/// `Warning` header to lists and new watches.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// If this replica has not reached the leader for this time, although the leader renews its Lease,
@@ -65,19 +66,19 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// While the kube-apiserver does not answer a replica, the replica cannot authenticate and
-/// authorize new clients. This replica compares two times: the time of its own first unanswered
-/// request, and the time of the kube-apiserver's last answer to the leader. The leader reports the
-/// second time.
+/// authorize new clients. The replica becomes unready only if the kube-apiserver still answers the
+/// leader. If the kube-apiserver does not answer the leader either, all replicas have the problem.
+/// Then this replica stays ready, because no other replica serves clients better.
 ///
-/// - If the second time is later by more than this constant, the problem affects only this replica.
-///   So this replica becomes unready.
-/// - Otherwise, the problem may affect all replicas. So this replica stays ready.
+/// The kube-apiserver still answers the leader if this is true: its last answer to the leader came
+/// more than this time after this replica's first unanswered request. The leader reports the time
+/// of this answer.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterContact {
-    /// The time of the last answer.
+    /// The time of the last answer. None if the kube-apiserver has not answered yet.
     pub last: Option<Instant>,
     /// The time of the first request after the last answer. None if there was no such request.
     pub unanswered_since: Option<Instant>,
@@ -102,17 +103,19 @@ struct SharedReplicaStatus {
     /// - This replica begins to follow a leader.
     /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
     leader_reached_at: watch::Sender<Instant>,
-    /// True if our `APIService` is not registered, so that this replica cannot connect to the
-    /// leader.
+    /// True if our `APIService` is not registered. This replica takes the CA certificate of the
+    /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
     unregistered: AtomicBool,
     /// The times at which the kube-apiserver answered this replica.
     cluster_contact: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
     /// None if the leader has reported no answer.
     cluster_answered_leader_at: watch::Sender<Option<Instant>>,
-    /// The time of the last state query that this replica received from another replica.
+    /// The time of the last state query that this replica received from another replica. None if
+    /// this replica has received no state query.
     last_peer_query: watch::Sender<Option<Instant>>,
-    /// The leader's last report about rule sets that may miss operations.
+    /// The leader's last report about rule sets that may miss operations. None if no leader has
+    /// sent a report to this replica.
     incomplete_rule_sets: watch::Sender<Option<Arc<IncompleteRuleSets>>>,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
@@ -190,8 +193,8 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns the time since this replica last had all operations of the leader, as far as this
-    /// replica knows. Returns zero on the leader.
+    /// Returns the time since this replica last certainly had all operations of the leader. Returns
+    /// zero on the leader.
     pub fn lag(&self) -> Duration {
         match &*self.0.role.borrow() {
             ReplicaRole::Leading(leadership) if leadership.is_valid() => {
@@ -202,15 +205,17 @@ impl ReplicaStatus {
         }
     }
 
-    /// Returns true if this replica's index was last up to date more than 15 s ago, so that it can
-    /// lack operations. For example, no replica leads, or this replica does not reach the leader.
+    /// Returns true if this replica's index was last up to date more than 15 s ago. The index can
+    /// then lack operations. For example, no replica leads, or this replica does not reach the
+    /// leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
 
-    /// Returns the reason why this replica must become unready: it does not reach the leader or the
-    /// kube-apiserver. Returns None if this replica can stay ready. If no replica leads, this
-    /// replica stays ready, because no other replica serves clients better.
+    /// Returns the reason why this replica must become unready: this replica does not reach the
+    /// leader, or the kube-apiserver does not answer this replica. Returns None if this replica can
+    /// stay ready. If no replica leads, this replica stays ready, because no other replica serves
+    /// clients better.
     pub fn impairment(&self) -> Option<&'static str> {
         if !matches!(&*self.0.role.borrow(), ReplicaRole::Following(_)) {
             return None;
@@ -307,9 +312,8 @@ impl ReplicaStatus {
         })
     }
 
-    /// Returns true if another replica copies this replica's index. A replica that copies the index
-    /// sends a state query about every 2 s. So the result is true if a state query has arrived in
-    /// the last 6 s.
+    /// Returns true if another replica copies this replica's index: a state query has arrived in
+    /// the last 6 s. A replica that copies the index sends a state query about every 2 s.
     pub fn is_index_copied(&self) -> bool {
         let last = *self.0.last_peer_query.borrow();
         last.is_some_and(|last| last.elapsed() < QUERY_INTERVAL * MAX_UNANSWERED_QUERIES)
@@ -336,8 +340,8 @@ impl ReplicaStatus {
     }
 
     /// Ends the streams of changes to all followers, so that the followers look for the next
-    /// leader. `released` is true if this replica has released the Lease. Then followers may
-    /// connect again to read the last changes of the term.
+    /// leader. `released` is true if this replica has released the Lease. If it is true, followers
+    /// may connect again to read the last changes of the term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -413,16 +417,16 @@ impl LeaderQueries {
         Ok(answer)
     }
 
-    /// Answers the waiting reads with state queries to the leader. One query serves all reads that
-    /// are waiting. Also sends a query [`QUERY_INTERVAL`] after the last one, even without reads.
-    /// Returns the reason why the connection to the leader must be closed.
+    /// Sends state queries to the leader until the connection must be closed, and returns the
+    /// reason. If reads are waiting, sends a query at once. One query serves all waiting reads. If
+    /// no read arrives, sends the next query after [`QUERY_INTERVAL`].
     pub(super) async fn send_queries(&mut self, link: &dyn Link, term: &Term) -> LinkError {
         let mut waiting = Vec::new();
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // The time of a query, and the resourceVersion in its answer, while this replica's index
-        // has not reached this resourceVersion. Later answers do not replace this value.
+        // The time of a query, and the resourceVersion in its answer. None if this replica's index
+        // has reached this resourceVersion. Later answers do not replace this value.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {
@@ -472,9 +476,8 @@ impl LeaderQueries {
                     }
                     continue;
                 }
-                // The other replica is reachable, but its answer is not usable. So the query does
-                // not count as unanswered.
-                Ok(Ok(_) | Err(LinkError::Refused(_))) => {}
+                // The other replica is reachable, but its answer is not usable.
+                Ok(Ok(_) | Err(LinkError::Refused(_))) => unanswered = 0,
                 Ok(Err(LinkError::AnotherTerm)) => return LinkError::AnotherTerm,
                 Ok(Err(_)) | Err(_) => unanswered += 1,
             }

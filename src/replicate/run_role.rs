@@ -1,9 +1,9 @@
-//! Runs this replica (process) in its current role. A leader detects operations. A follower copies
-//! the leader's index (the operations in memory).
+//! Runs this replica (process) in its current role. The leader detects operations, such as
+//! migrations. A follower copies the leader's index (the operations in memory).
 //!
 //! The role comes from the election. A server without an election leads from its start to its end.
 //!
-//! The index has one writer. [`ReplicaTask`] lends this writer to one of these:
+//! The index has only one writer. [`ReplicaTask`] lends this writer to one task at a time:
 //!
 //! - the pipeline, which detects operations, while this replica leads
 //! - the mirror, which copies the leader's index, while this replica follows
@@ -36,8 +36,8 @@ pub trait Pipeline: Send {
     ) -> BoxFuture<'a, Option<&'static str>>;
 
     /// Stops all tasks of the term. If `in_order` is true, tasks that write to the cluster may
-    /// first finish their current writes. `in_order` is false if the leadership was lost. Then all
-    /// tasks stop at once.
+    /// first finish their current writes. If `in_order` is false, because the leadership was lost,
+    /// all tasks stop at once.
     fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
 }
 
@@ -68,8 +68,8 @@ pub struct ReplicaTask<P> {
 }
 
 impl<P: Pipeline> ReplicaTask<P> {
-    /// Runs until the shutdown, or until a task of the leader ends too early. In the second case,
-    /// returns the name of the task.
+    /// Runs until the shutdown, or until a task of the leader ends too early. Returns the name of
+    /// the task that ended too early, or None after the shutdown.
     pub async fn run(mut self) -> Option<&'static str> {
         let shutdown = self.shutdown.clone();
         loop {
@@ -188,7 +188,7 @@ impl<P: Pipeline> ReplicaTask<P> {
 
     /// Releases the Lease, so that another replica can lead at once.
     async fn hand_over(&mut self, leadership: &Leadership, release: oneshot::Sender<Rv>) {
-        // The receiver is dropped only when the whole process ends. So a failed send is ignored.
+        // The send fails only if the whole process ends, so the error is ignored.
         let _ = release.send(self.writer.head());
         let released = self.role.wait_for(|it| !leads_in_term(it, leadership));
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)

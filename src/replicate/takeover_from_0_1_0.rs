@@ -36,13 +36,14 @@ const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// server closes its listener, but writes custom resources for up to 10 s.
 const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 
-/// Any other endpoint that does not answer counts as a running old server for this time, because a
-/// running old server can miss the time limit of a check. The time starts at the first of its
-/// consecutive failed checks.
+/// An endpoint that does not answer and is not terminating counts as a running old server for this
+/// time, because a running old server can miss the time limit of a check. The time starts at the
+/// first of its consecutive failed checks.
 ///
-/// In a new cluster, such an endpoint is usually a replica that has not started yet. By default, it
-/// does not delay the first leader. The reason: the first leader waits for one lease duration
-/// anyway, and the default lease duration (8 s) is longer than this time.
+/// In a new cluster, an endpoint that does not answer is usually a replica that has not started
+/// yet. By default, this endpoint does not delay the first leader. The reason: the first leader
+/// waits for one lease duration anyway, and the default lease duration (8 s) is longer than this
+/// time.
 const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The name of the port in our Service.
@@ -151,14 +152,13 @@ impl Predecessor {
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if no request of this call fails, and the index is filled after this call. An
-    /// earlier call may have filled the index.
+    /// Returns true if all requests of this call succeed, and the index is filled after this call.
+    /// The index can also be filled by an earlier call.
     ///
-    /// If the old server answers, the list requests go directly to the old server's address.
-    /// Through the kube-apiserver, the requests could reach a new replica, which has only a copy.
-    ///
-    /// Otherwise, the list requests go through the kube-apiserver. They may reach a new replica
-    /// that has copied the operations earlier.
+    /// - If the old server answers, the requests go directly to its address. Through the
+    ///   kube-apiserver, the requests could reach a new replica, which has only a copy.
+    /// - If no old server answers, the requests go through the kube-apiserver. They may reach a new
+    ///   replica that has copied the operations earlier.
     async fn load(&self, writer: &mut Writer, found: PredecessorState) -> bool {
         let loading = async {
             let link = match found {
@@ -201,7 +201,8 @@ impl Predecessor {
             }
         };
         let listed = endpoints(&slices);
-        // The failures of a removed endpoint are forgotten, because a new Pod can get its address.
+        // The search forgets the failures of a removed endpoint, because a new Pod can get the
+        // address of this endpoint.
         self.first_failures
             .retain(|address, _| listed.iter().any(|it| it.address == *address));
         let mut found = PredecessorState::NotFound;
@@ -303,9 +304,9 @@ mod tests {
 
     const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ours/endpointslices";
 
-    /// Creates a search in `cluster`, and a receiver of `may_begin`. Our `APIService` is not
-    /// registered in `cluster`, so the search has no CA certificate to verify an endpoint. So each
-    /// check of an endpoint fails without a connection.
+    /// Creates a search in `cluster`, and a receiver of `may_begin`. Each check of an endpoint
+    /// fails without a connection, because `cluster` has no `APIService` with a CA certificate for
+    /// the verification of the endpoint.
     fn search_in(cluster: &Cluster) -> (Predecessor, watch::Receiver<bool>) {
         let credentials = PeerCredentials::TokenFile("token".into());
         let (may_begin, may_begin_reader) = watch::channel(false);

@@ -1,9 +1,10 @@
-//! The event loop of the rule-set controller. It passes rule sets, results of discovery and reports
-//! of feeds to the [`Registry`]. The registry returns rule books, which the loop publishes, and
-//! statuses, which the loop writes.
+//! The event loop of the rule-set controller, which turns rule sets into rule books, and writes the
+//! status of each rule set. A rule book contains the compiled rule sets of one target. A target is
+//! the resource that a rule set watches. A feed is the watch of one target, or of one namespace of
+//! it.
 //!
-//! A target is the resource that a rule set watches. A rule book contains the compiled rule sets of
-//! one target. A feed is the watch of one target, or of one namespace of it.
+//! The loop passes rule sets, results of discovery and reports of feeds to the [`Registry`]. The
+//! registry returns rule books, which the loop publishes, and statuses, which the loop writes.
 
 use super::Report;
 use super::registry::{Feedback, LookupRequest, Publication, Registry};
@@ -32,10 +33,12 @@ const GATHER_PERIOD: Duration = Duration::from_millis(500);
 /// incomplete.
 const REPORT_DELAY: Duration = Duration::from_millis(50);
 
-/// Interval at which the controller computes the statuses again. Feeds record evaluations and
-/// failures in [`Activity`](ifo_engine::rules::Activity), and send the controller no message about
-/// them. So the status shows a failure with a delay of up to this interval. If the requeue interval
-/// (see [`Controller::new`]) is shorter, the controller uses the requeue interval instead.
+/// Interval at which the controller computes the statuses again. If the requeue interval (see
+/// [`Controller::new`]) is shorter, the controller uses the requeue interval instead.
+///
+/// Feeds record evaluations and failed evaluations only in
+/// [`Activity`](ifo_engine::rules::Activity), and send no message to the controller. So a status
+/// shows a failed evaluation with a delay of up to this interval.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets, in the cluster or in a folder.
@@ -69,7 +72,7 @@ pub enum RuleSetEvent {
 pub struct Inputs {
     /// The rule sets. The stream never ends.
     pub rule_sets: BoxStream<'static, RuleSetEvent>,
-    /// Reports of feeds on whether they are up to date.
+    /// The reports in which each feed says that it is up to date, or why it is not.
     pub feedback: mpsc::Receiver<Feedback>,
 }
 
@@ -77,9 +80,8 @@ pub struct Inputs {
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// The rule sets that are in no rule book. `None` at the start. The controller sends the first
-    /// value when each feed has sent its first report: that the feed is up to date, or why it is
-    /// not.
+    /// The rule sets that are in no rule book. `None` until each feed has sent its first report to
+    /// [`Inputs::feedback`].
     pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
@@ -182,9 +184,9 @@ impl Controller {
             }
             let unread = Arc::new(self.registry.unread_rule_sets());
             send_change(&outputs.unread_rule_sets, unread);
-            // The tracker, which turns detections into operations, must have received all published
-            // rule books before `caught_up` is sent. The tracker receives each rule book before the
-            // feeds of this rule book start. So when all feeds have reported, the tracker has
+            // Before `caught_up` is sent, the tracker, which turns detections into operations, must
+            // have received all published rule books. The tracker receives each rule book before
+            // the feeds of this rule book start. So when all feeds have reported, the tracker has
             // received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
                 let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
@@ -281,15 +283,15 @@ impl Controller {
         if let Some((write, version)) = write {
             self.registry.written(write, version);
         }
-        // The status may have changed while this write was in flight. The newer status can be
-        // written now.
+        // The status may have changed during this write. The controller then writes the newer
+        // status.
         self.review.schedule_within(GATHER_PERIOD);
     }
 
     /// Publishes rule books. Returns false if their receiver was dropped.
     async fn publish(&mut self, outputs: &Outputs) -> bool {
         if self.start == StartPhase::Reading {
-            return true; // The rule books would be incomplete.
+            return true; // Not all rule sets are known, so the rule books would be incomplete.
         }
         self.publish.clear();
         self.report.schedule_within(Duration::ZERO);
@@ -320,8 +322,8 @@ async fn compile_in_background(object: &OperationRuleSet) -> Result<RuleSet, Vec
     tokio::task::spawn_blocking(move || compile(&name, &spec))
         .await
         .unwrap_or_else(|error| {
-            // An error that is no panic means that the task was cancelled. This happens only when
-            // the process ends, so it is not logged.
+            // If the error is not a panic, the runtime has cancelled the task, because the process
+            // ends. This is not logged.
             if error.is_panic() {
                 tracing::error!(%error, "a rule set could not be compiled");
             }

@@ -173,14 +173,14 @@ impl Registry {
         self.mark_stale(&target);
     }
 
-    /// Records an object that cannot be decoded as a rule set. The object has no rules, but appears
-    /// in reports.
+    /// Records an object that cannot be decoded as a rule set. The object has no rules, but
+    /// [`Self::report`] returns it as a rule set that may miss operations.
     pub(super) fn unreadable(&mut self, name: String) {
         self.remove(&name);
         self.unreadable.insert(name);
     }
 
-    /// Removes a rule set or an unreadable object. Returns true if it was a rule set.
+    /// Removes the rule set or the unreadable object `name`. Returns true if `name` was a rule set.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.unreadable.remove(name);
         self.unknown_fields.remove(name);
@@ -334,7 +334,7 @@ impl Registry {
             let target = self.targets.get(&known.target);
             let resolution = target.and_then(TrackedTarget::resolution);
             if resolution.is_none() && known.has_current_status() {
-                // After a restart, the old status stays until the target has been looked up.
+                // After a restart, the old status stays until discovery has looked up the target.
                 continue;
             }
             let health = RuleSetHealth {
@@ -380,7 +380,8 @@ impl Registry {
 }
 
 impl RegisteredRuleSet {
-    /// Returns the state of the rule set: its target is being watched, or the reason why not.
+    /// Returns the state of the rule set. If the server does not watch its target, the state
+    /// contains the reason.
     fn state(&self, name: &str, target: Option<&TrackedTarget>) -> RuleSetState {
         let Ok(rule_set) = &self.compiled else {
             return RuleSetState::Idle(IdleReason::NotCompiled);

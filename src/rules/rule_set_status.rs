@@ -28,7 +28,8 @@ const THROTTLED: (&str, &str) = (
      budget. See the section on cost in docs/rules.md.",
 );
 
-/// Added to the message of `InvalidRule` while the rules of the last valid spec are evaluated.
+/// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
+/// valid spec.
 const LAST_RULES: &str = ". Until these errors are corrected, the last valid version of the rules \
                           stays in use";
 

@@ -1,7 +1,7 @@
-//! Writes the statuses of rule sets. At most eight writes are in flight at the same time, and at
-//! most one for each rule set. A failed write is retried after a delay. In a cluster, a write
-//! succeeds only if the rule set still has the resourceVersion for which the controller computed
-//! the status.
+//! Writes the statuses of rule sets. The controller of rule sets computes these statuses. At most
+//! eight writes are in flight at the same time, and at most one for each rule set. A failed write
+//! is retried after a delay. In a cluster, a write succeeds only if the rule set still has the
+//! resourceVersion that the controller has read.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -70,8 +70,8 @@ pub(super) struct StatusWrites {
     /// The rule sets whose last write has failed, by name.
     failed: HashMap<String, FailedWrite>,
     /// The rule sets whose status the controller has repaired, because another client had edited
-    /// it. The key is the name. The value is the earliest time of the next repair, and the delay
-    /// after that repair.
+    /// the status. The key is the name of the rule set. The value is the earliest time of the next
+    /// repair, and the delay after that repair.
     repaired: HashMap<String, (Instant, Duration)>,
 }
 
@@ -80,9 +80,9 @@ struct FailedWrite {
     retry_at: Instant,
     /// The delay after that attempt, if it fails too.
     next_delay: Duration,
-    /// The resourceVersion in the failed write, if the failure was a conflict and the first failure
-    /// in a row. A write with another resourceVersion may then start without the delay. `None` if
-    /// every write must wait for the delay.
+    /// The resourceVersion in the failed write, if this write is the first failed write in a row
+    /// and failed with a conflict. A write with another resourceVersion need not wait for the
+    /// delay. `None` if every write must wait for the delay.
     conflict: Option<String>,
 }
 
@@ -111,8 +111,8 @@ impl StatusWrites {
         let now = Instant::now();
         let wanted: HashSet<&str> = writes.iter().map(|write| write.name.as_str()).collect();
         self.failed.retain(|name, _| wanted.contains(name.as_str()));
-        // An entry is removed if the controller repairs nothing in the five minutes after the time
-        // in the entry. The controller then repairs the next edit at once.
+        // If the controller repairs nothing in the five minutes after the time in an entry, the
+        // entry is removed. Then the controller repairs the next edit at once.
         self.repaired
             .retain(|_, (at, _)| *at + MAX_RETRY_DELAY > now);
         self.waiting.clear();
@@ -165,7 +165,7 @@ impl StatusWrites {
 
     /// Waits for the end of a write. Returns the write and the new resourceVersion of the rule set,
     /// or `None` if the write has failed. While no write is in flight, the future stays pending.
-    /// Cancel-safe.
+    /// The future is cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
         let Some((write, answer)) = self.in_flight.next().await else {
             return std::future::pending().await;

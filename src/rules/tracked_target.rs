@@ -83,8 +83,8 @@ impl TrackedTarget {
     }
 
     /// Returns a publication with the rule book of the rule sets `usable`, which are sorted by
-    /// name. Returns `None` if the published rule book stays in use. `generation` is the generation
-    /// of the newest rule book of any target.
+    /// name. Returns `None` if the published rule book stays in use. `generation` is the number of
+    /// the newest rule book of any target. A new rule book gets the next number.
     ///
     /// After a restart of the server, a rule set still has the status that the previous process
     /// wrote. `was_watched` returns true if this status says that the server watches the target of

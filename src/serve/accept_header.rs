@@ -46,9 +46,9 @@ pub struct AcceptClause<'a> {
     weight: f32,
     /// The parameter `as`: the kind to which objects are to be converted, such as `Table`.
     pub as_kind: &'a str,
-    /// The parameter `g`: the API group of that kind.
+    /// The parameter `g`: the API group of the kind in `as_kind`.
     group: &'a str,
-    /// The parameter `v`: the API version of that kind.
+    /// The parameter `v`: the API version of the kind in `as_kind`.
     version: &'a str,
     /// The parameter `stream`. The server supports only the value `watch`.
     stream: &'a str,
@@ -144,8 +144,8 @@ impl<'a> AcceptClause<'a> {
         (self.group == group && self.as_kind == kind).then_some(self.version)
     }
 
-    /// Returns true if this server supports the syntax of the clause, and the kind to which the
-    /// clause converts objects.
+    /// Returns true if this server supports the syntax of the clause. If the clause requests a
+    /// conversion of objects to another kind, the server must also support this kind.
     pub fn is_supported(&self) -> bool {
         let transformed = self.group == "meta.k8s.io"
             && self.meta_version().is_some()

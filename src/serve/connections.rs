@@ -128,8 +128,8 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Checks if a slot is available for the connection of the record `entering`. If this
-    /// connection already has a slot in its old class, the old slot counts as free.
+    /// Checks if a slot is available for the connection `entering` in the class of this record. If
+    /// the connection already has a slot in its old class, the old slot counts as free.
     fn find_slot(&self, slots: usize, entering: &ConnectionRecord) -> AdmissionResult {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();

@@ -15,7 +15,7 @@ use http::{HeaderMap, header};
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{accepts, check};
 
-/// What an answer contains.
+/// The content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One object.

@@ -64,8 +64,8 @@ impl From<&Resource> for AdvertisedResource {
     }
 }
 
-/// Creates the routes of discovery for `resources`, and for the resources `served_by_other_router`
-/// that another router of this server serves.
+/// Creates the routes of discovery. They describe `resources`, and the resources
+/// `served_by_other_router`, which another router of this server serves.
 ///
 /// In a cluster, `served_by_other_router` is None, and there is no route `/api`, because the
 /// kube-apiserver serves the core group. The clients of the demo use this server without a

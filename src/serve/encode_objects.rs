@@ -1,8 +1,11 @@
 //! Writes objects, lists and watch events in the form that the client requested: whole objects,
-//! `PartialObjectMetadata` or a `Table`. Input: entries of the index, which is the server's store
-//! of objects in memory. An entry is one object at one version: its JSON, and some decoded values.
-//! Output: the JSON of the answer. The functions copy the JSON of an entry. They decode the JSON
-//! only for some columns of tables.
+//! `PartialObjectMetadata` or a `Table`.
+//!
+//! - Input: entries of the index, which is the server's store of objects in memory. An entry is one
+//!   object at one version: its JSON, and some decoded values.
+//! - Output: the JSON of the answer.
+//!
+//! The functions copy the JSON of an entry. They decode this JSON only for some columns of tables.
 
 use super::content_negotiation::{Include, ObjectForm};
 use super::resource_definitions::Resource;
@@ -22,7 +25,7 @@ pub struct VersionedEntry<'a> {
 }
 
 impl<'a> VersionedEntry<'a> {
-    /// Returns the object with the version of its entry.
+    /// Returns the object with the resourceVersion that the index stores for it.
     pub fn own(entry: &'a IndexEntry) -> Self {
         Self {
             entry,
@@ -168,8 +171,9 @@ impl Encoder<'_> {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Writes a bookmark as a line. `initial_end` is true for the bookmark after the initial
-    /// events. `with_column_definitions` is the same as in [`Encoder::event`].
+    /// Writes a bookmark as a line. `initial_end` is true for the bookmark that ends the initial
+    /// events of a watch. This bookmark has the annotation `k8s.io/initial-events-end`.
+    /// `with_column_definitions` has the same meaning as in [`Encoder::event`].
     pub fn bookmark(
         &self,
         rv: Rv,
@@ -198,9 +202,9 @@ impl Encoder<'_> {
             ),
             ObjectForm::Table { version, include } => {
                 self.table_head(version, rv, with_column_definitions, out);
-                // The bookmark after the initial events has an annotation. The annotation is in the
-                // object of the table row. So this row has an object even if the client requested
-                // rows without objects.
+                // If the client requested rows without objects, the row of a bookmark has no
+                // object. The bookmark after the initial events is an exception: the object of its
+                // row contains the annotation.
                 let object = if include == Include::None && !initial_end {
                     "null".to_owned()
                 } else {

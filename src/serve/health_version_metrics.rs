@@ -16,8 +16,9 @@ use std::sync::Arc;
 /// The name of a health check, and the function that returns true if the check passes.
 type HealthCheck = (&'static str, fn(&Readiness) -> bool);
 
-/// Largest length in bytes of the unknown names in an answer. A longer text is cut off. The query
-/// option `exclude` names checks to skip. The answer repeats the names that match no check.
+/// Maximum length, in bytes, of the list of unknown check names in an answer. A longer list is cut
+/// off. The query option `exclude` names the checks to skip. If a name in this option matches no
+/// check, the answer repeats the name.
 const MAX_NAMES_BYTES: usize = 512;
 
 /// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.

@@ -1,11 +1,11 @@
-//! Adds a `Warning` header to lists and watches that may lack operations. A rule set defines how
-//! the server detects operations. Input: a request, and the rule sets that may miss operations, for
-//! example because their rules do not compile. An answer gets the header in each of these cases:
+//! Adds a `Warning` header to lists and watches that may lack operations. An answer gets the header
+//! in each of these cases:
 //!
-//! - The request could match an operation of a rule set that may miss operations.
+//! - A rule set (the definition of how the server detects operations) does not work, for example
+//!   because it does not compile. The request could match one of its operations.
 //! - The cluster has no rule sets.
 //! - The server has not read the rule sets yet.
-//! - The index (the operations in memory) of this replica was last up to date more than 15 s ago.
+//! - This replica's index (the operations in memory) was last up to date more than 15 s ago.
 //!
 //! All other lists and watches of operations get the header `ifo-complete`.
 //!
@@ -88,8 +88,8 @@ fn named(gap: Gap) -> Named {
 
 /// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
 /// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
-/// server's name. Returns None if the text contains a character that a header must not contain. The
-/// answer then gets no header.
+/// server's name. If the text contains a character that a header must not contain, returns None.
+/// The answer then gets no header.
 fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -118,10 +118,10 @@ async fn may_list_rule_sets(shared: &ServerState, user: Option<&User>) -> bool {
 
 /// Returns true if an operation of the rule set that `gap` describes could match the selectors. The
 /// function compares the component, the kind of the subject and the operation, if `gap` contains
-/// them. It assumes that the requirements on all other labels and fields match.
+/// them. It assumes that all other labels and fields match.
 ///
-/// The operators `=` and `in` ignore case, as in `kubectl ifo`. This can cause an unnecessary
-/// warning, which does less harm than a missing warning.
+/// In this comparison, the operators `=` and `in` ignore case, as in `kubectl ifo`. So there can be
+/// an unnecessary warning, which does less harm than a missing warning.
 fn may_match(gap: &Gap, selectors: &ReviewedSelectors) -> bool {
     let can_match =
         |requirement: &SelectorRequirement, known: Option<PossibleValues<'_>>| match known {

@@ -38,7 +38,7 @@ mod yaml;
 #[cfg(any(fuzzing, test))]
 pub use self::fuzzing::{check as check_token, options as check_options};
 
-/// Time for which a request waits until the index has reached the requested resourceVersion. After
+/// Maximum time that a request waits until the index reaches the requested resourceVersion. After
 /// this time, the request gets an error. The kube-apiserver's watch cache has the same limit
 /// (`blockTimeout`).
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);

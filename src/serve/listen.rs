@@ -29,7 +29,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-/// Time limit of a TLS handshake. Go's HTTP client has the same limit.
+/// Time limit of a TLS handshake. After this time, the server closes the connection. Go's HTTP
+/// client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which the server closes an idle newcomer. A newcomer is a connection without a
 /// request so far, or only with requests for `/livez`, `/readyz` or `/healthz`. Clients connect
@@ -57,14 +58,15 @@ const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// bodies that the server has not read. The server never reads request bodies, so this is the
 /// smallest window that HTTP/2 allows for a connection.
 const STREAM_WINDOW: u32 = 65_535;
-/// Largest number of concurrent streams on one connection. A kube-apiserver may use one connection
-/// for the watches of all its clients.
+/// Largest number of concurrent streams on one connection. The server refuses further streams. A
+/// kube-apiserver may use one connection for the watches of all its clients.
 const MAX_STREAMS: u32 = 1000;
 /// Largest number of unsent bytes of one HTTP/2 stream: one frame. While this limit is reached,
 /// hyper does not ask the body for more data.
 const SEND_BUFFER: usize = 16 << 10;
-/// Time limit for an HTTP/1.1 client to send the headers of a request. This time includes the idle
-/// time before the request. The kube-apiserver has the same idle timeout.
+/// Time limit for an HTTP/1.1 client to send the headers of a request, including the idle time
+/// before the request. After this time, the server closes the connection. The kube-apiserver has
+/// the same idle timeout.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 /// Idle time of a TCP connection after which the kernel sends keep-alive probes. The default in Go
 /// is 15 seconds.

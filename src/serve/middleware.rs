@@ -1,6 +1,7 @@
-//! The middleware around all routes. Before a handler runs, the middleware authenticates, limits
-//! and authorizes the request. Afterwards, it compresses the answer, limits the time in which the
-//! client must read the answer, and counts and logs the request.
+//! The middleware around all routes. Before the handler of a request runs, the middleware
+//! authenticates, limits and authorizes the request. After the handler, the middleware compresses
+//! the answer, and counts and logs the request. It also limits the time in which the client must
+//! read the answer.
 
 mod admit_request;
 
@@ -174,8 +175,8 @@ fn error_response(failure: ErrorStatus, headers: &HeaderMap, query: &Query) -> R
 /// Removes the body of an answer to a HEAD request, and keeps its headers.
 fn remove_body(response: &mut Response) {
     let size = response.body().size_hint().exact();
-    // For an empty body of known length, hyper would send `Content-Length: 0`. So the length of the
-    // new body is unknown.
+    // For an empty body of known length, hyper would send `Content-Length: 0`. So the new body is a
+    // stream, whose length hyper does not know.
     let nothing = futures::stream::empty::<Result<bytes::Bytes, Infallible>>();
     *response.body_mut() = Body::from_stream(nothing);
     if let Some(size) = size {

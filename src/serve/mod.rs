@@ -124,18 +124,18 @@ pub struct ServerParameters {
 /// connection at its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of requests other than watches. A request counts until its answer has been sent. One
-    /// user may have half of this number. This limit never refuses a request of a member of
-    /// `system:masters`.
+    /// Maximum number of concurrent requests other than watches. A request counts until its answer
+    /// has been sent. One user may have half of this number. This limit never refuses a request of
+    /// a member of `system:masters`.
     pub requests: usize,
-    /// Number of watches of all users together.
+    /// Maximum number of watches of all users together.
     pub watches: usize,
-    /// Number of watches of one user. Members of `system:masters` have no such limit.
+    /// Maximum number of watches of one user. Members of `system:masters` have no such limit.
     pub watches_per_user: usize,
-    /// Number of open connections. A quarter is reserved for newcomers: connections whose user is
-    /// not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which forward
-    /// the requests of users. The rest is for users. The connections of one user from one address
-    /// may be at most half of the rest.
+    /// Maximum number of open connections. A quarter is reserved for newcomers: connections whose
+    /// user is not known yet. An eighth is reserved for the front proxy: the kube-apiservers, which
+    /// forward the requests of users. The rest is for users. The connections of one user from one
+    /// address may be at most half of the rest.
     pub connections: usize,
 }
 
@@ -170,8 +170,8 @@ impl Default for Limits {
 /// apply to them. Requests through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that are being sent to requests that do not count in
-/// [`Limits::requests`], such as refused requests. Further answers of this kind have no body. An
+/// Largest number of error answers that the server sends at the same time to requests outside of
+/// [`Limits::requests`]. Refused requests are an example. Further error answers have no body. An
 /// error answer has at most 5 KB, or 20 KB if JSON escapes every character.
 const MAX_REFUSALS: usize = 300;
 
@@ -343,9 +343,10 @@ async fn resource(
     answer_result
 }
 
-/// Returns true if the request must be answered with the newest state. A follower then first waits
-/// until it has the leader's newest version ([`ReplicaStatus::wait_until_current`]). A request with
-/// a resourceVersion or a continue token accepts an older state.
+/// Returns true if the answer must contain the newest state. Before a follower answers such a
+/// request, it waits until it has the leader's newest version
+/// ([`ReplicaStatus::wait_until_current`]). A request with a resourceVersion or a continue token
+/// accepts an older state.
 fn reads_newest(request: &ResourceRequest, query: &Query) -> bool {
     matches!(request.verb, "get" | "list" | "watch")
         && query.text("resourceVersion").is_empty()

@@ -11,8 +11,7 @@
 //!   leader serves the changes of its own term. A replica that has led and has released the Lease
 //!   still serves the changes of its last term, so that the new leader can copy them.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
-//! - A watch ends when this replica ends all watches of the term, for example because it loses the
-//!   Lease without having released it.
+//! - When this replica stops leading, it ends all watches of its term.
 
 use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
@@ -28,8 +27,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// Largest number of concurrent requests of all other replicas, including watches. A further
-/// request gets a 429. Two followers need six requests: a watch, a state query and a page of a list
-/// for each follower. The other slots are for requests of replaced replicas that are still open.
+/// request gets a 429. Two followers need six requests: each follower needs a watch, a state query
+/// and a page of a list. The other ten requests are a reserve: requests of replicas that have been
+/// replaced can still be open.
 pub const MAX_REPLICA_REQUESTS: usize = 16;
 
 /// Creates the route of the state query.
@@ -37,15 +37,15 @@ pub fn routes() -> Router<Arc<ServerState>> {
     Router::new().route(PEER_PATH, get(answer_state_query))
 }
 
-/// Returns true if the request names a leadership term. The requests of followers name a term. Any
-/// client can send the header `ifo-term`. So before the request is treated as the request of a
-/// follower, the server must check that its user has the [`required_access`].
+/// Returns true if the request names a leadership term. The requests of followers name a term. But
+/// any client can send the header `ifo-term`. So the server must check that the user has the
+/// [`required_access`], before it treats the request as the request of a follower.
 pub fn names_term(headers: &HeaderMap) -> bool {
     headers.contains_key(TERM_HEADER)
 }
 
-/// Returns the right that the user of a request must have, so that the request counts as the
-/// request of another replica: `get` on the path `/peer`. The ServiceAccount of the server has it.
+/// Returns the right to `get` the path `/peer`. Only a request of a user with this right counts as
+/// the request of another replica. The ServiceAccount of the server has this right.
 pub fn required_access() -> Attributes {
     Attributes::NonResource {
         path: PEER_PATH.to_owned(),

@@ -1,6 +1,6 @@
-//! Parses the HTTP method and the URI of a request. Output: verb, resource, namespace, name and
-//! query options, as in the kube-apiserver's `RequestInfo`. The parser does not check whether the
-//! resource exists.
+//! Parses the HTTP method and the URI of a request. The result contains the verb, the resource, the
+//! namespace, the name and the query options, as in the kube-apiserver's `RequestInfo`. The parser
+//! does not check whether the resource exists.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -92,8 +92,8 @@ impl Query {
         self.0[option?].as_deref()
     }
 
-    /// Returns the value of a boolean option. It is false if the option is absent, `0` or `false`.
-    /// As in the kube-apiserver, all other values are true.
+    /// Returns the value of a boolean option. As in the kube-apiserver, an option that is absent,
+    /// `0` or `false` is false. All other values, such as the empty value, are true.
     pub fn flag(&self, name: &str) -> bool {
         self.optional_flag(name).unwrap_or_default()
     }

@@ -50,7 +50,7 @@ struct LoggedFields {
 }
 
 impl RequestLogLine {
-    /// Begins the log line of a request. `method` is logged as the verb if the request is not for a
+    /// Begins the log line of a request. The logged verb is `method` if the request is not for a
     /// resource, or if the method has no Kubernetes verb.
     pub fn begin(
         parts: &Parts,

@@ -225,12 +225,12 @@ static RULE_SET_COLUMNS: &[Column] = &[
     },
 ];
 
-/// Writes the status of the condition `Ready`, or null.
+/// Writes the status of the condition `Ready`, or null if the condition is absent.
 fn ready(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_ready(texts, |condition| condition.status, out);
 }
 
-/// Writes the reason of the condition `Ready`, or null.
+/// Writes the reason of the condition `Ready`, or null if the condition is absent or has no reason.
 fn reason(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     write_ready(texts, |condition| condition.reason, out);
 }
@@ -243,7 +243,7 @@ struct Condition {
     reason: Option<String>,
 }
 
-/// Writes a field of the condition `Ready`, or null.
+/// Writes a field of the condition `Ready`, or null if the condition is absent.
 fn write_ready<T: Into<serde_json::Value>>(
     texts: &ObjectTexts<'_>,
     field: impl Fn(Condition) -> T,

@@ -1,11 +1,11 @@
 //! Aborts answers that clients read too slowly. Input: the body of an answer. Output: a body with
 //! the same bytes, which ends when the connection has sent the last byte.
 //!
-//! Until the answer to a request is sent, it uses a slot of the limit of requests or watches, and
-//! keeps objects in memory. So clients have a limited time to read an answer:
+//! Until an answer is sent, its request counts towards the limit of requests or watches, and the
+//! answer keeps objects in memory. So clients have a limited time to read an answer:
 //!
-//! - A list or another authorized request, but not a watch: the client must read the whole answer
-//!   within a minute, as in the kube-apiserver.
+//! - An authorized request that is not a watch, such as a list: the client must read the whole
+//!   answer within a minute, as in the kube-apiserver.
 //! - A request for a public path, or a refused request: the client must read the whole answer
 //!   within 10 seconds.
 //! - A watch: while there is unread data, the client must read some of it at least every two
@@ -142,8 +142,8 @@ struct UnsentChunks {
 struct SentProgress {
     /// Number of unsent chunks.
     chunks: usize,
-    /// The last time at which a chunk was sent, or at which a chunk arrived after all earlier
-    /// chunks had been sent.
+    /// The time of the last progress. A sent chunk is progress. A new chunk is progress only if no
+    /// other chunk is unsent.
     last_progress: Instant,
 }
 

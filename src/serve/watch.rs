@@ -4,8 +4,9 @@
 //!
 //! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
 //! buffer no longer has the next change for this client, the client gets a 410. Apart from a chunk
-//! of its body, a watch keeps only the objects of its initial events in memory. If the client reads
-//! the initial events too slowly, the watch ends.
+//! of its body, a watch keeps only the objects of its initial events in memory. Initial events
+//! contain the objects that exist when the watch starts. If the client reads the initial events too
+//! slowly, the watch ends.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;
@@ -351,16 +352,17 @@ impl Watcher {
     }
 
     /// Returns the event for a change. Returns None if the object matches the selector of this
-    /// watch neither before nor after the change. The event depends on the selector:
+    /// watch neither before nor after the change. The event depends on the change and on the
+    /// selector:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.
     /// - If the object no longer matches, the event is `DELETED`. This event has the last matching
     ///   content of the object, and the version of the change.
-    /// - A change without an object marks the start of a new leadership term. If the client allows
-    ///   bookmarks, the event is a bookmark. From the version of this bookmark on, a client can
-    ///   continue the watch at every replica. If the client does not allow bookmarks, the result
-    ///   has no bytes.
+    /// - If the change has no object, it marks the start of a new leadership term (the time for
+    ///   which one replica leads). If the client allows bookmarks, the event is a bookmark. A
+    ///   client can continue the watch from the version of this bookmark at every replica. If the
+    ///   client does not allow bookmarks, the event has no bytes.
     fn event_of_change(&mut self, change: &IndexChange) -> Option<Bytes> {
         if change.key().is_none() {
             let mut line = Vec::new();

@@ -29,9 +29,9 @@ pub struct LineCache {
 struct EncodedLine {
     key: LineKey,
     /// The encoded object. On a follower (a replica that copies the leader's index), several
-    /// objects can have the same version. So a lookup also compares the address of the object. The
-    /// weak reference does not keep the content of the object in memory. But while it exists, no
-    /// other object can get the same address.
+    /// objects can have the same version. So a lookup also compares the address of the object.
+    /// While the weak reference exists, no other object can get the same address. The weak
+    /// reference does not keep the content of the object in memory.
     entry: Weak<IndexEntry>,
     bytes: Bytes,
 }

@@ -91,8 +91,8 @@ pub async fn initial_state(
         {
             Ok(all) => known = Some(all),
             Err(error) => {
-                tracing::warn!(%error, "the namespaces cannot be read; in persistence mode, \
-                    completed custom resources are not restored");
+                tracing::warn!(%error, "cannot read the namespaces; in persistence mode, the leader \
+                    does not restore completed custom resources");
             }
         }
     }

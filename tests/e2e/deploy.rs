@@ -148,9 +148,9 @@ fn every_combination_of_components_renders_in_every_namespace() {
     });
 }
 
-/// Asserts that the objects of a component exist if the component is chosen, and do not exist
-/// otherwise. Also asserts that no component has removed some flags of the Deployment or its
-/// variable `POD_UID`.
+/// Asserts that the objects of a component exist if and only if the component is chosen. Also
+/// asserts that the Deployment still has its important flags and the variable `POD_UID`. A patch of
+/// a component could remove them by mistake.
 fn check_components(objects: &[Value], components: &[&str]) {
     let deployment = only_object(objects, "Deployment", "ifo-apiserver");
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -437,7 +437,7 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         assert!(gone.is_err_and(|why| why.contains("NotFound")));
         cluster.a_namespace_can_be_deleted("after").await;
         // The removal of the server keeps the rule sets and their ClusterRoles. The administrator
-        // can delete them without the server.
+        // can delete these objects without the server.
         cluster.with_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });

@@ -28,7 +28,7 @@ pub const OUTCOME: &str = "object.status.printableStatus == 'Running' ? 'Succeed
 pub fn migrating_with(namespace: &str, fields: Value) -> Value {
     let mut rules = migrating(namespace);
     let Value::Object(fields) = fields else {
-        panic!("not the fields of a rule: {fields}");
+        panic!("the fields of a rule must be a JSON object: {fields}");
     };
     let rule = rules["spec"]["rules"][0].as_object_mut();
     rule.expect("a rule is an object").extend(fields);

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// The chart with the server, and the chart with the rule packs. A rule pack contains the rule sets
-/// of one folder in `rules/`.
+/// The folders of two charts: the chart with the server, and the chart with the rule packs. A rule
+/// pack contains the rule sets of one folder in `rules/`.
 const CHART: &str = "deploy/helm/ifo";
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
@@ -92,7 +92,8 @@ impl Helm {
         args.extend(values.iter().flat_map(|value| ["--set", value]));
         let yaml = self.run(&args).await;
         let yaml = yaml.unwrap_or_else(|error| panic!("{error}"));
-        // A document that contains only comments is parsed as null, and is left out.
+        // The parser returns null for a document that contains only comments. These documents are
+        // left out.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml).expect("Helm prints YAML");
         objects.into_iter().filter(|it| !it.is_null()).collect()
     }
@@ -163,7 +164,7 @@ fn assert_same(chart: Vec<Value>, kustomizations: Vec<Value>, choice: &str) {
 /// Describes the first field that differs, such as `/spec/replicas: 2 in the chart, 3 in the
 /// kustomizations`. Returns None if both values are equal.
 fn difference(chart: &Value, kustomization: &Value) -> Option<String> {
-    // Numbers are compared by value, because kustomize writes 100.0 as 100.
+    // kustomize writes 100.0 as 100. So this function compares numbers by value.
     let number = |value: &Value| value.as_f64();
     if chart == kustomization || number(chart).is_some() && number(chart) == number(kustomization) {
         return None;
@@ -229,8 +230,10 @@ fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     });
 }
 
-/// Checks the values of the chart that have no kustomize component: the rights to read targets (the
-/// resources that rule sets name), and parts that can be left out.
+/// Checks two groups of chart values that have no kustomize component:
+///
+/// - the rights to read targets, which are the resources that the server watches for rule sets
+/// - the parts that an administrator can leave out, such as the CRDs
 async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]) {
     for helm in both {
         let default = helm.render(CHART, NAMESPACE, &[]).await;

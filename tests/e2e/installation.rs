@@ -119,8 +119,8 @@ impl<'a> Cluster<'a> {
         self.unrouted_program(PodProgram::default()).await
     }
 
-    /// Starts the server as [`Self::unrouted_server`] does, with another program or another
-    /// address.
+    /// Starts the server as [`Self::unrouted_server`] does. `program` can name another program or
+    /// another address.
     pub async fn unrouted_program(&self, program: PodProgram) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
@@ -285,14 +285,14 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         cluster.a_namespace_can_be_deleted("during").await;
         check_rights_of_a_pack(&cluster).await;
 
-        // While the server runs, its registration is deleted and created again.
+        // A running server must log no error or warning when its registration is deleted.
         let before = cluster.errors_and_warnings();
         cluster.with_folder("delete", "apiservice").await;
         cluster.a_namespace_can_be_deleted("unregistered").await;
         cluster.register(&server).await;
         assert_eq!(cluster.errors_and_warnings(), before);
 
-        // Removes the server with the steps of the installation in reverse order.
+        // The removal has the steps of the installation in reverse order.
         let rule_sets = cluster.rule_sets().await;
         assert_eq!(rule_sets, ["certificate-rules", "own"]);
         cluster.with_folder("delete", "apiservice").await;
@@ -402,14 +402,14 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             let log = std::fs::read_to_string(dir.join("ifo-apiserver.log"));
             ok_if(
                 log.unwrap_or_default().contains("not registered"),
-                "another log",
+                "the log does not contain the expected line",
             )
         })
         .await;
         // The Deployment is available only if both replicas stay ready. A follower copies the
         // operations of the leader. It usually becomes unready if it has not reached the leader for
         // 10 s. Before the registration, the follower cannot verify the leader's certificate, so it
-        // cannot reach the leader. It must stay ready.
+        // cannot reach the leader. In spite of this, it must stay ready.
         let probe = Caller::new(follower.stranger());
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(13) {
@@ -417,8 +417,8 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
             assert_eq!(answer.code, 200, "{answer:?}");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // The follower has not copied the operations yet. It must answer with 429. An empty list
-        // would be wrong.
+        // The follower has not copied the operations yet, so an empty list would be wrong. The
+        // follower must answer with 429.
         let client = front_proxy(control_plane, follower.stranger());
         let admin = [
             ("X-Remote-User", "admin"),
@@ -473,7 +473,6 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         let mut kept = kept["items"].as_array().expect("a list has items").iter();
         assert!(kept.any(|it| it["metadata"]["uid"] == record));
 
-        // The server can be installed again.
         cluster.with_folder("apply", "deploy").await;
         let server = cluster.server().await;
         cluster.register(&server).await;

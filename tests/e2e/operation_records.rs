@@ -450,8 +450,8 @@ fn a_role_gives_access_to_records_or_to_operations() {
             assert!(error.contains("(Forbidden)"), "{error}");
         }
 
-        // The ClusterRole `view` gives access to both resources, because the shipped role
-        // `ifo-view` extends it.
+        // The shipped ClusterRole `ifo-view` extends the ClusterRole `view`. So `view` gives access
+        // to both resources.
         let user = format!("{namespace}-viewer");
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -488,7 +488,7 @@ fn records_are_deleted_with_their_namespace() {
             .iter()
             .map(|it| text(it, "/metadata/uid").to_owned())
             .collect();
-        // This operation completes while its namespace is being deleted.
+        // The operation on `active` completes while its namespace is being deleted.
         migrate(cluster, deleted, "active", json!({})).await;
         cluster
             .until_operations(deleted, &[("active", "Migrating")])

@@ -77,9 +77,8 @@ pub async fn run(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
 }
 
 /// Runs `kubectl ifo wait` for a component until its timeout, and returns its output. Standard
-/// error must contain `part`. On a busy machine, a short timeout can end before the plugin has read
-/// the operations. Then this function tries a longer timeout. If `part` is missing even with the
-/// longest timeout (40 s), it fails.
+/// error must contain `part`. If `part` is missing, this function tries longer timeouts (up to
+/// 40 s). On a busy machine, a short timeout can end before the plugin has read the operations.
 async fn wait_until_timeout(cluster: &TestCluster, component: &str, part: &str) -> PluginOutput {
     let mut last = String::new();
     for timeout in ["2s", "10s", "40s"] {
@@ -241,8 +240,8 @@ fn watching_shows_changes_and_the_end() {
                 all.iter().any(ended).then(|| all.to_vec())
             })
             .await;
-        // The first operation changes only if the server's watch is interrupted (a watch gap).
-        // After each change, the plugin prints the row again.
+        // The plugin prints a row again after each change of an operation. The first operation
+        // changes only if the server's watch is interrupted (a watch gap).
         let gaps = events.inspect(|events| {
             let of_a = |event: &&Value| text(event, "/object/spec/subject/name") == "a";
             let changes = events.iter().filter(of_a);

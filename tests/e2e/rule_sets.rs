@@ -1,5 +1,6 @@
-//! Tests of rule sets. The kube-apiserver must refuse malformed rule sets. For the other rule sets,
-//! the tests check the conditions that the server writes to the status.
+//! Tests of rule sets, which define how the server detects operations. The kube-apiserver must
+//! refuse malformed rule sets. For the other rule sets, the tests check the conditions that the
+//! server writes to the status.
 
 use crate::harness::{
     RULE_SET, VM, alone, columns, condition, eventually, migrating, ok_if, rule_set, shared, text,
@@ -285,8 +286,8 @@ fn shipped_rule_sets_are_ready_or_wait_for_their_targets() {
             let settled = cluster
                 .rule_set_until(name, "Ready, or without its target", |it| {
                     let ready = condition(it, "Ready");
-                    // Rules may fail on the VirtualMachines of earlier tests. The statuses of these
-                    // VirtualMachines have values that KubeVirt never writes.
+                    // The VirtualMachines of earlier tests have statuses that KubeVirt never
+                    // writes. So the evaluation of rules may fail on these VirtualMachines.
                     let settled = ["InvalidTarget", "EvaluationFailed"];
                     ready["status"] == "True" || settled.iter().any(|it| ready["reason"] == *it)
                 })
@@ -344,8 +345,8 @@ fn an_invalid_rule_set_does_not_affect_another_one_with_the_same_target() {
                 condition(it, "InvalidRule")["status"] == "True"
             })
             .await;
-        // After this change, the rule set compiles. But the evaluation of its rule fails on each
-        // VirtualMachine, because the rule compares a string with a number.
+        // The new rule compiles. But its evaluation fails on each VirtualMachine, because the rule
+        // compares a string with a number.
         let failing = json!({"spec": {"rules": [
             {"operation": "Failing", "expression": "object.status.printableStatus > 5"},
         ]}});
@@ -443,9 +444,9 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
         let still = cluster.admin.get(&path).await.ok();
         assert_eq!(version(&still), version(&ready), "{still}");
 
-        // Release 0.1.0 wrote the status without a UID and a resourceVersion in the request. An
-        // administrator can do the same. The kube-apiserver accepts such a write, so the server
-        // must repair the status.
+        // The kube-apiserver accepts a write without a UID and without a resourceVersion. Release
+        // 0.1.0 sent such writes, and an administrator can send them. So the server must repair the
+        // status.
         let edit = json!({"status": edited});
         let unready = cluster.admin.merge(&status, &edit).await.ok();
         assert!(!is_ready(&unready), "{unready}");
@@ -454,7 +455,7 @@ fn a_late_status_write_is_rejected_and_an_edited_status_is_repaired() {
             .await;
         assert_eq!(repaired["status"]["watchActive"], true, "{repaired}");
         assert_eq!(condition(&repaired, "Validated")["status"], "True");
-        // The server must have written only once. If the server wrote repeatedly, the
+        // The server must repair the status with one write. If the server wrote repeatedly, the
         // resourceVersion would change while the test waits for another rule set to be Ready.
         let other = cluster.namespace("edited-other").await;
         cluster.ready_rule_set(&migrating(other)).await;

@@ -1,9 +1,10 @@
 //! Tests that the server needs each rule of its RBAC roles in `deploy/`, and that it needs no other
 //! rights.
 //!
-//! The test removes one rule of the roles at a time. For each removed rule, it deletes the state of
-//! earlier replicas and starts two new replicas. If the server needs the rule, the audit log
-//! contains a refused request that the rule would allow.
+//! The test removes one rule of the roles at a time. Then the test deletes the state of earlier
+//! replicas (processes of the server), and starts two new replicas: a leader and a follower. If the
+//! server needs the rule, the kube-apiserver refuses a request that the rule would allow. The test
+//! finds this refusal in the audit log of the kube-apiserver.
 
 use crate::harness::{
     ControlPlane, Kind, RULE_SET, ServerProcess, apart, credentials, eventually, ok_if, rule_set,
@@ -16,8 +17,9 @@ use std::path::PathBuf;
 /// The user name of the server's ServiceAccount.
 const ACCOUNT: &str = "system:serviceaccount:ifo-system:ifo-apiserver";
 
-/// The target of the test's rule set: the resource that the server must watch for this rule set.
-/// The server has no right to read Pods, so it must report an error in the status of the rule set.
+/// The target of the test's rule set. The target of a rule set is the resource that the server
+/// watches for it. The server has no right to read Pods. So the server must write an error to the
+/// status of the rule set, and needs the right to write this status.
 const POD: Kind = Kind {
     api_version: "v1",
     kind: "Pod",
@@ -29,13 +31,13 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 /// One rule of a shipped role, or one shipped binding to a built-in role of Kubernetes.
 struct Right {
-    /// Path of the role, or of the binding.
+    /// API path of the role, or of the binding.
     path: String,
-    /// The rules of the role without the rule that the test removes. None for a binding, because
-    /// the test deletes the whole binding.
+    /// The rules of the role without the rule that the test removes. None for a binding: the test
+    /// deletes the whole binding.
     rest: Option<Vec<Value>>,
-    /// The rule that the test removes. For a binding, the rule of the built-in role that the server
-    /// needs.
+    /// The rule that the test removes. For a binding, this is the part of the built-in role that
+    /// the server needs.
     rule: Value,
 }
 
@@ -57,9 +59,9 @@ impl Right {
                 && contains("verbs", text(event, "/verb"))
                 && self.names_object(event);
         }
-        // Requests between replicas are not in the audit log of the kube-apiserver. But the replica
-        // that receives such a request sends a SubjectAccessReview to the kube-apiserver. The audit
-        // log contains this review and its result.
+        // The audit log of the kube-apiserver does not contain requests between replicas. But a
+        // replica that receives such a request asks the kube-apiserver for permission with a
+        // SubjectAccessReview. The audit log contains this review and its result.
         let spec = &event["requestObject"]["spec"];
         spec["user"] == ACCOUNT
             && event["responseObject"]["status"]["allowed"] == false
@@ -69,8 +71,9 @@ impl Right {
                     && contains("verbs", text(spec, "/resourceAttributes/verb")))
     }
 
-    /// Returns true if the rule applies to the object of this event. Also returns true if the event
-    /// has no object name, as for a list.
+    /// Returns true if the `resourceNames` of the rule contain the name of the object in this
+    /// event. Also returns true if the rule has no `resourceNames`, or if the event has no object
+    /// name. For example, the event of a list request has no object name.
     fn names_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;
@@ -136,7 +139,8 @@ fn rights(manifests: &[Value]) -> Vec<Right> {
     rights
 }
 
-/// A cluster on which the server is installed in persistence mode.
+/// A cluster in which the server is installed in persistence mode: the leader writes operations as
+/// custom resources.
 struct Installation<'a> {
     cluster: Cluster<'a>,
     control_plane: &'a ControlPlane,
@@ -164,8 +168,8 @@ impl Installation<'_> {
         admin.post(&rule_sets, &new).await.ok();
     }
 
-    /// Starts two replicas, and does not wait until they are ready, because they may lack rights.
-    /// The processes end when the returned values are dropped.
+    /// Starts two replicas. Does not wait until they are ready, because a replica that lacks a
+    /// right may never become ready. If the caller drops the returned values, the processes end.
     async fn replicas(&self, attempt: usize) -> Vec<ServerProcess> {
         let mut replicas = Vec::new();
         for replica in ["a", "b"] {

@@ -34,8 +34,8 @@ pub enum Step {
     SendEach(Box<dyn Iterator<Item = Vec<u8>> + Send>),
     /// Send these bytes repeatedly until the connection breaks.
     SendForever(Vec<u8>),
-    /// Wait until the server under test has written a status with this text. It is the status of
-    /// the rule set whose target is the requested resource.
+    /// Wait until the server has written a status that contains this text. The status must belong
+    /// to the rule set whose target is the requested resource.
     WaitForStatus(&'static str),
     /// Wait until the test calls [`FakeApiServer::advance_to`] with this number or a larger number.
     WaitForStage(usize),

@@ -17,8 +17,8 @@ use tokio_rustls::client::TlsStream;
 /// Largest resident memory of the server in bytes that the tests allow.
 const MAX_MEMORY: u64 = 128 << 20;
 
-/// The server closes a connection without a request after this time (`NEWCOMER_IDLE_TIMEOUT` in
-/// `src/serve/listen.rs`).
+/// The time after which the server closes a connection without a request (`NEWCOMER_IDLE_TIMEOUT`
+/// in `src/serve/listen.rs`).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn tcp(demo: &Demo) -> TcpStream {
@@ -162,8 +162,8 @@ async fn idle_connections_cost_little_and_block_no_one() {
     let demo = Demo::start(&[]).await;
     // This call waits until the server serves operations.
     assert_others_are_served(&demo).await;
-    // On a busy machine, the requests can come so late that the server has closed idle connections.
-    // Then the test tries again.
+    // On a busy machine, the requests can come so late that the server has already closed the idle
+    // connections. Then the test tries again.
     let started = Instant::now();
     loop {
         let opened = Instant::now();
@@ -218,7 +218,7 @@ async fn idle_connections_answer(demo: &Demo) -> bool {
 }
 
 /// Sends a request on an HTTP/2 connection, and waits for the headers of the answer. Returns false
-/// if the server closes the connection before.
+/// if the server closes the connection without an answer.
 async fn receives_headers(mut stream: TlsStream<TcpStream>, request: &[u8]) -> bool {
     const HEADERS: u8 = 1;
     let exchange = async {
@@ -283,8 +283,8 @@ pub fn token(demo: &Demo) -> String {
         .to_owned()
 }
 
-/// Returns the headers of a GET request, in HPACK encoding. The encoding uses neither the dynamic
-/// table nor Huffman codes (RFC 7541, 6.2.2).
+/// Returns the headers of a GET request in HPACK encoding, without the dynamic table and without
+/// Huffman codes (RFC 7541, 6.2.2).
 fn request_headers(demo: &Demo, path: &str) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [
@@ -345,8 +345,7 @@ async fn rapid_stream_resets_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_watches_cost_little_and_end_when_reset() {
-    // All watches of this test belong to one user. So the test raises the largest number of watches
-    // of one user.
+    // All watches of this test belong to one user, so the test raises the limit for one user.
     let demo = Demo::start(&["--max-watches-per-user=500"]).await;
     // This call waits until the server serves operations. Before that time, the server refuses
     // watches with 429.

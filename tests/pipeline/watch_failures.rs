@@ -74,10 +74,11 @@ fn scripts() -> Vec<(&'static str, Script)> {
         }
         steps
     });
-    // For this resource, the fake kube-apiserver does not support WatchList. Its lists are cut off
-    // until the status of the rule set reports an unintelligible answer. Then its lists are valid.
+    // For this resource, the fake kube-apiserver does not support WatchList. It sends lists that
+    // are cut off until the status of the rule set reports an invalid answer. After that,
+    // it sends valid lists.
     let page: Script = Box::new(|request| {
-        let is_reported = request.statuses.contains("unintelligible");
+        let is_reported = request.statuses.contains("invalid data");
         match (request.is_watch_list(), request.is_watch()) {
             (true, _) => vec![Step::send(failure(422, "Invalid"))],
             (_, true) => vec![Step::send(STREAM_HEADERS), Step::HoldOpen],
@@ -95,7 +96,7 @@ fn scripts() -> Vec<(&'static str, Script)> {
                 Step::SendForever(vec![b'x'; 64 << 10]),
             ]
         }),
-        invalid_until_reported("html", "unintelligible", || {
+        invalid_until_reported("html", "invalid data", || {
             stream("<html>\n<body>no\n".repeat(20))
         }),
         invalid_until_reported("binary", "within a line", || {
@@ -131,7 +132,7 @@ fn scripts() -> Vec<(&'static str, Script)> {
             vec![Step::send("\0\u{1}no HTTP\r\n\r\n")]
         }),
         invalid_until_reported("nothing", "unreachable", Vec::new),
-        invalid_until_reported("bookmarks", "unintelligible", || {
+        invalid_until_reported("bookmarks", "invalid data", || {
             stream(event("BOOKMARK", r#"{"kind":"Thing","metadata":{}}"#).repeat(20))
         }),
         invalid_until_reported("moved", "302", || {

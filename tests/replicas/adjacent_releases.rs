@@ -219,7 +219,7 @@ impl<'a> Neighbours<'a> {
     async fn objects(&self, replica: usize) -> Objects {
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         let path = OPERATION.path(Some(NAMESPACE));
-        let list = eventually("a replica lists", async || {
+        let list = eventually("the replica answers a list request", async || {
             list_clients::read(caller, &path).await
         });
         by_machine(&list.await.body)

@@ -29,7 +29,7 @@ pub struct Replicas<'a> {
     pub endpoints: Endpoints,
     /// The replicas. The oldest replica is the first.
     pub all: Vec<Replica>,
-    /// [`Self::add`] starts this program as a new replica, with this address of its Pod.
+    /// The program that [`Self::add`] starts as a new replica, and the address of its Pod.
     program: PodProgram,
     /// The manifest of the Deployment, with the flags and environment variables of the replicas.
     deployment: Value,
@@ -38,7 +38,8 @@ pub struct Replicas<'a> {
 }
 
 /// One replica: the server process, the relay between this process and the kube-apiserver, and the
-/// endpoint in the load balancer. With the relay, a test interrupts the connections of the replica.
+/// endpoint in the load balancer. With the relay, a test can interrupt the connections of the
+/// replica to the kube-apiserver.
 pub struct Replica {
     pub server: ServerProcess,
     pub relay: Relay,
@@ -104,8 +105,8 @@ impl<'a> Replicas<'a> {
         self.program = program;
     }
 
-    /// Applies the manifests of another release. [`Self::add`] then starts replicas of this
-    /// release.
+    /// Applies the manifests of another release, and sets the program that [`Self::add`] starts
+    /// from now on.
     pub async fn apply(
         &mut self,
         program: PodProgram,

@@ -29,8 +29,8 @@ pub enum Disturbance {
     Kill(Role),
     /// The process is stopped with SIGSTOP for [`TWICE_THE_LEASE`].
     Pause(Role),
-    /// The relay interrupts the connections of the replica to the kube-apiserver for
-    /// [`TWICE_THE_LEASE`].
+    /// The relay, a proxy of the test, interrupts the connections of the replica to the
+    /// kube-apiserver for [`TWICE_THE_LEASE`].
     Cut(Role, Link),
     /// The test replaces all replicas by new ones, one after the other.
     Update,

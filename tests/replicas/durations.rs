@@ -66,8 +66,8 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             // The operation `long` keeps its identity.
             let now = wait_for_operation(&replicas.admin, "long").await;
             assert_eq!(identity(&now), identity(&long), "after {stop:?}");
-            // A takeover alone changes no operation, so each event must show the usual duration. In
-            // a watch gap, the leader's watch of the VirtualMachines is interrupted, and the leader
+            // A change of the leader must not remove the usual duration from an operation. In a
+            // watch gap, the leader's watch of the VirtualMachines is interrupted, and the leader
             // changes the operations. If there was a watch gap, the test skips this check.
             watch.inspect(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
@@ -115,8 +115,8 @@ async fn stop_leader(replicas: &mut Replicas<'_>, stop: Stop) {
     replicas.wait_until_recovered().await;
 }
 
-/// Creates the namespace and a rule set. The rule of this rule set has an `outcome`. So the server
-/// completes an operation at once, and does not wait for the debounce period.
+/// Creates the namespace and a rule set. The rule of this rule set has an `outcome`, which reports
+/// the end of an operation. So the server completes the operation without a debounce period.
 async fn create_rules(admin: &Caller) {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},

@@ -1,5 +1,5 @@
-//! Clients that list the operations continuously. They report failed reads, and lists that are
-//! older than the previous list.
+//! Clients that list the operations continuously. A client reports failed reads, and each list that
+//! is older than the previous list of this client.
 
 use crate::harness::{ApiAnswer, Caller, OPERATION, text};
 use crate::load_balancer::{Chosen, Endpoints};
@@ -7,17 +7,17 @@ use crate::report::{Phase, Report};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Name of the count of lists through the kube-apiserver in the report.
+/// Name, in the report, of the number of lists through the kube-apiserver.
 pub const AGGREGATED: &str = "lists through the aggregator";
 
-/// Name of the count of lists directly at a replica in the report.
+/// Name, in the report, of the number of lists that clients read directly from a replica.
 pub const DIRECT: &str = "lists at a replica";
 
 /// Pause between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Time limit for an answer. If it is exceeded, the read has failed. The kube-apiserver has the
-/// same limit.
+/// Time limit for an answer. If no answer comes within this time, the read has failed. The
+/// kube-apiserver has the same limit.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sends a GET request. Returns an error in these cases:
@@ -52,10 +52,10 @@ struct LastList {
 }
 
 impl LastList {
-    /// Reports a violation if a list is older than the previous list of this client. This also
-    /// applies if another replica answers. If there was a disturbance since the previous request
-    /// began, a replica may answer from an older state, so nothing is checked. Remembers the list
-    /// for the next call.
+    /// Reports a violation if a list is older than the previous list of this client, even if
+    /// another replica has answered. After a disturbance, a replica may answer from an older state.
+    /// So if there was a disturbance since the previous request began, reports nothing. Remembers
+    /// the list for the next call.
     fn check_and_remember(&mut self, report: &Report, begun: Phase, version: u64) {
         if let Some((phase, before)) = self.last
             && version < before

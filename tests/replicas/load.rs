@@ -1,5 +1,5 @@
-//! The load of the tests under load. The load changes VirtualMachines 20 times a second, and
-//! computes the operations that the server must detect on them. It also creates and deletes
+//! The load of the tests with several replicas. The load changes VirtualMachines 20 times a second,
+//! and computes the operations that the server must detect on them. It also creates and deletes
 //! namespaces.
 
 use crate::cluster::Replicas;
@@ -309,8 +309,8 @@ async fn set_status(
     machine.version += 1;
 }
 
-/// Repeats a request until the status code is one of `good`. Requests can fail, because a
-/// disturbance may restart the kube-apiserver.
+/// Repeats a request until the status code is one of `good`. Requests can fail, because the test
+/// may restart the kube-apiserver.
 async fn retry_until(
     admin: &Caller,
     method: Method,

@@ -27,11 +27,12 @@ pub struct Endpoint {
     /// The number of the replica in this test. A replica keeps its number when it restarts.
     pub number: usize,
     pub port: u16,
-    /// A client that connects to the replica directly, with the certificate with which the
-    /// kube-apiserver forwards requests.
+    /// A client that connects to the replica directly. It has the client certificate of the
+    /// kube-apiserver.
     pub caller: CallerOf,
     probe: Config,
     ready: AtomicBool,
+    /// True while the test disturbs the replica, for example by a SIGKILL.
     disturbed: AtomicBool,
     /// Number of disturbances of the replica that have begun so far.
     disturbances: AtomicUsize,
@@ -77,14 +78,14 @@ impl Endpoint {
         }
     }
 
-    /// Closes the balancer's connections to this replica, so that clients connect again.
+    /// Closes the balancer's connections to this replica. The clients must then connect again.
     pub fn close_connections(&self) {
         self.close_connections.notify_waiters();
     }
 
-    /// Returns false if the last probe failed, or if a connection attempt has failed since that
-    /// probe. The balancer then sends no new connections to this replica. Returns true before the
-    /// first probe.
+    /// Returns true if the balancer sends new connections to this replica. Returns false if the
+    /// last probe failed, or if a connection attempt has failed since that probe. Returns true
+    /// before the first probe.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
@@ -100,10 +101,10 @@ impl Endpoint {
         self.disturbed.store(false, Ordering::Release);
     }
 
-    /// Returns None if the replica is not ready or is disturbed.
+    /// Chooses this replica for a client. Returns None if the replica is not ready or is disturbed.
     fn choose(self: &Arc<Self>) -> Option<Chosen> {
-        // This function reads the count before the flag. So if a disturbance begins later, the
-        // count changes, and `is_undisturbed` returns false.
+        // This function reads the count before the flag. A disturbance that begins after the first
+        // read changes the count. `is_undisturbed` then returns false.
         let disturbances = self.disturbances.load(Ordering::Acquire);
         let free = self.is_ready() && !self.disturbed.load(Ordering::Acquire);
         free.then(|| Chosen {

@@ -1,18 +1,17 @@
-//! Tests with several replicas (processes) of the server. They disturb the replicas under load, and
-//! upgrade the server.
+//! Tests with several replicas (processes) of the server. Some tests disturb the replicas under
+//! load. Other tests upgrade the server.
 //!
-//! In a test under load, three replicas run behind one load balancer, with a control plane of their
-//! own. VirtualMachines change 20 times a second, so operations start and end all the time. Some
-//! clients read the operations through the kube-apiserver. Other clients connect to the replicas
-//! directly. The test disturbs the replicas repeatedly, for example with a SIGKILL of the leader
-//! (the replica that detects operations). At the end, each client must have exactly the operations
-//! that the VirtualMachines have.
+//! Each test starts its own Kubernetes control plane. In a test under load, three replicas run
+//! behind one load balancer. VirtualMachines change 20 times a second, so operations start and end
+//! all the time. Some clients read the operations through the kube-apiserver. Other clients connect
+//! to the replicas directly. The test disturbs the replicas repeatedly, for example with a SIGKILL
+//! of the leader (the replica that detects operations). At the end, each client must have exactly
+//! the operations that the VirtualMachines have.
 //!
 //! These environment variables change the tests:
 //!
 //! - `IFO_DISTURBANCES=30` sets the number of disturbances (see `make soak`).
-//! - `IFO_PLAN='Kill(Leader);Update'` selects the disturbances. Then `IFO_DISTURBANCES` has no
-//!   effect.
+//! - `IFO_PLAN='Kill(Leader);Update'` lists the disturbances, and overrides `IFO_DISTURBANCES`.
 //! - `IFO_SEED` repeats the random choices of an earlier run.
 //! - `IFO_E2E_DIR` names a folder in which all files of the run are kept.
 //!
@@ -62,7 +61,7 @@ use tokio::task::JoinSet;
 /// Number of replicas in the tests under load.
 const REPLICAS: usize = 3;
 
-/// Each test holds this lock, so that only one test runs at a time. A test under load needs all
+/// Each test holds this lock, so only one test runs at a time. A test under load needs all
 /// processors.
 static TURNS: Mutex<()> = Mutex::new(());
 
@@ -196,9 +195,9 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     for informer in informer_states {
         load.assert_steady_never_ended(&informer.deleted);
         for complaint in informer.violations {
-            // If a disturbance lost changes, a client may have received changes of the old leader
-            // that no other replica has received. The new leader lacks these changes, so it sends
-            // older versions of objects to this client.
+            // A disturbance can lose the last changes of the old leader: a client has received
+            // them, but no other replica has. The new leader then sends older versions of these
+            // objects to the client.
             let is_about_version = complaint.contains(" after it ");
             assert!(
                 may_lose_changes && is_about_version,

@@ -115,9 +115,9 @@ impl Events {
     /// the range that both cover:
     ///
     /// - The range begins at the start of the watch that started at the higher resourceVersion.
-    /// - The range ends at the last resourceVersion that both watches received. After this
-    ///   resourceVersion, the events can differ for two reasons: one watch has ended, or only one
-    ///   watch has received changes that were lost when the leader was killed.
+    /// - The range ends at the last resourceVersion that both watches received. Later events can
+    ///   differ for two reasons: one watch has ended, or only one watch has received the changes
+    ///   that were lost when the test killed the leader.
     pub fn check(&self, report: &Report) {
         let seen = self.seen();
         for (index, one) in seen.watches.iter().enumerate() {
@@ -231,8 +231,8 @@ impl Roaming {
         }
     }
 
-    /// Reads one watch to its end. `at` is the resourceVersion from which the watch starts. The
-    /// function replaces it by the resourceVersion of each event.
+    /// Reads one watch to its end. At the call, `at` is the resourceVersion from which the watch
+    /// starts. After each event, this function sets `at` to the resourceVersion of the event.
     async fn follow(&self, endpoint: &Endpoint, at: &mut u64) -> Result<(), String> {
         let seconds = fastrand::u32(1..8);
         let path = format!(

@@ -477,7 +477,8 @@ async fn identities(caller: &Caller) -> Result<Identities, String> {
 
 impl Observations {
     /// Records the result of a list. `first_step` is the step in which the list began. If an
-    /// operation in `expected` is missing or has another identity, records this, too.
+    /// operation in `expected` is missing or has another identity, the method also records this
+    /// error.
     fn record(
         &mut self,
         first_step: &'static str,
@@ -525,7 +526,7 @@ fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
     assert_eq!(
         writers,
         [true, false, true],
-        "the releases must write one after the other; true is release 0.1.0"
+        "the releases must write one after the other (true means release 0.1.0)"
     );
 }
 
@@ -535,7 +536,7 @@ struct Reads {
     task: JoinHandle<()>,
 }
 
-/// The results of this client so far.
+/// The results of the lists of [`Reads`] so far.
 #[derive(Debug, Default)]
 struct Observations {
     /// The current step of the update.
@@ -666,8 +667,8 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
 }
 
 /// Returns the paths of the manifest folders of a release. `root` is the folder of the release. The
-/// test applies the folder `deploy` instead of the folder `deploy/`. If these differ, the result
-/// also has the folder with the CRD of persistence mode.
+/// parameter `deploy` replaces the folder `deploy` in [`FOLDERS`]. With the folder of persistence
+/// mode, the result also has the folder with the CRD of the custom resources.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

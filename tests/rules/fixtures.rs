@@ -1,14 +1,13 @@
-//! Reads the fixtures of a shipped rule set from `tests/fixtures/catalogue/`. A fixture is an
-//! object of the resource that the rule set watches. Annotations of the object contain the results
-//! that the test expects:
+//! Reads the fixtures of a shipped rule set (a file in `rules/`) from `tests/fixtures/catalogue/`.
+//! A fixture is an object of the resource that the rule set watches. Annotations of the object
+//! contain the results that the test expects:
 //!
 //! - `ifo.kubevirt.io/expect`: the operations that the rules must detect, separated by commas. For
 //!   a rule with `forEach`, the form is `Operation/itemKey`. If no operation is expected, the value
 //!   is empty.
-//! - `ifo.kubevirt.io/expect-continued`: the operations that the rules must only continue,
-//!   separated by commas. The rule's `continueWhile` is true, and its `expression` is false. Such a
-//!   rule keeps an operation in flight, but does not start an operation. If no operation is
-//!   expected, the annotation is absent.
+//! - `ifo.kubevirt.io/expect-continued`: the operations that the rules must keep in flight, but
+//!   must not start, separated by commas. For such an operation, `continueWhile` of the rule is
+//!   true, and `expression` is false. If no operation is expected, the annotation is absent.
 //! - `ifo.kubevirt.io/expect-status`: YAML with expected details by operation, such as
 //!   `Pending: {state: Progressing, nodes: []}`. The test compares only the details in the YAML.
 //!   Null means that the rule yields no value for the detail.

@@ -66,7 +66,7 @@ fn zero(object: &mut Value, pointer: &str) {
 }
 
 /// Removes a field of a JSON object. If `pointer` points to an element of an array, the function
-/// removes nothing. A removed element would change the pointers to the later elements.
+/// removes nothing, because the indexes of the later elements would change.
 fn remove(object: &mut Value, pointer: &str) {
     let (parent, key) = pointer.rsplit_once('/').expect("a pointer has a slash");
     let key = key.replace("~1", "/").replace("~0", "~");
@@ -135,8 +135,8 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns all incomplete copies of the object: those of [`counters`] and [`conditions`], one
-/// without a status, and one with an empty status.
+/// Returns all incomplete copies of the object: the copies of [`counters`] and [`conditions`], a
+/// copy without `status`, and a copy with an empty `status`.
 fn variants(object: &Value) -> Vec<Variant> {
     let mut variants = counters(object);
     variants.extend(conditions(object));

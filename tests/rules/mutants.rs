@@ -1,5 +1,5 @@
-//! Creates mutants of a CEL expression for mutation testing. A mutant is the expression with one
-//! small change: for example, `==` becomes `!=`.
+//! Creates mutants of a CEL expression. A mutant is the expression with one small change: for
+//! example, `==` becomes `!=`. For each mutant, at least one fixture must fail.
 //!
 //! [`mutants`] splits the expression into tokens, and does not build a syntax tree. It finds the
 //! beginning and the end of an operand by the brackets and the precedence of operators.
@@ -166,7 +166,7 @@ fn inverse(symbol: &str) -> &'static str {
     }
 }
 
-/// Returns the byte offset behind the closing bracket that belongs to the opening bracket
+/// Returns the byte offset after the closing bracket that belongs to the opening bracket
 /// `tokens[open]`.
 fn end_of_brackets(tokens: &[Token<'_>], open: usize) -> usize {
     let depth = tokens[open].depth;

@@ -1,7 +1,8 @@
 //! Mutation test of the shipped rule sets. The test changes one expression at a time: a field of a
 //! rule (see [`FIELDS`]), the field `nodes` of a rule set, or a variable that these expressions
-//! use. After each change, at least one fixture must fail. If no fixture fails, the fixtures do not
-//! cover the changed part of the expression.
+//! use. The changed expression is called a mutant. With each mutant, at least one fixture (an
+//! object with the expected operations) must fail. If no fixture fails, the fixtures do not cover
+//! the changed part of the expression.
 
 use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// 1. the file of the rule set
 /// 2. a part of [`Site::name`]
-/// 3. a part of the mutant's `change`
+/// 3. a part of the description of the change (the field `change` of the mutant)
 /// 4. the reason why the results are the same
 const EQUIVALENT: &[(&str, &str, &str, &str)] = &[];
 
@@ -64,8 +65,8 @@ fn field<'r>(rule: &'r mut Rule, name: &str) -> Option<&'r mut String> {
     }
 }
 
-/// Returns the expressions that the test changes: those in the [`FIELDS`] of all rules and in the
-/// field `nodes`, and the variables that these expressions use.
+/// Returns the expressions that the test changes: the [`FIELDS`] of all rules, the field `nodes`,
+/// and the variables that these expressions use.
 fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
     let mut sites = Vec::new();
     let mut sources = String::new();
@@ -104,8 +105,8 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             only: None,
         });
     }
-    // A variable can use only the variables before it. So the loop goes from the last variable to
-    // the first: at each variable, `sources` already contains the later variables that can use it.
+    // A variable can be used only by the variables after it. The loop goes from the last variable
+    // to the first. So at each variable, `sources` already contains the variables that can use it.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;

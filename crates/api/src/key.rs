@@ -24,10 +24,12 @@ impl Key {
         }
     }
 
-    /// Creates the key of a record, which is the result of one completed operation. Records and
-    /// operations are in one index, and a record has the namespace and name of its operation. So
-    /// that the two keys differ, the namespace in the key of a record has a prefix, for example
-    /// `records/team-a`. No namespace of Kubernetes contains a slash.
+    /// Creates the key of a record. A record is an object with the result of one completed
+    /// operation.
+    ///
+    /// Records and operations are in one index, and a record has the namespace and name of its
+    /// operation. So that the two keys differ, the namespace in the key of a record has a prefix,
+    /// for example `records/team-a`. No namespace of Kubernetes contains a slash.
     pub fn of_record(namespace: &str, name: impl Into<Arc<str>>) -> Self {
         Self::new([RECORD_PREFIX, namespace].concat(), name)
     }
@@ -74,9 +76,10 @@ impl Ord for Key {
         if self.namespace == other.namespace {
             return self.name.cmp(&other.name);
         }
-        // Two different keys can have the same path if a name contains a slash, such as `a/b/c`
-        // from the namespace `a` or `a/b`. Kubernetes forbids such names. The comparison of the
-        // namespaces ensures that even these keys do not compare as equal.
+        // If names contain slashes, two different keys can have the same path. For example,
+        // the namespace `a` with the name `b/c` and the namespace `a/b` with the name `c` both
+        // give `a/b/c`. Kubernetes forbids such names. The comparison of the namespaces ensures
+        // that even these keys do not compare as equal.
         self.path()
             .cmp(other.path())
             .then_with(|| self.namespace.cmp(&other.namespace))

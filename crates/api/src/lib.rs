@@ -63,7 +63,7 @@ impl fmt::Display for Gvr {
 pub struct Source {
     /// Resource that the feed watches.
     pub target: Arc<Gvr>,
-    /// Namespace that the feed watches. None for all namespaces.
+    /// Namespace that the feed watches. None if the feed watches all namespaces.
     pub namespace: Option<Arc<str>>,
 }
 
@@ -106,14 +106,14 @@ pub enum Resolution {
         /// Explanation: which part of the target is missing (group, version or resource), or why
         /// the target cannot be watched.
         message: String,
-        /// True if the cluster serves the target's API group. Then the version or the resource in
-        /// the rule set is probably misspelt. If false, the product that defines the resource is
-        /// probably not installed.
+        /// - True: the cluster serves the target's API group. The version or the resource in the
+        ///   rule set is probably misspelt.
+        /// - False: the product that defines the resource is probably not installed.
         group_served: bool,
     },
     /// Discovery failed, so it is unknown whether the target exists.
     Unknown {
-        /// Error of discovery.
+        /// The error that discovery returned.
         message: String,
     },
 }

@@ -145,14 +145,14 @@ pub enum StartTimeSource {
     /// The newest time in the managedFields of the subject. This time is used for an operation that
     /// was already in flight when the server first listed the subject.
     ManagedFields,
-    /// An earlier leader detected the start (`Detected`). A new leader has restored the operation
-    /// from its own index or from a custom resource.
+    /// An earlier leader detected the start, as for `Detected`. A new leader has restored the
+    /// operation from the operations in its memory, or from a custom resource.
     Restored,
 }
 
-/// The usual duration of an operation. If fewer than five earlier runs are known, it is the
-/// `expectedDuration` of the rule, which is a limit. The time for which an operation is `Blocked`,
-/// `Failing` or `Settling` does not count.
+/// The usual duration of an operation. If fewer than five earlier runs are known, the server uses
+/// the `expectedDuration` of the rule, which is a limit. The time for which an operation is
+/// `Blocked`, `Failing` or `Settling` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
@@ -216,13 +216,13 @@ pub struct Status {
     /// Time at which the progress rose last. Absent if the progress is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_progress: Option<Time>,
-    /// The usual duration of this operation, if the rule gives it or at least five earlier runs
-    /// are known. The server updates it only together with other fields.
+    /// The usual duration of this operation, if the rule gives one or at least five earlier runs
+    /// are known. The server updates this field only together with other fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<Expected>,
-    /// Time at which the operation will probably complete, from the recent rate of its progress,
-    /// or from the duration of earlier runs. The server updates it only together with other fields,
-    /// so clients must ignore a time that is past.
+    /// Time at which the operation will probably complete, from the recent rate of its progress, or
+    /// from the duration of earlier runs. The server updates this time only together with other
+    /// fields. So the time can be past, and clients must then ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_completion: Option<Time>,
     /// Duration of a completed operation in seconds, from its start to its last detection.
@@ -231,9 +231,9 @@ pub struct Status {
     pub duration_seconds: Option<u64>,
     /// Source of the start time (metadata.creationTimestamp).
     pub start_time_source: StartTimeSource,
-    /// Time at which the operation was last known to be detected. The server updates it at the
-    /// start, with visible changes and when detection stops, but not with every event of the
-    /// subject.
+    /// Time of the last known detection of the operation. The server updates this time when the
+    /// operation starts, when it changes visibly, and when no rule detects it any more. Other
+    /// events of the subject do not update this time.
     pub last_detected: Time,
     /// Time of the last detection, if the phase is Completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -249,11 +249,11 @@ pub struct Status {
     /// metadata.generation of the subject at the last change of this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject_generation: Option<i64>,
-    /// The conditions `Progressing`, `Detected` and `Completed` are always present. While Active,
-    /// `Overdue` is present if the rule gives `expectedDuration` or at least 20 earlier runs are
-    /// known. `Stalled` is present if the rule gives `stalledAfter` and the progress is known. The
-    /// messages of `Overdue` and `Stalled` have the reason. observedGeneration is the generation of
-    /// the subject.
+    /// The conditions `Progressing`, `Detected` and `Completed` are always present. `Overdue` and
+    /// `Stalled` can be present only while the operation is Active. `Overdue` is present if the
+    /// rule gives `expectedDuration` or at least 20 earlier runs are known. `Stalled` is present if
+    /// the rule gives `stalledAfter` and the progress is known. The messages of `Overdue` and
+    /// `Stalled` explain their status. observedGeneration is the generation of the subject.
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// A field that no release has. A test builds a server with this field, to check that releases

@@ -3,10 +3,12 @@
 //! from this type.
 //!
 //! The custom resource has the same content as the live object, which the server serves from
-//! memory. There are three exceptions. The custom resource has no namespace, because it is
-//! cluster-scoped, and the kube-apiserver sets its UID and creationTimestamp. So the namespace of
-//! the live object is in an annotation, and the UID and creationTimestamp of the live object are in
-//! the status.
+//! memory, with two exceptions:
+//!
+//! - The custom resource is cluster-scoped. An annotation contains the namespace of the live
+//!   object.
+//! - The kube-apiserver sets the UID and the creationTimestamp of the custom resource. The status
+//!   contains the UID and the creationTimestamp of the live object.
 
 use crate::live::{Expected, Phase, StartTimeSource, State, SubjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

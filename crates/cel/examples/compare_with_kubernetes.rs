@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The example prints each difference that is not on the lists of known differences in
-//! `ifo_cel::fuzzing::comparison`. It prints the smallest expression that it finds for the
-//! difference. If it prints a difference, the exit code is 1.
+//! `ifo_cel::fuzzing::kubernetes_comparison`, with the smallest expression that it finds for the
+//! difference. If the example prints a difference, the exit code is 1.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -28,9 +28,9 @@ use serde_json::{Value, json};
 /// Number of expressions that are sent to `cel-oracle` at once.
 const BATCH: usize = 500;
 
-/// If the answers to an expression differ, Kubernetes evaluates the expression this many times
-/// again. Kubernetes' answer can depend on the order of a map, which is random. If Kubernetes'
-/// answers vary, the difference is not reported.
+/// Number of times that Kubernetes evaluates an expression again after its answer differed from
+/// ours. Kubernetes' answer can depend on the order of a map, which is random. If Kubernetes'
+/// answers vary, the example does not report the difference.
 const REPETITIONS: usize = 16;
 
 /// Number of differences after which the program ends. Each difference takes some seconds, because

@@ -1,8 +1,8 @@
-//! Compiles the text of an expression to an op tree, the form that is evaluated.
+//! Compiles the text of an expression to a tree of ops. The crate evaluates this tree.
 //!
-//! The compiler runs on a separate thread with a large stack. The parser recurses for each operator
-//! in a chain of operators, and a stack overflow would end the process. The stack is large enough
-//! for every expression of up to [`MAX_SOURCE`] characters.
+//! The compiler runs on a separate thread with a large stack, because the parser recurses for each
+//! operator in a chain of operators. A stack overflow would end the process. The stack is large
+//! enough for every expression of up to [`MAX_SOURCE`] characters.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -27,9 +27,9 @@ pub(super) const MAX_SOURCE: usize = 4096;
 pub(super) const MAX_DEPTH: usize = 250;
 
 /// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] characters, such as
-/// `1+1+…+1`, can have 2,048 levels. The parser visits all of these levels before the expression is
-/// refused because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB of stack for
-/// each level. Unused pages of the stack need no memory.
+/// `1+1+…+1`, can have 2,048 levels. The parser visits all of these levels before the compiler
+/// refuses the expression because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB
+/// of stack for each level. Unused pages of the stack need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
 /// The lock that allows only one compilation at a time, so that only one large stack is in memory.
@@ -43,19 +43,20 @@ pub(super) struct Compiled {
     pub source: String,
     /// The places of the ops in `source`.
     pub spans: Spans,
-    /// The byte of `source` at which an error of the whole expression is reported.
+    /// The byte offset in `source` that an error of the whole expression names as its position.
     pub root_at: usize,
     pub op: Op,
     pub ty: Ty,
-    /// Number of budget steps that an evaluation takes at its beginning. Some ops take further
-    /// steps. For example, `exists` takes steps for each iteration.
+    /// Number of steps that an evaluation takes from its budget at its beginning. Some ops take
+    /// further steps. For example, `exists` takes steps for each iteration.
     pub weight: u64,
     /// Nesting depth, including the depth of the variables that the expression uses.
     pub depth: usize,
     pub reads_now: bool,
     pub reads_item: bool,
     pub projection: Projection,
-    /// The parts of `item` that the expression can read.
+    /// The parts of `item` that the expression can read. `item` is one element of a list that
+    /// another expression returned.
     pub item: NeededPart,
 }
 
@@ -84,8 +85,8 @@ pub(super) fn with_stack<T: Send>(
             .stack_size(STACK_BYTES)
             .spawn_scoped(scope, work);
         match compiling {
-            // If the parser panics, the result is the error below. No expression is known for which
-            // the parser panics.
+            // `join` fails if the parser panics. No expression is known for which the parser
+            // panics.
             Ok(compiling) => compiling
                 .join()
                 .unwrap_or_else(|_| Err(error("the compiler failed".to_owned()))),
@@ -119,8 +120,8 @@ pub(super) fn compile_on_this_thread(
             message,
         });
     }
-    // The compiler reports only one error. It takes the first of these lists that is not empty.
-    // From this list, it takes the error with the first position in the text.
+    // The compiler reports only one error: from the first of these lists that is not empty, it
+    // takes the error with the first position in the text.
     let errors = [
         lowered.misused,
         lowered.mistyped,
@@ -195,7 +196,7 @@ pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
     }
 }
 
-/// Returns the byte at which an error of the node is reported.
+/// Returns the byte offset that an error of the node names as its position.
 fn offset_of(node: u64, info: &SourceInfo) -> usize {
     let span = info.offset_for(node);
     span.and_then(|(start, _)| usize::try_from(start).ok())

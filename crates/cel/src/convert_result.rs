@@ -30,9 +30,9 @@ pub(super) fn unexpected(wanted: ResultKind, value: &V<'_>) -> EvaluationFault {
     ))
 }
 
-/// Converts a value to whole percent from 0 to 100, rounded down. Returns None for null, and for
-/// text that is not a number with an optional `%`. Returns an error for a value of another type,
-/// and for a number that is not finite.
+/// Converts a value to whole percent, rounded down. A number below 0 becomes 0, and a number above
+/// 100 becomes 100. Returns None for null, and for text that is not a number with an optional `%`.
+/// Returns an error for a value of another type, and for a number that is not finite.
 pub(super) fn progress(value: &V<'_>) -> Result<Option<u8>, EvaluationFault> {
     #[allow(clippy::cast_precision_loss)] // A number beyond 2^53 is clamped anyway.
     let number = match value {
@@ -117,8 +117,8 @@ pub(super) fn amount(value: &V<'_>) -> Result<f64, EvaluationFault> {
     Err(EvaluationFault::Error(Box::new(infinite.into())))
 }
 
-/// Converts a list of strings. Each element costs one step. Returns an error if the value is not a
-/// list, or if an element is not a string.
+/// Converts a list of strings. Each element costs one step of `budget`. Returns an error if the
+/// value is not a list, if an element is not a string, or if the budget is spent.
 pub(super) fn strings<T: for<'t> From<&'t str>>(
     value: &V<'_>,
     budget: &mut Budget,
@@ -147,9 +147,9 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
     }
 }
 
-/// Converts a value to JSON, as [`TypedValue::value`] describes. Each value costs one step, and
-/// each 64 bytes of text cost one more step. If a list or map contains the same value twice, the
-/// value is converted twice, and costs its steps twice.
+/// Converts a value to JSON, as [`TypedValue::value`] describes. Each value costs one step of
+/// `budget`, and each 64 bytes of text cost one more step. If a list or map contains the same value
+/// twice, this function converts the value twice, and the steps count twice.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

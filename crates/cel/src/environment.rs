@@ -137,7 +137,8 @@ impl Environment {
         self.variables.len()
     }
 
-    /// Returns the variable `name` with its index.
+    /// Returns the index and the program of the variable `name`. Returns None if no variable has
+    /// this name.
     pub(super) fn find(&self, name: &str) -> Option<(usize, &Program)> {
         let slot = self.variables.iter().position(|(own, _)| **own == *name)?;
         Some((slot, self.at(slot)?))

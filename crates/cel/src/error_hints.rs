@@ -1,5 +1,5 @@
-//! Returns a hint for a compile error that authors of expressions often make. The hint says how to
-//! correct the expression.
+//! Hints for frequent compile errors in CEL expressions. A hint tells the author how to correct the
+//! expression.
 
 use super::op::Function;
 
@@ -175,8 +175,9 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         return Some(format!("did you mean `{nearest}`?"));
     }
     // A name that begins with a capital letter is probably a string without quotes, such as
-    // `Running`. A name before a dot, an index or an argument list gets no hint. The error of an
-    // unknown function has the position after its name, so `strip_prefix` returns None.
+    // `Running`. A name before a dot, an index or an argument list gets no hint. An unknown
+    // function also gets no hint: the position of its error is after the name, so `strip_prefix`
+    // returns None.
     let rest: String = (source.lines().nth(line.saturating_sub(1))?.chars())
         .skip(column.saturating_sub(1))
         .collect();
@@ -222,9 +223,9 @@ fn overload_hint(types: &str) -> Option<String> {
     Some(format!("convert the string: {function}(…)"))
 }
 
-/// Returns the hint for a string that is not a possible value of the field with which it is
-/// compared. The hint is the most similar possible value. `message` quotes first the string, and
-/// then the possible values, which come from the schema.
+/// Returns the hint for a comparison of a field with a string that the schema does not allow for
+/// this field. The hint names the most similar allowed string. `message` quotes the wrong string
+/// first, and then the allowed strings. Returns None if no allowed string is similar.
 fn value_hint(message: &str) -> Option<String> {
     let mut quoted = message.split('\'').skip(1).step_by(2);
     let found = quoted.next()?;
@@ -313,8 +314,8 @@ fn is_plain_text(source: &str) -> bool {
     }
 }
 
-/// Returns the function, macro or name that is most similar to `name`. Returns None if each of them
-/// differs in more than a third of its letters.
+/// Returns the function, macro or name that is most similar to `name`. It differs from `name` in at
+/// most a third of its letters. Returns None if there is no such function, macro or name.
 fn nearest(name: &str) -> Option<&'static str> {
     const MACROS: [&str; 13] = [
         "has",

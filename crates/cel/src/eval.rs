@@ -1,9 +1,12 @@
 //! Evaluates an op tree, which is the compiled form of an expression. An op is a node of this tree.
 //!
-//! If an op has an error, the result of the evaluation is an error, with two exceptions. `&&` and
-//! `||` ignore an error of one operand if another operand decides the result. `all` and `exists`
-//! ignore an error of one iteration if another iteration decides the result. If the budget is
-//! exhausted, the evaluation always ends with an error.
+//! If an op has an error, the result of the evaluation is an error, with two exceptions:
+//!
+//! - `&&` and `||` ignore an error of one operand if another operand decides the result.
+//! - `all` and `exists` ignore an error of one iteration if another iteration decides the result.
+//!
+//! The [`Budget`] limits the steps of an evaluation. If the budget is exhausted, the evaluation
+//! always ends with an error.
 
 use std::rc::Rc;
 
@@ -40,7 +43,8 @@ const PATTERN_COMPILE_STEPS: u64 = 5_000;
 /// The state of one evaluation. `'e` is the lifetime of the op tree.
 pub(super) struct Context<'e, 's, 'a, O> {
     scope: &'s mut EvaluationScope<'a>,
-    /// The values of the variables of the comprehensions around the current op.
+    /// The values of the variables of the comprehensions around the current op, such as `x` in
+    /// `list.all(x, x > 0)`.
     vars: Vec<V<'e>>,
     observer: O,
 }
@@ -253,7 +257,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     /// Returns the element or member at an index as an optional value. `value` is None if the list
-    /// or map itself does not exist. In this case, the index is not evaluated, as in cel-go.
+    /// or map itself does not exist. As in cel-go, the index is then not evaluated.
     fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));
@@ -927,8 +931,8 @@ fn present_item(value: V<'_>, optional: bool) -> Result<Option<V<'_>>, Fault<'_>
     }
 }
 
-/// Returns the value of a field of the map `value`, or None if the field does not exist. Returns an
-/// error if `value` is a list, and None if `value` is neither a map nor a list.
+/// Returns the value of a field of the map `value`. Returns None if the field does not exist, or if
+/// `value` is neither a map nor a list. Returns an error if `value` is a list.
 fn present_field<'e>(
     value: &V<'e>,
     field: &'e str,
@@ -956,8 +960,8 @@ fn present_path<'e>(
     Ok(Some(value))
 }
 
-/// Returns the value of a field of the map `value`. Returns the error of a missing field if the
-/// field does not exist and, as in cel-go, if `value` is neither a map nor a list.
+/// Returns the value of a field of the map `value`. If the field does not exist, returns the error
+/// of a missing field. As in cel-go, returns the same error if `value` is neither a map nor a list.
 fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
     charge_field(value, field, budget)?;
     match value.field(field) {
@@ -968,8 +972,8 @@ fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e>
 }
 
 /// Charges the steps for the search of a field. Only a search in a map that the evaluation has
-/// created takes steps. A search in a map of the document is fast, because the name of the field is
-/// short.
+/// created takes steps. A search in a map of the document compares the short name of the field with
+/// few keys, so it takes no steps.
 fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Result<(), Fault<'e>> {
     match value {
         V::Map(_) => charge(budget, value.find_cost(&V::Str(Text::Ref(field)))),

@@ -50,8 +50,8 @@ impl<'a> EvaluationScope<'a> {
     }
 
     /// Sets the variables. The previous variables and their results are dropped. After this call,
-    /// the scope can evaluate the programs that were compiled with `environment`. The caller may
-    /// have declared more variables in `environment` after it compiled a program.
+    /// the scope can evaluate the programs that were compiled with `environment`. This includes
+    /// programs that were compiled before the last variable was added to `environment`.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();

@@ -38,9 +38,9 @@ pub struct DecidingClause {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The value of the clause.
+    /// The value of the clause, or the error if its evaluation failed.
     pub result: Result<TypedValue, EvaluationFault>,
-    /// The text and the value of each operand that is not a literal.
+    /// The text and the value (or the error) of each operand that is not a literal.
     pub operands: Vec<(String, Result<TypedValue, EvaluationFault>)>,
 }
 

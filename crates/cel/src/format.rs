@@ -1,8 +1,8 @@
-//! The function `format`, which replaces clauses such as `%s` and `%.2f` in a string by the values
-//! of a list.
+//! The CEL function `format`, which replaces clauses such as `%s` and `%.2f` in a string by the
+//! values of a list.
 //!
-//! The output equals the output of the cel-go version in Kubernetes, with the locale `en_US`. A `,`
-//! separates thousands, and an exponent is formatted as in `1.5×10⁰³`.
+//! The output equals the output of the cel-go version in Kubernetes, with the locale `en_US`. For
+//! 1500, `%f` gives `1,500.000000`, and `%e` gives `1.500000×10⁰³`.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ const MAX_PRECISION: usize = 255;
 /// The error for a precision or width above [`MAX_PRECISION`].
 const TOO_PRECISE: &str = "error during formatting: the precision is more than 255";
 
-/// Number of decimals of a clause without a precision.
+/// Number of decimals of `%f` without a precision, and of every `%e`.
 const DEFAULT_PRECISION: usize = 6;
 
 /// Evaluates `text.format(list)`.
@@ -47,7 +47,7 @@ pub(super) fn format<'e>(
     Ok(V::text(&out.text))
 }
 
-/// The formatted text so far, and the budget for it.
+/// The formatted text so far, and the budget of evaluation steps.
 struct Output<'b> {
     text: String,
     budget: &'b mut Budget,
@@ -323,7 +323,7 @@ fn fixed(number: f64, precision: usize) -> String {
 }
 
 /// Formats a number for `%e`, such as `1.234500×10⁰³`. As in cel-go, the number in the clause is
-/// not a precision, but the width of the text.
+/// the minimum width of the text, and not the number of decimals.
 fn scientific(number: f64, width: usize) -> String {
     if let Some(name) = non_finite_text(number) {
         return format!("{name:>width$}");

@@ -17,7 +17,7 @@ pub(super) struct ParsedAddress {
     pub(super) has_zone: bool,
 }
 
-/// Why Go does not accept an address.
+/// The reason why Go does not accept an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AddressFault {
     /// Go's text of the reason, without the address.

@@ -1,5 +1,5 @@
-//! A decoded JSON object (`Doc`). A projection is a set of field paths. The decoder reads only the
-//! fields that the projection selects, and skips all other fields.
+//! A decoded JSON object ([`Doc`]), whose fields the CEL expressions read. The decoder reads only
+//! the fields that a projection (a set of field paths) selects, and skips all other fields.
 //!
 //! The decoded values are a tree. All nodes except the root are in one vector. Strings without
 //! escapes are borrowed from the JSON text. A number that is written as an integer and fits `i64`
@@ -24,12 +24,13 @@ const MAX_BYTES: usize = 32 << 20;
 /// [`Doc::parse`] returns [`DocError::TooManyValues`]. A value takes 48 bytes. The vector of the
 /// values can have twice the capacity that it needs.
 ///
-/// The limit equals [`super::STEPS_PER_OBJECT`]. A comprehension takes at least one step for each
-/// value that it visits, so it could not visit more values with this budget.
+/// The limit equals [`super::STEPS_PER_OBJECT`], the recommended number of evaluation steps for one
+/// object. A comprehension takes at least one step for each value that it visits. So with this
+/// number of steps, no comprehension could visit more values.
 const MAX_VALUES: usize = 100_000;
 
-/// Maximum number of members of an object that are searched linearly. If there are more members, a
-/// binary search is faster.
+/// If an object has at most this number of members, [`Node::get`] searches them linearly. For more
+/// members, a binary search is faster.
 const MAX_LINEAR_SEARCH: usize = 8;
 
 /// The decoded fields of one object, borrowed from its JSON where possible.
@@ -102,8 +103,8 @@ impl<'a> Doc<'a> {
         if json.len() > MAX_BYTES {
             return Err(DocError::TooLong);
         }
-        // The UTF-8 is checked once for the whole text, so that serde_json need not check each
-        // string. Invalid UTF-8 is replaced, as Go's JSON decoder does.
+        // This check of the whole text saves serde_json the check of each string. As in Go's JSON
+        // decoder, U+FFFD replaces invalid UTF-8.
         match std::str::from_utf8(json) {
             Ok(text) => Self::parse_text(text, projection),
             Err(_) => {
@@ -308,8 +309,8 @@ fn decode<'a>(json: &'a str, need: &NeededPart) -> Result<Doc<'a>, DocError> {
         })
         .and_then(|root| input.end().map(|()| root))
         .map_err(|error| match error.classify() {
-            // `ValueDecoder` accepts every JSON type, so only `Arena::push` returns an error of this
-            // category.
+            // `ValueDecoder` accepts every JSON type. So only `Arena::push` returns an error of
+            // this category.
             Category::Data => DocError::TooManyValues,
             _ => DocError::NoJson(JsonFault::from(&error)),
         })?;
@@ -324,8 +325,8 @@ struct Arena<'a> {
     /// The members and elements of objects and lists that are complete. The members of one object
     /// are contiguous, and so are the elements of one list.
     closed: Vec<DocMember<'a>>,
-    /// The members and elements that are decoded so far, of the objects and lists around the
-    /// current value.
+    /// The members and elements of objects and lists that are not complete: the objects and lists
+    /// around the current value.
     open: Vec<DocMember<'a>>,
 }
 
@@ -338,8 +339,8 @@ impl<'a> Arena<'a> {
         Ok(())
     }
 
-    /// Completes the innermost object or list. Its members or elements begin at `from` in `open`,
-    /// and are moved to `closed`.
+    /// Completes the innermost object or list. Its members or elements begin at `from` in `open`.
+    /// Moves them to `closed`, and returns their range there.
     fn close(&mut self, from: usize) -> MemberSpan {
         let start = self.closed.len();
         self.closed.extend(self.open.drain(from..));

@@ -126,18 +126,19 @@ pub fn compile(
     compile::compile(source, kind, environment, None).map(|compiled| Program(Arc::new(compiled)))
 }
 
-/// Compiles `source` like [`compile()`], but the fields of `object` have the types of `schema`, which
-/// are also checked. The types of variables are known only if the variables were also compiled with
-/// `schema`. The type of `item` is known only if `environment` was returned by
-/// [`Environment::with_item_of`]. The evaluation does not depend on the schema.
+/// Compiles `source` like [`compile()`]. In addition, checks that `source` uses each field of
+/// `object` with the type that `schema` gives for this field. The types of variables are known only
+/// if the variables were also compiled with `schema`. The type of `item` is known only if
+/// `environment` was returned by [`Environment::with_item_of`]. The evaluation does not depend on
+/// the schema.
 ///
 /// If the objects fit the schema, each error is certainly a mistake in `source`. cel-go refuses
 /// some combinations of types that it can evaluate, such as the comparison of an integer with a
 /// double. These combinations are not certainly mistakes, so this function accepts them.
 ///
 /// # Errors
-/// The errors of [`compile()`]. In addition, a string literal that is compared with a field is not
-/// one of the values that the schema lists for the field.
+/// The errors of [`compile()`]. In addition, an error if `source` compares a field with a string
+/// literal that is not one of the values that the schema lists for the field.
 pub fn compile_with_schema(
     source: &str,
     kind: ResultKind,
@@ -169,15 +170,17 @@ impl Program {
         &self.0.projection
     }
 
-    /// Returns the field paths of `object` that are needed to evaluate this program and to read the
-    /// elements of its result, which must be a list. `readers` are the programs that read the
-    /// elements as `item`. `environment` must be the environment with which this program was
-    /// compiled.
+    /// Returns the field paths of `object` that this program needs for its result, which must be a
+    /// list. Of the list elements, the paths contain only the fields that `readers` need. `readers`
+    /// are the programs that read the elements as `item`. `environment` must be the environment
+    /// with which this program was compiled.
     ///
     /// The fields that `readers` read from `object` directly are not in the result: add
     /// [`Self::projection`] of each reader.
     ///
-    /// In contrast, [`Self::projection`] of this program contains all fields of the elements.
+    /// For example, this program is `object.status.conditions`, and the only reader is `item.type`.
+    /// Then the paths contain only the field `type` of the conditions. In contrast,
+    /// [`Self::projection`] of this program contains all fields of the conditions.
     pub fn items_projection<'p>(
         &self,
         environment: &Environment,
@@ -402,7 +405,8 @@ pub fn excerpt(source: &str, line: usize, column: usize) -> String {
 /// with [`EvaluationFault::Budget`].
 ///
 /// A comprehension takes at least one step for each element that it visits. The README lists how
-/// much other work is one step. In a release build, a step takes at most about 300 ns.
+/// much work of other kinds counts as one step. In a release build, a step takes at most about 300
+/// ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Number of remaining steps.

@@ -2,8 +2,8 @@
 //! functions of the extension libraries of cel-go, Kubernetes' CEL implementation, such as
 //! `distinct` and `sets.contains`.
 //!
-//! The number of budget steps of a call depends on the number of elements that the call reads,
-//! compares and creates.
+//! Each call takes steps from the budget of the evaluation. The number of steps depends on the
+//! number of elements that the call reads, compares and creates.
 
 use std::cmp::Ordering;
 
@@ -253,7 +253,7 @@ fn byte_len(value: &V<'_>) -> usize {
 fn key_order(a: &V<'_>, b: &V<'_>) -> Ordering {
     match (a, b) {
         (V::Double(a), V::Double(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
-        // The caller has charged the steps.
+        // The caller has already charged the steps of all comparisons, so this budget has no limit.
         (a, b) => order(a, b, &mut Budget { left: u64::MAX }).unwrap_or(Ordering::Equal),
     }
 }

@@ -21,8 +21,8 @@ pub(super) enum NamedFormat {
     DateTime,
 }
 
-/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. A
-/// longer text is invalid, and the reason that the format returns contains this limit.
+/// Maximum length of a DNS label, a label value, and the name in a label key, in bytes. A longer
+/// text is invalid, and the reason that the format returns contains this limit.
 const MAX_LABEL: usize = 63;
 /// Maximum length of a DNS subdomain in bytes. A longer text is invalid, and the reason that the
 /// format returns contains this limit.
@@ -302,10 +302,10 @@ fn is_date(text: &[u8]) -> bool {
     (1..=days).contains(&day)
 }
 
-/// Returns true for a date and a time, such as `2024-02-29T12:00:00.5+01:00`. Kubernetes accepts
-/// more than RFC 3339, and so does this function:
+/// Returns true for a date and a time, such as `2024-02-29T12:00:00.5+01:00`. As in RFC 3339, `t`
+/// and `z` can be small letters. Like Kubernetes, this function also accepts texts that RFC 3339
+/// does not allow:
 ///
-/// - `t` and `z` can be small letters.
 /// - Any character except for a line feed can separate the fraction from the seconds.
 /// - The UTC offset can have any digits.
 /// - If the text has a second `T` or `t`, this letter and all characters after it are ignored.

@@ -20,7 +20,7 @@ use super::value::Fault;
 
 /// Receives the outcome of each op.
 pub(super) trait EvaluationObserver<'e> {
-    /// False if the observer does nothing. In this case, the evaluation does not call
+    /// If this is false, the observer does nothing, and the evaluation does not call
     /// [`Self::evaluated`].
     const OBSERVES: bool = true;
 
@@ -82,7 +82,7 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                         column,
                     }
                 });
-                // A text of several words already contains the types.
+                // A text that consists of several parts already contains the types.
                 let operation = text.is_single_text().then(|| self.operation(op)).flatten();
                 *outcome = Err(Fault::Located(Rc::new(FailureText {
                     text: text.clone(),
@@ -90,8 +90,8 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                     place,
                 })));
             }
-            // The error already has the place of an operand, or it needs no place, like a missing
-            // field.
+            // The error already has the place of an operand, or the error needs no place. For
+            // example, a missing field needs no place.
             Err(_) => {}
         }
     }
@@ -111,9 +111,10 @@ impl<'e> FailureLocator<'e> {
     }
 
     /// Returns the operator or function with the types of its operands, such as `string + int`.
-    /// Returns None for an op without an operator, such as a field selection. For `&&` and `||`,
-    /// only an operand that is not a bool matters, as in `&& with the type int`. If all operands
-    /// are bools, returns None.
+    /// Returns None for an op without an operator, such as a field selection.
+    ///
+    /// For `&&` and `||`, the text names only the first operand that is not a bool, as in `&& with
+    /// the type int`. If there is no such operand, returns None.
     fn operation(&self, op: &'e Op) -> Option<FixedText> {
         let infix = |pair: &(Op, Op), operator| {
             FixedText::joined(&[self.type_of(&pair.0), operator, self.type_of(&pair.1)])
@@ -177,8 +178,8 @@ impl<'e> FailureLocator<'e> {
     }
 
     fn call(&self, name: &'static str, args: &[Op]) -> FixedText {
-        // `size` can be called with and without a receiver. The error shows the form without a
-        // receiver, which is more usual.
+        // An expression can contain `size(x)` or `x.size()`. The error always shows the first form,
+        // which is more usual.
         let is_member = name != "size" && overloads(name).iter().any(|overload| overload.member);
         let (receiver, args) = match args {
             [receiver, args @ ..] if is_member => (Some(receiver), args),
@@ -220,8 +221,9 @@ impl<'e> FailureLocator<'e> {
 }
 
 /// Repeats an evaluation that failed with the error `text`, and returns the error with its place.
-/// The failed evaluation took `steps` steps. The repetition takes at most as many steps from the
-/// budget. If the budget has too few steps left, the function returns the error without a place.
+/// `steps` is the cost of the failed evaluation. The repetition takes at most this number of steps
+/// from the budget. If the budget has too few steps left, the function returns the error without a
+/// place.
 #[cold]
 pub(super) fn locate<'e, 'a: 'e>(
     compiled: &'e Compiled,

@@ -32,11 +32,12 @@ pub(super) enum Op {
     /// `list[?index]` or `map[?key]`, which returns an optional value.
     OptionalIndex(Box<(Op, Op)>),
     List(Vec<Op>),
-    /// A list literal with optional elements, such as `[a, ?b]`. The flag marks an optional
+    /// A list literal with optional elements, such as `[a, ?b]`. The flag is true for an optional
     /// element.
     OptionalList(Vec<(Op, bool)>),
     Map(Vec<(Op, Op)>),
-    /// A map literal with optional entries, such as `{?'a': b}`. The flag marks an optional entry.
+    /// A map literal with optional entries, such as `{?'a': b}`. The flag is true for an optional
+    /// entry.
     OptionalMap(Vec<(Op, Op, bool)>),
     Not(Box<Op>),
     Neg(Box<Op>),

@@ -54,15 +54,16 @@ impl Projection {
     }
 }
 
-/// The part of one value that an evaluation needs. The default means that the evaluation only needs
-/// to know whether the value exists.
+/// The part of one value that an evaluation needs. With the default of this type, the evaluation
+/// only needs to know whether the value exists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct NeededPart {
     /// True if the evaluation needs the whole value.
     whole: bool,
     /// The needed parts of some members, by their names.
     named: Vec<(Box<str>, NeededPart)>,
-    /// The part that is needed of every member or element.
+    /// The part that the evaluation needs of every member or element. None if it needs only the
+    /// members in `named`.
     every: Option<Box<NeededPart>>,
 }
 
@@ -84,8 +85,8 @@ impl NeededPart {
         }
     }
 
-    /// Returns the part of a list or map that consists of the part `need` of every element or
-    /// member.
+    /// Returns the needed part of a list or map, if the evaluation needs the part `need` of every
+    /// element or member.
     pub(super) fn every(need: NeededPart) -> Self {
         Self {
             every: Some(Box::new(need)),

@@ -1,8 +1,8 @@
 //! Quantities such as `1536Mi` and `250m`, with Kubernetes' parsing, arithmetic and comparison.
 //!
-//! A quantity is stored as a 64-bit integer and a power of ten. If 64 bits are not enough, it is
-//! stored as a [`Decimal`] with up to [`MAX_DIGITS`] digits. If more digits are needed, the result
-//! is an error. Without this limit, `quantity('1e2000000000').add(1)` would need two billion
+//! A quantity is stored as a 64-bit integer and a power of ten. If 64 bits are not enough, the
+//! quantity is stored as a [`Decimal`] with up to [`MAX_DIGITS`] digits. A quantity with more
+//! digits is an error. Without this limit, `quantity('1e2000000000').add(1)` would need two billion
 //! digits. A quantity with more than nine decimal places is rounded away from zero to nine places.
 
 use std::borrow::Cow;
@@ -20,9 +20,8 @@ use super::value::{Fault, V};
 /// Largest number of decimal digits that always fit `i64`.
 const I64_DIGITS: i64 = 18;
 
-/// A quantity. As in Kubernetes, an expression can observe the variant, because `isInteger` is
-/// false for every [`Self::Large`]. If one of two summands is [`Self::Large`], the sum is also
-/// [`Self::Large`], even if 64 bits are enough for the sum.
+/// A quantity. `isInteger` is false for every [`Self::Large`], as in Kubernetes. If one of two
+/// summands is [`Self::Large`], the sum is also [`Self::Large`], even if the sum fits 64 bits.
 #[derive(Clone, Debug)]
 pub(super) enum Quantity {
     /// The number `value` times 10^`exponent`.
@@ -41,8 +40,8 @@ pub(super) enum ParseQuantityError {
 }
 
 impl ParseQuantityError {
-    /// Returns Kubernetes' text of the error. Kubernetes does not have the error
-    /// [`Self::TooLarge`], so its text is our own.
+    /// Returns the error text. The texts are the same as in Kubernetes, except the text of
+    /// [`Self::TooLarge`]: Kubernetes does not have this error.
     fn message(self) -> &'static str {
         match self {
             Self::Format => {
@@ -175,6 +174,7 @@ impl Quantity {
         let (fits, exponent, factor) = match unit {
             Unit::Ten(exponent) => (len <= I64_DIGITS, exponent - length(fraction), 1),
             Unit::Two(shift) => {
+                // As in Kubernetes, a suffix counts as digits. `Mi` (2^20) counts as 6 digits.
                 let room = 14 - len - i64::from(shift) * 3 / 10;
                 (fraction.is_empty() && room >= 0, 0, 1_i64 << shift)
             }
@@ -314,8 +314,8 @@ impl Quantity {
     }
 }
 
-/// Returns a power of ten like Go's `math.Pow10`: as the product or the quotient of two powers,
-/// which are rounded separately.
+/// Returns a power of ten like Go's `math.Pow10`: as the product or the quotient of two powers.
+/// Each of the two powers is rounded before the multiplication or division.
 fn power_of_ten(exponent: i64) -> f64 {
     let power = |exponent: i64| format!("1e{exponent}").parse().unwrap_or(f64::NAN);
     match exponent {
@@ -326,8 +326,8 @@ fn power_of_ten(exponent: i64) -> f64 {
     }
 }
 
-/// Formats the number without an exponent. If this needs more than [`MAX_DIGITS`] trailing zeros or
-/// decimal places, the number is formatted with an exponent.
+/// Formats the number without an exponent, such as `1500`. If this form needs more than
+/// [`MAX_DIGITS`] trailing zeros or decimal places, formats the number with an exponent.
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.decimal();

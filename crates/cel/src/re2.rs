@@ -9,11 +9,12 @@
 use std::fmt::Write;
 
 /// Maximum repetition count, as in Go. The counts of nested repetitions are multiplied:
-/// `(a{10}){20}` has the count 200. A pattern with a larger count is an error.
+/// `(a{10}){20}` has the count 200. A pattern with a count above the maximum is an error.
 const MAX_REPEAT: u64 = 1000;
 
 /// Returns the translated pattern and its estimated number of automaton states. A search with more
-/// states costs more steps of the budget. For an invalid pattern, returns Go's error.
+/// states costs more steps of the budget of the evaluation. For an invalid pattern, returns Go's
+/// error.
 pub(super) fn translate(source: &str) -> Result<(String, u64), String> {
     let mut translator = Translator {
         rest: source,

@@ -210,8 +210,8 @@ impl SemanticVersion {
         })
     }
 
-    /// Returns the number of bytes of the pre-release and the build metadata. The cost of a
-    /// function call depends on this number.
+    /// Returns the number of bytes of the pre-release and the build metadata. A function with a
+    /// version as its argument costs more steps if this number is higher.
     pub(super) fn len(&self) -> usize {
         self.pre_release.len() + self.build.len()
     }

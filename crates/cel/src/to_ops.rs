@@ -1,6 +1,6 @@
-//! Converts the parser's syntax tree to the op tree, which is the form that is evaluated. The
-//! conversion also resolves names and checks types. The parser does not expand macros such as `has`
-//! and `exists`, so they are plain calls in the syntax tree.
+//! Converts the syntax tree of a CEL expression to the op tree ([`Op`]), which the module `eval`
+//! evaluates. The conversion also resolves names and checks types. The parser does not expand
+//! macros such as `has` and `exists`, so macros are plain calls in the syntax tree.
 
 use cel::IdedExpr;
 use cel::common::ast::{
@@ -20,8 +20,8 @@ use super::pattern::Pattern;
 use super::type_check::{Ty, resolve, resolve_with_schema};
 use super::{Budget, Environment, FieldType, ObjectSchema};
 
-/// Number of ops whose evaluation costs one step of the [`Budget`]. With this number, a step takes
-/// at most about 300 ns.
+/// Number of ops whose evaluation takes one step from the [`Budget`] (the number of steps that an
+/// evaluation may still take). With this number, a step takes at most about 300 ns.
 const OPS_PER_STEP: u64 = 16;
 
 /// The names of cel-go's internal variables that hold the result of a comprehension. An iteration
@@ -53,8 +53,8 @@ pub(super) struct Lowered {
     /// Number of steps that one evaluation takes from the [`Budget`] at its beginning. Each
     /// iteration of a comprehension such as `exists` takes further steps.
     pub weight: u64,
-    /// Errors in calls of macros. These errors are reported before all other errors, because the
-    /// types of wrong macro calls are unknown.
+    /// Errors in calls of macros. If there are such errors, no other errors are reported, because
+    /// the types of wrong macro calls are unknown.
     pub misused: Vec<NodeError>,
     /// Wrong types and unknown names.
     pub mistyped: Vec<NodeError>,
@@ -128,13 +128,14 @@ pub(super) struct Lowering<'v> {
     values: HashMap<u64, Vec<String>>,
     info: &'v SourceInfo,
     spans: Spans,
-    /// The span of those operands of the current node that are already converted. None before the
-    /// first operand.
+    /// The span of the operands of the current node that are already converted. None if no operand
+    /// is converted yet.
     extent: Option<Span>,
     /// The comprehension variables in scope, with their types. An op refers to a variable by its
     /// index in this list.
     vars: Vec<(String, Ty)>,
-    /// Number of nodes that are already converted. It is used as the number of ops.
+    /// Number of nodes that are already converted. [`weight`] takes this number as the number of
+    /// ops.
     ops: u64,
     /// Depth of the current node.
     level: usize,

@@ -270,13 +270,13 @@ pub(super) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
         if pairs.all(|(arg, wanted)| bound.binds(arg, *wanted)) {
             let ty = bound.result(overload.result);
             // If several overloads match, and their results differ or contain an unknown type, the
-            // result is `dyn`. As in cel-go, two unknown types count as different. The loop below
-            // replaces the unknown types of the arguments by the types that this overload wants.
-            // The next overloads are matched with the new types.
+            // result is `dyn`. As in cel-go, two unknown types count as different.
             result = Some(match result {
                 Some(other) if other != ty || other.has_unknown() => Ty::Dyn,
                 _ => ty,
             });
+            // The types that this overload wants replace the unknown types of the arguments. The
+            // next overloads are matched with these types.
             for (arg, wanted) in known.iter_mut().zip(overload.args) {
                 bound.make_known(arg, *wanted);
             }

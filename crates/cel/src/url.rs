@@ -1,7 +1,8 @@
-//! URLs (`url('https://example.com/a?b=c')`), with the parsing of Go's package `net/url`.
+//! URLs as CEL values, such as `url('https://example.com/a?b=c')`. As in Kubernetes, the parser
+//! follows Go's package `net/url`.
 //!
-//! The crate `url` is not used. It implements the WHATWG standard, which normalizes hosts, ports
-//! and paths, and accepts other texts than Go.
+//! This module does not use the crate `url`, which implements the WHATWG standard. That standard
+//! normalizes hosts, ports and paths, and accepts other texts than Go.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -156,7 +157,8 @@ fn escape(bytes: &[u8], part: UrlPart) -> String {
     out
 }
 
-/// Parses the `%` escape at the start of `bytes`.
+/// Parses the `%` escape at the start of `bytes`: `%41` gives the byte 0x41. Returns None if two
+/// hexadecimal digits do not follow the `%`.
 fn escaped_byte(bytes: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
@@ -217,9 +219,9 @@ fn escaped_form(text: &str, part: UrlPart) -> Result<String, Reason<'_>> {
     })
 }
 
-/// Converts decoded bytes to text. Each byte that is not UTF-8 becomes U+FFFD. In Kubernetes, the
-/// bytes stay in the string, and the functions of CEL treat each such byte as one U+FFFD. So their
-/// results are the same.
+/// Converts decoded bytes to text. Each byte that is not UTF-8 becomes U+FFFD. In Kubernetes, these
+/// bytes stay in the string, but the functions of CEL treat each of them as one U+FFFD. So the
+/// functions return the same results here.
 fn to_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let mut out = String::new();
@@ -449,8 +451,8 @@ impl Components {
     }
 }
 
-/// The error for a text that is not a URL. The message is the beginning of the message in
-/// Kubernetes, which also contains the URL and Go's reason.
+/// The error for a text that is not a URL. In Kubernetes, the message is longer: the URL and Go's
+/// reason follow this text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UrlError(&'static str);
 

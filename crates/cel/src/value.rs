@@ -212,7 +212,8 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the element of a list at `index`.
+    /// Returns the element of a list at `index`. Returns None if the value is not a list, or has no
+    /// such element.
     pub(super) fn element(&self, index: usize) -> Option<V<'e>> {
         match self {
             Self::Node(node) if self.is_list() => node.nth(index).map(|(_, node)| V::of(node)),
@@ -221,7 +222,8 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the entry of a map at `index`.
+    /// Returns the key and the value of the entry of a map at `index`. Returns None if the value is
+    /// not a map, or has no such entry.
     pub(super) fn entry(&self, index: usize) -> Option<(V<'e>, V<'e>)> {
         match self {
             Self::Node(node) if self.is_map() => node
@@ -243,6 +245,7 @@ impl<'e> V<'e> {
     }
 
     /// Returns the value of `key` in a map. Numbers of different types match if they are equal.
+    /// Returns None if the value is not a map, or has no such key.
     pub(super) fn find(&self, key: &V<'e>) -> Option<V<'e>> {
         match (self, key) {
             (Self::Node(node), Self::Str(name)) => node.get(name).map(V::of),
@@ -282,7 +285,8 @@ impl<'e> V<'e> {
         }
     }
 
-    /// Returns the member `name` of a map.
+    /// Returns the value of the key `name` in a map. Returns None if the value is not a map, or has
+    /// no such key.
     pub(super) fn field(&self, name: &'e str) -> Option<V<'e>> {
         match self {
             Self::Node(node) => node.get(name).map(V::of),

@@ -2,8 +2,8 @@
 //! `ifo-apiserver` and the plugin `kubectl-ifo` use this module for objects from files. The plugin
 //! also uses this module for kinds that discovery does not contain.
 //!
-//! Each row lists the sources of one fact. The first source that has an answer is used. A rule set
-//! is an `OperationRuleSet`, which names the resources that it watches.
+//! Each row lists the sources of one fact. The module uses the first source that has an answer. A
+//! rule set is an `OperationRuleSet`, which names the resources that it watches.
 //!
 //! | wanted | first source | second source | third source |
 //! | --- | --- | --- | --- |
@@ -178,8 +178,8 @@ impl KnownKinds {
     }
 
     /// Returns true if `kind` is namespaced. `has_namespace` must be true if at least one known
-    /// object of the kind has a namespace. It is used only if neither a CRD nor the tables of
-    /// well-known kinds and groups have the answer.
+    /// object of the kind has a namespace. The method uses `has_namespace` only if neither a CRD
+    /// nor the tables of well-known kinds and groups have the answer.
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
         let declaration = self.declared.get(&GroupKind::new(group, kind));
         declaration

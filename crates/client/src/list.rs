@@ -69,8 +69,8 @@ pub struct ListItems<T> {
 
 impl<'a, T: Deserialize<'a>> ListItems<T> {
     /// Decodes the body of a page. Returns an error if one of the objects cannot be decoded as `T`.
-    /// If `T` is `&RawValue`, each object stays JSON text, and the caller can decode each object
-    /// separately.
+    /// To avoid this error, use `&RawValue` as `T`: each object stays JSON text, and the caller
+    /// decodes each object separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "T: Deserialize<'de>"))]
@@ -140,7 +140,7 @@ pub struct ListPager {
     limit: Option<usize>,
     max_bytes: usize,
     reduced_limit: Option<usize>,
-    /// True if pages are requested with `reduced_limit` in place of `limit`.
+    /// True if the pager requests pages with `reduced_limit` instead of `limit`.
     is_reduced: AtomicBool,
 }
 
@@ -167,9 +167,9 @@ impl ListPager {
     }
 
     /// Limits the size of a page to `max_bytes`. If a page is larger, the pager immediately
-    /// requests the page again with at most `reduced_limit` objects. Later pages are also requested
-    /// with `reduced_limit`. If a page with `reduced_limit` is too large, the result is
-    /// [`ListError::TooLarge`].
+    /// requests the page again with at most `reduced_limit` objects. The pager also requests later
+    /// pages with `reduced_limit`. If a page with `reduced_limit` is still too large,
+    /// [`ListPager::page`] returns [`ListError::TooLarge`].
     #[must_use]
     pub fn bounded(mut self, max_bytes: usize, reduced_limit: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -177,8 +177,8 @@ impl ListPager {
         self
     }
 
-    /// Makes the pager request later pages with the usual number of objects again. Otherwise, after
-    /// a page that was too large, the pager requests all later pages with fewer objects.
+    /// Makes the pager request later pages with the usual number of objects again. Without this
+    /// call, the pager requests all pages after a too large page with fewer objects.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }

@@ -26,14 +26,15 @@ pub enum RecordedChange {
 /// One event of a recorded watch.
 #[derive(Clone, Debug)]
 pub struct RecordedEvent {
-    /// Time of the event, in seconds since a time that the recording chooses.
+    /// Time of the event, in seconds. Each recording can count from another time, for example from
+    /// its first event.
     pub t: f64,
     /// Resource that the object belongs to.
     pub resource: Gvr,
     /// Type of the event.
     pub change: RecordedChange,
-    /// State of the object. `api_version` comes from `resource`. `kind` is empty if the recording
-    /// does not contain the kind.
+    /// Object in the event. Its `api_version` comes from `resource`. Its `kind` is empty if the
+    /// recording does not contain the kind.
     pub object: Object,
 }
 
@@ -50,8 +51,9 @@ struct RecordedLine {
 /// with the time could overflow. So [`read`] returns an error in place of such an event.
 const MAX_SECONDS: f64 = 3e9;
 
-/// Reads all events, and sorts them by time, because a text can consist of the recordings of
-/// several resources. Also returns an error for each part of the text that is not a valid event.
+/// Returns the events in `text`, sorted by time, and an error for each part of `text` that is not a
+/// valid event. The events must be sorted, because `text` can consist of several recordings. If an
+/// event does not name its resource, `kinds` finds the resource.
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
@@ -94,12 +96,12 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
             let Some(value) = stream.next() else { break };
             begins = end;
             broken = value.is_err();
-            // After an invalid value, the line numbers in later errors count from the place where
-            // the function continued.
+            // The error text contains a line number. It counts from the beginning of `rest`, not
+            // from the beginning of the whole text.
             values.push(value.map_err(|error| error.to_string()));
         }
-        // White space before the invalid value is skipped. Otherwise, the search below could find
-        // the first `{` of the same value.
+        // The white space before the invalid value can end with a line break. With this line break,
+        // the search below would find the same value again.
         let value = rest.get(begins..).unwrap_or_default().trim_start();
         match value.find("\n{") {
             Some(next) if broken => rest = &value[next + 1..],
@@ -132,9 +134,9 @@ fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<Record
     }))
 }
 
-/// Returns the resource that the object belongs to, and the object with its identity. `resource` is
-/// the field `resource` of the event. If the field is missing, `kinds` finds the resource from the
-/// object's `apiVersion` and `kind`.
+/// Returns the resource that the object belongs to, and the object with its kind, namespace and
+/// name. `resource` is the field `resource` of the event. If the field is missing, `kinds` finds
+/// the resource from the object's `apiVersion` and `kind`.
 fn identify(
     resource: Option<&str>,
     json: Value,

@@ -192,8 +192,9 @@ impl<O: ReplayObserver> Replay<O> {
         feeds.position(|feed| feed.source.covers(object.target, object.namespace))
     }
 
-    /// Lists the objects of a feed again. First gives all objects that the watch reports to the
-    /// detector. Then reports the subjects that are missing in this list to the tracker.
+    /// Lists the objects of a feed again. First passes all objects that the watch reports to the
+    /// detector. Subjects (objects with operations) can be missing in this list. If the watch has a
+    /// label selector, tells the tracker which of these subjects still exist.
     fn relist(&mut self, feed_index: usize) {
         let reset = self.feeds[feed_index].detector.reset();
         self.send_to_tracker(feed_index, reset);
@@ -206,7 +207,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
         let (synced, missing) = self.feeds[feed_index].detector.synced();
         self.send_to_tracker(feed_index, synced);
-        // The tracker has already handled `synced`. It has either answered or dropped the channel.
+        // The tracker has already handled `synced`. So it has either sent an answer or dropped the
+        // channel.
         let missing = missing.and_then(|mut missing| missing.try_recv().ok());
         for subject in missing.unwrap_or_default() {
             let exists = self.feeds[feed_index].contains(&subject);

@@ -1,6 +1,6 @@
 //! Sends GET requests to the kube-apiserver of a cluster.
 //!
-//! While the answer is 429, the client retries the request, for at most ten seconds. The flag
+//! If the answer is 429, the client retries the request up to 20 times, every 0.5 s. The flag
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// has listed all watched resources.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// Largest number of retries of one request. The pauses between the retries take ten seconds in
-/// total. After the last retry, the answer 429 is reported as an error.
+/// total. If the last retry also gets a 429, the client returns an error.
 const MAX_RETRIES: usize = 20;
 
 /// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
@@ -124,8 +124,8 @@ impl ApiClient {
         serde_json::from_str(&answer.text).map_err(|error| unreadable(uri, &error))
     }
 
-    /// Sends a GET request and returns the answer. While the answer is 429, the request is retried
-    /// for at most ten seconds.
+    /// Sends a GET request and returns the answer. If the answer is 429, retries the request up to
+    /// [`MAX_RETRIES`] times.
     pub(super) async fn answer(
         &self,
         uri: &str,

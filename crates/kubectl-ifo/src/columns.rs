@@ -51,8 +51,9 @@ const ALL_COLUMNS: &[OperationColumn] = &[
     Component, RuleSet, Reason, Started, Completed, Message,
 ];
 
-/// A piece of work is a group of operations with one common row. With `--expand`, the rows of the
-/// members follow below this row. In the row of a member, the subject has this prefix.
+/// The prefix of the subject in the row of a member of a piece of work. A piece of work is a group
+/// of operations with one common row. With `--expand`, the rows of the members follow below this
+/// row.
 pub(super) const MEMBER_PREFIX: &str = "└ ";
 
 /// The text of a cell without a value.

@@ -189,9 +189,11 @@ pub(super) fn print_candidates(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the names of namespaces or operations that complete the word `current`. Empty if neither
-/// a namespace nor an operation can be at this place of the command line. Empty also if the cluster
-/// does not answer in time.
+/// Returns the names of namespaces or operations that complete the word `current`. The result is
+/// empty in two cases:
+///
+/// - The word can be neither a namespace nor an operation.
+/// - The cluster does not answer in time.
 fn names_in_cluster(command: &Command, typed: &[OsString], current: &str) -> Vec<String> {
     let flags = all_flags();
     let last = typed.last().map(|it| it.to_string_lossy());

@@ -425,8 +425,8 @@ fn client_error_message(error: &kube::Error, exec: Option<&ExecConfig>) -> Strin
     text
 }
 
-/// Returns only the impersonation settings of `auth`. Credentials are not sent over an unencrypted
-/// connection, as in kubectl.
+/// Returns only the impersonation settings of `auth`. The plugin uses the result for an unencrypted
+/// connection: like kubectl, it sends no credentials over such a connection.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),

@@ -1,6 +1,7 @@
 //! Defines the filter flags that most commands share, such as `--kind`. Decides which operations
-//! the flags select. The module [`filter_check`](super::filter_check) checks whether the values of
-//! these flags exist in the cluster.
+//! the flags select. An operation is something that happens to an object, such as a migration. The
+//! module [`filter_check`](super::filter_check) checks whether the values of the flags exist in the
+//! cluster.
 
 use super::api_client::ApiClient;
 use super::kinds::{ChosenKind, Kinds};
@@ -187,8 +188,8 @@ impl Filters {
             .unwrap_or_default()
     }
 
-    /// Returns the label selector for a request that asks only whether the list is complete. For
-    /// the answer, `ifo-apiserver` considers the rule sets that can detect operations with these
+    /// Returns the label selector for a request that asks only whether the list is complete.
+    /// `ifo-apiserver` then considers only the rule sets that can detect operations with these
     /// labels. The selector contains `--selector`, and the components and operations of the
     /// filters. If a component cannot be the value of a label, the selector contains no components.
     /// The same holds for operations.
@@ -246,7 +247,8 @@ impl Filters {
 }
 
 /// Parses the name of a node: `worker-3`, or `node/worker-3` as `kubectl get -o name` prints it. An
-/// invalid name is an error, because it would match no node, or would change the path of a request.
+/// invalid name is an error. Such a name would match no node, or would change the path of a
+/// request.
 pub(super) fn node_name(text: &str) -> Result<String, String> {
     let name = match text.split_once('/') {
         Some((kind, name)) if ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase()) => {
@@ -268,8 +270,8 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Returns true if `wanted` contains `value`, in upper or lower case. An empty `wanted` means that
-/// all values are wanted.
+/// Returns true if `wanted` contains `value`, regardless of upper and lower case. If `wanted` is
+/// empty, returns true for every value.
 pub(super) fn one_of(wanted: &[String], value: &str) -> bool {
     wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
 }

@@ -15,9 +15,9 @@
 //! | node | the cluster has it, or an operation touches it |
 //! | namespace | the cluster has it, or an operation is on an object in it |
 //!
-//! In the row `kind`, the cluster serves a kind if discovery lists the kind. Discovery can be
-//! incomplete, so a kind also exists if it is the target of a rule set. A rule set does not count
-//! if its status says that the cluster does not serve the target.
+//! About the row `kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
+//! incomplete, so a kind also exists if a rule set watches it. A rule set does not count if its
+//! status says that the cluster does not serve the target.
 //!
 //! [`check`] first compares the values with the operations that the command has already listed. A
 //! value that matches a listed operation needs no request.
@@ -133,8 +133,8 @@ impl FilterCheck<'_> {
         }
     }
 
-    /// Returns all operations that the user may read, in any phase. If the filters have a namespace
-    /// and the user may not list all namespaces, returns the operations in this namespace.
+    /// Returns all operations that the user may read, in any phase. If the user may not list all
+    /// namespaces, returns the operations in the namespace of the filters.
     async fn operations(&self) -> Result<&[ListedOperation], &Problem> {
         let list = async || match self.source.unfiltered().list().await {
             Err(Problem::Forbidden { .. }) if self.filters.namespace.is_some() => {

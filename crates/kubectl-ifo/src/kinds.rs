@@ -6,13 +6,13 @@
 //! subresource, such as `pods/status`, matches no kind.
 //!
 //! A name without a group matches the kinds of that name in all groups. In contrast, kubectl uses
-//! only the preferred group. With the rule of kubectl, the plugin would hide operations on kinds in
-//! other groups.
+//! only the preferred group. If the plugin did the same, it would hide operations on kinds in other
+//! groups.
 //!
 //! The plugin reads discovery when a kind is first needed. Two requests return all kinds
 //! (aggregated discovery). If the two answers lack the kind of an owner reference, a further
 //! request reads the resources of its API version. A kube-apiserver before 1.26 does not support
-//! aggregated discovery. In this case, only the requests for single API versions find kinds.
+//! aggregated discovery. On such a cluster, only the requests for single API versions find kinds.
 
 use super::api_client::ApiClient;
 use super::operation::ListedSubject;

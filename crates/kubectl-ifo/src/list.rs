@@ -244,12 +244,13 @@ async fn not_found(source: &OperationSource, filters: &Filters, name: &str) -> P
     }
 }
 
-/// Which rows a table has.
+/// The kind of the rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowMode {
     /// One row for each operation.
     Operations,
-    /// One row for each piece of work.
+    /// One row for each piece of work. Operations whose rules yield the same key (`spec.work`) are
+    /// one piece of work.
     Pieces,
     /// One row for each piece of work, and below it a row for each member.
     Expanded,

@@ -1,19 +1,20 @@
-//! Defines [`ListedOperation`], the type in which all commands of the plugin handle an operation
-//! (something that happens to an object, such as a migration).
+//! Defines [`ListedOperation`], the type in which all commands of the plugin `kubectl ifo` handle
+//! an operation. An operation is something that happens to an object, such as a migration. Rule
+//! sets define how `ifo-apiserver` detects operations.
 //!
-//! In a cluster, an operation is an object of the kind `InFlightOperation`. Such objects have two
-//! sources:
+//! In a cluster, an operation is an object of the kind `InFlightOperation`. There are two sorts of
+//! these objects:
 //!
-//! - the memory of `ifo-apiserver`, which serves the objects as an aggregated API
-//! - custom resources, written by `ifo-apiserver` in persistence mode, or by the older Go operator
-//!   that this project replaces
+//! - Live objects: `ifo-apiserver` serves these objects from its memory, as an aggregated API.
+//! - Custom resources: `ifo-apiserver` writes these objects in persistence mode. The older Go
+//!   operator, which this project replaces, also writes such custom resources.
 //!
-//! This module decodes the JSON of objects from both sources, and of the records of completed
-//! operations (`OperationRecord`). If a field is missing, this module uses a default value. So an
-//! object from another release of `ifo-apiserver` causes no error.
+//! This module decodes the JSON of both sorts. It also decodes the records of completed operations
+//! (`OperationRecord`). If a field is missing, this module uses a default value. So an object from
+//! another release of `ifo-apiserver` causes no error.
 //!
-//! The commands `rules replay` and `rules test` read no operations. They detect operations in the
-//! plugin itself.
+//! The commands `rules replay` and `rules test` read no operations from a cluster. In these
+//! commands, the plugin itself evaluates the rules.
 
 mod json_fields;
 mod timing;
@@ -50,10 +51,9 @@ pub(super) struct ListedOperation {
     pub(super) name: String,
     /// resourceVersion of the InFlightOperation.
     pub(super) resource_version: String,
-    /// UID of the live object: the object that `ifo-apiserver` serves from memory. A custom
-    /// resource of `ifo-apiserver` has this UID in its status. A custom resource of the Go operator
-    /// has no live object, so the field has the UID of the custom resource. Empty if the UID is
-    /// unknown.
+    /// UID of the live object. A custom resource of `ifo-apiserver` has this UID in its status. A
+    /// custom resource of the Go operator has no live object, so the field has the UID of the
+    /// custom resource. Empty if the UID is unknown.
     pub(super) uid: String,
     /// If the operation was read from a custom resource of `ifo-apiserver`: `namespace/name` of the
     /// live object that the custom resource stores. None for live objects, for records, and for
@@ -63,12 +63,12 @@ pub(super) struct ListedOperation {
     pub(super) labels: BTreeMap<String, String>,
     /// Name of the operation, such as `Migrating`.
     pub(super) operation: String,
-    /// The part of the subject that the operation is about, such as one disk. None if the operation
-    /// is about the whole subject.
+    /// The part of the subject, such as one disk, if the operation is about only this part. None if
+    /// the operation is about the whole subject.
     pub(super) item: Option<String>,
-    /// Key of the piece of work (operations that belong together). Operations with the same key are
-    /// one piece of work, except if the key ends with `/` (an open key, see `piece_of_work`). None
-    /// if the operation has no key: such an operation is a piece of its own.
+    /// Key of the piece of work: operations with the same key belong together. A key that ends with
+    /// `/` has another meaning (see `piece_of_work`). None if the operation has no key. Such an
+    /// operation is a piece of work of its own.
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.
     pub(super) component: String,
@@ -84,14 +84,14 @@ pub(super) struct ListedOperation {
     pub(super) reason: String,
     /// Message about the state.
     pub(super) message: String,
-    /// Progress in percent.
+    /// Progress in percent. None if the progress is unknown.
     pub(super) progress: Option<u8>,
-    /// Start time.
+    /// Start time. If the object has no start time, its creation time. None if both are missing.
     pub(super) started: Option<Timestamp>,
     /// How the server knows the start time: `Expression` if the rule computes this time, `Detected`
     /// if the first detection gives this time, …
     pub(super) start_time_source: String,
-    /// Completion time.
+    /// Completion time. None for an operation in flight.
     pub(super) completed: Option<Timestamp>,
     /// Names of the nodes that the operation touches.
     pub(super) nodes: Vec<String>,
@@ -100,7 +100,7 @@ pub(super) struct ListedOperation {
     /// Time at which the progress rose last.
     pub(super) last_progress: Option<Timestamp>,
     /// The usual duration: the median of earlier runs, or the `expectedDuration` of the rule. None
-    /// if it is unknown.
+    /// if the usual duration is unknown.
     pub(super) expected: Option<Expected>,
     /// Time at which the operation will probably complete. The time can be past.
     pub(super) estimated_completion: Option<Timestamp>,

@@ -102,8 +102,8 @@ pub(super) struct OperationSource {
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     note: Option<String>,
-    /// Whether the list is complete, as the newest answer for each namespace states it. The key is
-    /// the namespace, or None for a request for all namespaces.
+    /// The completeness of the list, from the newest answer for each namespace. The key is the
+    /// namespace, or None for a request for all namespaces.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
@@ -288,8 +288,8 @@ impl OperationSource {
     }
 
     /// Returns the namespace of each request. None is the request for all namespaces. Custom
-    /// resources are cluster-scoped, so their request is the same with `-n`. The plugin then
-    /// filters the answer.
+    /// resources are cluster-scoped. So the request for custom resources does not depend on `-n`,
+    /// and the plugin filters the answer itself.
     pub(super) fn requested_namespaces(&self) -> Vec<Option<&str>> {
         let namespace = self.filters.namespace.as_deref();
         match &self.namespaces {

@@ -41,23 +41,24 @@ pub(super) enum ListFormat {
 /// The settings for the format of tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TextStyle {
-    /// Width of the terminal in columns. None for no limit.
+    /// Width of the terminal in columns. None if lines have no maximum width.
     pub(super) screen: Option<usize>,
     /// True if a table has all columns in full width.
     pub(super) wide: bool,
-    /// Whether the text has colours.
+    /// Adds colours to the text, if colours are enabled.
     pub(super) paint: Paint,
 }
 
 impl TextStyle {
-    /// Returns the largest width of a line in terminal columns. None for no limit.
+    /// Returns the maximum width of a line, in columns of the terminal. Returns None if lines have
+    /// no maximum width.
     pub(super) fn width(self) -> Option<usize> {
         self.screen.filter(|_| !self.wide)
     }
 }
 
 impl ListFormat {
-    /// Returns the format if it is JSON or YAML. None for the other formats.
+    /// Returns the format if it is JSON or YAML. Returns None for all other formats.
     pub(super) fn data_format(self) -> Option<Format> {
         match self {
             Self::Json => Some(Format::Json),
@@ -85,8 +86,8 @@ pub(super) fn print(text: &str) -> Result<(), Problem> {
     })
 }
 
-/// Encodes `value` as JSON or YAML. Callers format tables themselves, and do not pass
-/// [`Format::Table`]. The result for [`Format::Table`] is JSON.
+/// Encodes `value` as JSON or YAML. Callers must not pass [`Format::Table`], because this function
+/// cannot format tables: it would return JSON.
 pub(super) fn encode<T: Serialize>(value: &T, format: Format) -> Result<String, Problem> {
     let text = match format {
         Format::Yaml => serde_saphyr::to_string(value).map_err(|error| error.to_string()),

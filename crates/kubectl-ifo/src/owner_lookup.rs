@@ -39,8 +39,8 @@ pub(super) struct OwnerLookup {
 }
 
 impl OwnerLookup {
-    /// Creates a lookup that requests at most `limit` owners. `kinds` are the kinds of the same
-    /// cluster.
+    /// Creates a lookup that requests at most `limit` owners. `kinds` must be for the same cluster
+    /// as `server`.
     pub(super) fn new(server: ApiClient, kinds: Kinds, limit: usize) -> Self {
         Self {
             server,

@@ -7,8 +7,8 @@
 //! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
 //! object, the preferred parent first:
 //!
-//! 1. owners that have an operation, and owners below an object with an operation (this object owns
-//!    them, directly or indirectly)
+//! 1. owners that have an operation, and owners that an object with an operation owns, directly or
+//!    indirectly
 //! 2. the root of the correlation group of the object
 //! 3. all other owners
 //!
@@ -84,6 +84,7 @@ pub(super) struct OwnershipNode<'a> {
     /// True if the owner references of the object are known: from an operation on the object, or
     /// from a lookup in the cluster.
     owners_known: bool,
+    /// The owner references of the object. Empty if they are unknown.
     references: &'a [OwnerReference],
     /// The indexes of the direct owners.
     owners: Vec<usize>,
@@ -112,8 +113,8 @@ impl<'a> Ownership<'a> {
         for subject in known {
             ownership.known_node(subject);
         }
-        // The loop appends nodes for further owners. The loop does not visit these new nodes,
-        // because the owner references of new nodes are unknown.
+        // The loop appends nodes for owners that have no node yet. The loop does not visit these
+        // new nodes, because their owner references are unknown.
         for number in 0..ownership.nodes.len() {
             let mut references: Vec<&OwnerReference> =
                 ownership.nodes[number].references.iter().collect();
@@ -173,14 +174,14 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an owner of an object in `namespace`. Adds the node if it
     /// does not exist.
     ///
-    /// The node is found by the UID of the owner. If the owner reference or the node has no UID,
-    /// the node is found by name.
+    /// The method finds the node by the UID of the owner. If the owner reference or the node has no
+    /// UID, the method finds the node by name.
     fn owner_node(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
         if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
             let node = &mut self.nodes[number];
-            // The node was added as the owner of an object in another namespace. An owner of
-            // objects in two namespaces is cluster-scoped.
+            // The node was added as the owner of an object in another namespace. An object that
+            // owns objects in two namespaces is cluster-scoped.
             if !node.owners_known && node.who.namespace != namespace {
                 node.who.namespace = None;
             }
@@ -260,8 +261,9 @@ impl<'a> Ownership<'a> {
         children(self.nodes.iter().map(|node| node.owners.as_slice()))
     }
 
-    /// Returns `tops` and all descendants of `tops`, as the keys of the map. The value of a
-    /// descendant is its parent on the shortest path from a top. The value of a top is None.
+    /// Returns a map whose keys are `tops` and all descendants of `tops`. The value of a descendant
+    /// is its parent on the shortest path from one of the `tops`. The value of each of the `tops`
+    /// is None.
     pub(super) fn below(&self, tops: &[usize]) -> HashMap<usize, Option<usize>> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();

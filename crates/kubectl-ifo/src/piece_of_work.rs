@@ -1,10 +1,13 @@
-//! Groups operations that are one piece of work, and builds one line for each piece.
+//! A piece of work is a group of operations that belong together, such as the operations of one
+//! migration. This module groups operations into pieces of work, and builds one output line for
+//! each piece.
 //!
-//! Two operations are one piece of work if their rules yield the same non-empty key (`spec.work`).
-//! Their namespaces and rule sets can differ. An operation without a key is a piece of its own.
+//! Two operations belong to the same piece if their rules yield the same non-empty key
+//! (`spec.work`). Their namespaces and rule sets can differ. An operation without a key is a piece
+//! of its own.
 //!
-//! A key that ends with `/` is an open key. The rule yields such a key if the subject (the object
-//! that the operation is about) does not show which run the operation belongs to. For example, a
+//! A key that ends with `/` is an open key. A rule yields an open key if the subject (the object
+//! that the operation is about) does not show to which run the operation belongs. For example, a
 //! VirtualMachine does not show which migration moves it. Its operation has the open key
 //! `migration/NAMESPACE/VM/`, and the operations of the migration have the key
 //! `migration/NAMESPACE/VM/UID`.
@@ -62,7 +65,8 @@ impl PieceOfWork {
     }
 }
 
-/// Groups operations. The pieces have the order of their first operations.
+/// Groups operations into pieces. The pieces are in the order of their first operations in
+/// `operations`.
 pub(super) fn pieces_of_work(operations: &[ListedOperation]) -> Vec<PieceOfWork> {
     let all: Vec<&ListedOperation> = operations.iter().collect();
     let grouped = group_by_work(&all).into_iter();
@@ -107,7 +111,8 @@ pub(super) fn member_row(member: &ListedOperation) -> ListedOperation {
 }
 
 /// Groups operations by their key. Returns the indexes of the members of each piece: first the
-/// root, then the other members by start. The pieces have the order of their first operations.
+/// root, then the other members by start. The pieces are in the order of their first operations in
+/// `operations`.
 pub(super) fn group_by_work(operations: &[&ListedOperation]) -> Vec<Vec<usize>> {
     let mut pieces: Vec<Vec<usize>> = Vec::new();
     let mut by_key: HashMap<&str, usize> = HashMap::new();
@@ -276,9 +281,10 @@ fn owner_uids(subject: &ListedSubject) -> Vec<&str> {
 
 /// Sorts the members of a piece: first the root, then the other members by start.
 ///
-/// The root is a member whose subject is not owned, directly or indirectly, by the subject of
-/// another member. If all subjects are in an ownership cycle, all members are candidates. Of
-/// several candidates, these criteria choose the root, in this order:
+/// A member is a candidate for the root if no subject of another member owns its subject, directly
+/// or indirectly. If there is no such member, because the subjects own each other in a cycle, all
+/// members are candidates. If there are several candidates, these criteria choose the root, in this
+/// order:
 ///
 /// 1. The subject of the root owns the subjects of the most other members.
 /// 2. The root started first.
@@ -315,8 +321,8 @@ fn sort_members<'a>(
 }
 
 /// Returns the rank of the state of an operation. The worst state has the lowest rank. The member
-/// with the lowest rank is the deciding member of its piece. `Failed` and `Succeeded` are known
-/// outcomes, so their ranks are lower than the ranks of `Ended` and `Superseded`.
+/// with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
+/// about success, so the known outcomes `Failed` and `Succeeded` rank before them.
 fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,

@@ -1,6 +1,6 @@
 //! Implements `--watch` of `summary` and `tree`: prints the output again each time operations
-//! change. On a terminal, a new table replaces the old table in place. Any other output is printed
-//! after the output before it.
+//! change. On a terminal, a new table replaces the old table in place. Without a terminal, and in
+//! formats such as YAML, the plugin prints each new output below the previous output.
 
 use super::columns::terminal_width;
 use super::list::incomplete_line;

@@ -1,6 +1,7 @@
-//! Finds deleted and new namespaces in the events of a watch, and returns messages for the tracker,
-//! which turns detections into operations. A namespace can be deleted and created again while the
-//! watch does not run. Such a namespace is also reported as deleted.
+//! Finds deleted and new namespaces in the events of a watch, and returns messages about them for
+//! the tracker. The tracker turns detections into operations, and deletes the completed operations
+//! in deleted namespaces. If a namespace is deleted and created again while the watch does not run,
+//! this module also reports the namespace as deleted.
 
 use crate::takeover::KnownNamespaces;
 use ifo_engine::track::Message;
@@ -11,8 +12,8 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use std::collections::HashMap;
 
-/// The namespaces that exist according to the events of the watch so far. At the beginning, these
-/// are the namespaces that were known before the watch.
+/// The namespaces that exist according to the events of the watch so far. Before the first event,
+/// these are the namespaces that the new leader knew when it took over.
 #[derive(Debug)]
 pub(super) struct SeenNamespaces {
     known: HashMap<String, NamespaceIdentity>,
@@ -49,8 +50,8 @@ impl NamespaceIdentity {
 }
 
 impl SeenNamespaces {
-    /// Creates the list of existing namespaces. `first` contains the namespaces that were known
-    /// before the watch began.
+    /// Creates the state before the first event. `first` contains the namespaces that the new leader
+    /// knew when it took over.
     pub(super) fn new(first: KnownNamespaces) -> Self {
         let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();
@@ -132,8 +133,8 @@ fn gone_for_good(name: &str) -> Message {
 mod tests {
     use super::*;
 
-    /// Returns a namespace that was created at this second. Its UID consists of its name and the
-    /// second.
+    /// Returns a namespace that was created `second` seconds after 1970. The UID of the namespace
+    /// consists of its name and `second`.
     fn namespace(name: &str, second: i64) -> PartialObjectMeta<Namespace> {
         let created =
             Timestamp::from_second(second).expect("the test uses small numbers of seconds");
@@ -211,8 +212,8 @@ mod tests {
     fn a_namespace_recreated_while_the_watch_was_broken_counts_as_deleted() {
         let mut seen = seen_at_takeover(&[]);
         take_list(&mut seen, &[("a", 1), ("b", 1)]);
-        // This list has no `InitDone`, so it is incomplete. The next list replaces it, so the
-        // namespace `z` is not reported.
+        // This list has no `InitDone`, so it is incomplete. The next list replaces this list, and
+        // the namespace `z` is not reported.
         seen.process_event(Event::Init);
         seen.process_event(Event::InitApply(namespace("z", 9)));
         assert_eq!(take_list(&mut seen, &[("a", 7), ("b", 1)]), ["-a+7"]);

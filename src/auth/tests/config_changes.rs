@@ -94,9 +94,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // The watch reports all versions of the `ConfigMap` in order. So when `trust` accepts the third
-    // CA, `AuthenticationConfig::follow` has already processed the invalid versions and the
-    // deletion.
+    // The watch reports all versions of the `ConfigMap` in order. When `trust` accepts the third CA,
+    // `AuthenticationConfig::follow` has already processed the invalid versions and the deletion.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": config_map_data(&third, &last)}));
     let seen = || {
@@ -156,7 +155,7 @@ impl std::io::Write for Log {
 }
 
 impl Log {
-    /// Counts the warnings about a CA that is in the configuration for clients and for the front
+    /// Counts the warnings about a CA that the server trusts both for clients and for the front
     /// proxy.
     fn warnings(&self) -> usize {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
@@ -235,7 +234,8 @@ fn a_ca_is_shared_if_it_equals_a_ca_of_the_front_proxy_or_was_issued_by_one() {
         (&[&one], &[&namesake], &[]),
         (&[&other, &one], &[&proxy, &one], &["CN=one"]),
         // `proxy` has issued the CA `of_clients`. A client with a certificate from `of_clients` can
-        // send `of_clients` as an intermediate certificate, and is then accepted as a front proxy.
+        // send `of_clients` as an intermediate certificate. The server accepts this client as a
+        // front proxy.
         (&[&of_clients], &[&proxy], &["CN=of clients"]),
         // `one` has issued the CA `of_proxies`. The CAs of the front proxy contain `of_proxies`,
         // but not `one`. So the server does not accept a client with a certificate from `one` as a

@@ -1,5 +1,6 @@
 //! A fake cluster in memory that stores custom resources. It replaces the kube-apiserver in the
-//! tests of persistence mode, of restored operations and of complete replicas.
+//! tests of persistence mode (the leader writes each operation as a custom resource) and in the
+//! tests with simulated replicas.
 //!
 //! The fake implements uid, resourceVersion, managedFields and conflicts. It processes a request
 //! even if the client has stopped waiting for the answer, as a kube-apiserver does.
@@ -17,16 +18,16 @@ pub struct FakeCluster(Arc<Mutex<ClusterState>>);
 #[derive(Default)]
 pub struct ClusterState {
     pub objects: BTreeMap<String, InFlightOperation>,
-    /// The writes that created, changed or deleted an object, each as verb and name.
+    /// The writes that created, changed or deleted an object, each as verb and name: `create a`.
     pub changes: Vec<String>,
     /// All requests, including failed requests, each as verb and name.
     pub requests: Vec<String>,
     /// If set, every request fails with this failure.
     pub failure: Option<StoreFailure>,
-    /// If true, requests are processed, but their answers are lost.
+    /// If true, the cluster processes requests, but the client gets an error instead of the answer.
     pub answers_get_lost: bool,
     /// If set, the cluster forbids each request whose text (verb and name) starts with this prefix.
-    /// For example, `create a` forbids the creation of all objects whose names start with `a`.
+    /// For example, `create a` forbids to create objects whose names start with `a`.
     pub forbidden_prefix: Option<&'static str>,
     /// The time that a request needs to reach the cluster. None means 5 ms.
     pub latency: Option<Duration>,
@@ -48,9 +49,9 @@ impl ClusterState {
         revision
     }
 
-    /// Creates an object. If `ours` is true, managedFields shows this server as the manager of the
-    /// labels and of the annotation `ifo.kubevirt.io/live`. If `ours` is false, the object has no
-    /// managedFields, so it counts as created by another client.
+    /// Creates an object. If `ours` is true, its managedFields name this server as the manager of
+    /// the labels and of the annotation `ifo.kubevirt.io/live`. If `ours` is false, the object has
+    /// no managedFields. The server then treats the object as created by another client.
     pub fn create(&mut self, cr: &InFlightOperation, ours: bool) -> Result<Revision, StoreFailure> {
         if self
             .objects
@@ -101,8 +102,8 @@ impl ClusterState {
         Ok(Some(self.put(after)))
     }
 
-    /// Applies `change` to each object, as a change by another client. The field `changes` does not
-    /// contain this change.
+    /// Applies `change` to each object, as another client would do. The field `changes` lists only
+    /// writes of the server, so it does not contain this change.
     pub fn edit(&mut self, change: impl Fn(&mut InFlightOperation)) {
         for mut cr in self.objects.clone().into_values() {
             change(&mut cr);
@@ -216,7 +217,7 @@ impl FakeCluster {
         self.lock().objects.values().map(of).collect()
     }
 
-    /// Returns the only custom resource. Panics if there is not exactly one.
+    /// Returns the only custom resource. Panics if there is none, or more than one.
     pub fn only(&self) -> InFlightOperation {
         let cluster = self.lock();
         assert_eq!(cluster.objects.len(), 1);

@@ -1,4 +1,5 @@
-//! Compares a list of all custom resources with the entries of the write queue.
+//! Compares a list of all custom resources with the entries of the write queue. A queue entry
+//! contains the stored and the wanted state of the custom resource of one operation.
 //!
 //! The comparison records in each queue entry the state of the custom resource in the cluster.
 //! There is one exception: if the custom resource of a completed operation was deleted, its queue
@@ -103,7 +104,9 @@ impl Queue {
     }
 
     /// Returns the wanted state of an orphan. Returns None if a rule set of the orphan is unread:
-    /// this rule set may still detect the operation, so a later comparison decides.
+    /// the server may not have read all objects that the rule set watches. This rule set may still
+    /// detect the operation, so a later comparison decides. Also returns None if the queue does not
+    /// know the unread rule sets yet.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
@@ -120,7 +123,7 @@ impl Queue {
         })
     }
 
-    /// Returns the names of the completed orphans that are kept:
+    /// Returns the names of the completed orphans that the queue keeps, by these rules:
     ///
     /// - An orphan that is older than [`super::PersistSettings::retain_for`] is not kept.
     /// - The orphans and the completed operations in the index together are at most

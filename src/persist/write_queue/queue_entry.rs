@@ -19,18 +19,18 @@ pub(super) struct QueueEntry {
     pub wanted: WantedState,
     /// The state of the custom resource in the cluster, as far as this queue knows it.
     pub stored: StoredState,
-    /// The time from which on the write is due. None if no write is needed, and until the first
+    /// The time from which the write is due. None if no write is needed. Also None before the first
     /// call of [`super::Queue::set_unread_rule_sets`]. Of all writes without back-off, the queue
     /// sends the write with the earliest due time first.
     pub due: Option<Instant>,
     /// The end of the back-off after a failure, or of the delay for an orphan. No job starts before
     /// this time.
     pub not_before: Option<Instant>,
-    /// True while a job for this custom resource runs, also if the job only reads.
+    /// True while a job (a write or a read) for this custom resource runs.
     pub has_running_job: bool,
     /// True if the operation had ended more than ten minutes before this queue was created. If an
     /// old operation has no custom resource, a user has probably deleted the custom resource. So
-    /// the queue does not create it again.
+    /// the queue does not create the custom resource again.
     pub is_old: bool,
     /// True if the last failure was a refusal by the kube-apiserver, and no write has succeeded
     /// since then. False if no write is needed.
@@ -62,24 +62,25 @@ pub(in crate::persist) enum StoredState {
     /// The state is unknown, because the last request was not answered or met a conflict. The next
     /// job reads the custom resource.
     Unknown,
-    /// The custom resource exists, with this summary (the compared fields) and revision. The
-    /// [`Instant`] is the time of this queue's last write. It is None if this queue has not written
-    /// the custom resource, or has read the custom resource since the last write.
+    /// The custom resource exists, with this summary (the fields that the queue compares) and this
+    /// revision. The [`Instant`] is the time of this queue's last write. It is None if this queue
+    /// has not written the custom resource, or has read it since the last write.
     Present(WrittenSummary, Revision, Option<Instant>),
 }
 
 impl QueueEntry {
-    /// Returns the place of this queue entry in the field `waiting` of [`super::Queue`]. The number
-    /// is the index of the set: 0 without failures, 1 with failures. The [`Instant`] is the time at
-    /// which the next job may start. Returns None if no job is needed, or if a job is running.
+    /// Returns the place of this queue entry in `waiting`, a field of [`super::Queue`] with two
+    /// sets. The number is the index of the set: 0 without failures, 1 with failures. The
+    /// [`Instant`] is the time at which the next job may start. Returns None if no job is needed,
+    /// or if a job is running.
     pub fn queue_position(&self) -> Option<(usize, Instant)> {
         let due = self.due.filter(|_| !self.has_running_job)?;
         let at = self.not_before.map_or(due, |earliest| earliest.max(due));
         Some((usize::from(self.failures > 0), at))
     }
 
-    /// Returns the time at which the next job is due, without regard to the back-off and to the
-    /// delay for an orphan. Returns None if no job is needed.
+    /// Returns the time at which the next job is due. The back-off and the delay for an orphan do
+    /// not change this time. Returns None if no job is needed.
     pub fn plan(
         &self,
         settings: &PersistSettings,
@@ -165,8 +166,8 @@ impl QueueEntry {
         }
     }
 
-    /// Returns true if the operation is completed and still in the index, and its end is written to
-    /// the custom resource.
+    /// Returns true if the index has the operation as completed, and the custom resource has the
+    /// end of the operation.
     pub fn is_history(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {

@@ -20,8 +20,8 @@ const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 /// The additional wait, in retry periods, if no other replica was copying the leader's index when
 /// the leader last wrote the Lease. In this case, this wait replaces [`ADDITIONAL_WAIT`].
 ///
-/// A replica that stopped copying before this write can still have all changes. Each replica reads
-/// the Lease once per retry period, so that replica can acquire the Lease during this wait.
+/// A replica that stopped copying before this write can still have all changes. Such a replica can
+/// acquire the Lease during this wait, because each replica reads the Lease once per retry period.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -46,8 +46,8 @@ impl<S: LeaseStore> Election<S> {
             return Some("the Lease could not be renewed in time");
         }
         // If the Lease has no holder, the leadership continues, and the next renewal writes the
-        // holder again. In this case, a user has removed the holder. Or a user has deleted the
-        // Lease, and another replica has created a new one.
+        // holder again. The Lease can lose its holder in two ways: a user removes the holder, or a
+        // user deletes the Lease and another replica creates a new one.
         let holder = self.seen.as_ref()?.record.holder()?;
         (*holder != leading.leader.term).then_some("the Lease has another holder")
     }

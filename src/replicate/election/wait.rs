@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-/// The time between two checks of this replica's index. Each check tests if the index has reached
-/// the final version: the last resourceVersion of the leader that released the Lease.
+/// Time between two checks of this replica's index (its copy of the served objects). Each check
+/// tests if the index has reached the final version: the last resourceVersion of the leader that
+/// released the Lease.
 const HEAD_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The event that ended the wait.

@@ -27,7 +27,8 @@ struct ObservedStates {
     ///
     /// A leader reserves resourceVersions in the Lease before it issues them. If the Lease is
     /// deleted or replaced, a new leader may not know the reservation of the last leader. So two
-    /// leaders may reserve the same resourceVersions, but they must not issue the same ones.
+    /// leaders may reserve the same resourceVersions. But they must not issue the same
+    /// resourceVersions.
     loses_reservations: bool,
     violations: Vec<String>,
 }
@@ -76,7 +77,8 @@ impl Invariants {
     }
 
     /// Returns the recorded violations. If the simulation cannot delete or replace the Lease, also
-    /// returns a violation for each two consecutive terms whose reserved resourceVersions overlap.
+    /// returns a violation for each pair of consecutive terms whose reserved resourceVersions
+    /// overlap.
     pub fn violations(&self) -> Vec<String> {
         let seen = self.lock();
         let mut violations = seen.violations.clone();

@@ -1,4 +1,5 @@
-//! A simulated kube-apiserver that stores one Lease. It can delay, lose or refuse requests.
+//! A simulated kube-apiserver that stores the Lease of the leader election. It can delay, lose or
+//! refuse requests.
 
 use crate::replicate::{LeaseError, LeaseStore};
 use futures::FutureExt as _;
@@ -22,7 +23,8 @@ pub struct Faults {
     pub errors: f64,
     /// The probability that a write is refused as a conflict although the Lease has not changed.
     pub conflicts: f64,
-    /// The longest delay of a request, and of an answer.
+    /// The longest additional delay of a request, and of an answer. Without it, the delay is 0.1 ms
+    /// to 0.2 ms.
     pub delay: Duration,
 }
 

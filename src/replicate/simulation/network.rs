@@ -1,6 +1,6 @@
-//! The simulated network between replicas of the server. The network delays messages and resets
-//! connections. A lost message is sent again, as with TCP. A test can cut off a replica from the
-//! network.
+//! The simulated network between replicas of the server, for tests of the replication. The network
+//! delays messages and resets connections. A lost message is sent again, as with TCP. A test can
+//! cut off a replica from the network.
 
 use super::SimulatedProcess;
 use crate::index::{Cursor, IndexChange, IndexReader, Key, ListScope, ReadVersion, Rv};
@@ -21,9 +21,8 @@ use tokio_util::sync::CancellationToken;
 /// The largest number of objects in a page of a list.
 const PAGE_OBJECTS: usize = 3;
 
-/// A request or a change waits while the leader or the follower is cut off, or while the leader's
-/// process is paused. This is the time between two checks whether the request or change can
-/// continue.
+/// The time between two checks whether a waiting message can continue. A message waits while the
+/// leader or the follower is cut off, or while the leader's process is paused.
 const REACHABLE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The additional delay of a lost message. TCP sends a lost message again.
@@ -95,7 +94,8 @@ impl Network {
     /// replica is cut off while `is_cut` is true.
     ///
     /// Each replica has its own generator of random numbers. Tokio can run the tasks of several
-    /// replicas in any order, so with a common generator a run would not be repeatable.
+    /// replicas in any order. So if the replicas shared one generator, a test could not repeat a
+    /// run.
     pub fn links(&self, is_cut: Arc<AtomicBool>, random: fastrand::Rng) -> SimulatedLinks {
         SimulatedLinks {
             network: self.clone(),

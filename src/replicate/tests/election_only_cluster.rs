@@ -62,7 +62,7 @@ pub struct ElectionOnlyReplica {
     pub metrics: Arc<Metrics>,
     pub wake: Arc<Notify>,
     release: Option<oneshot::Sender<Rv>>,
-    /// When this is set to true, the replica issues no further resourceVersions.
+    /// If the value is true, the replica issues no further resourceVersions.
     pub stop: watch::Sender<bool>,
 }
 
@@ -188,8 +188,8 @@ impl Cluster {
         }
     }
 
-    /// Returns the recorded violations, and a violation for each two consecutive terms whose
-    /// reserved resourceVersions overlap.
+    /// Returns the recorded violations. If the reserved resourceVersions of two consecutive terms
+    /// overlap, adds a violation.
     pub fn violations(&self) -> Vec<String> {
         let observations = self.observations.lock().unwrap();
         let mut violations = observations.violations.clone();
@@ -374,8 +374,9 @@ async fn issue_in_term(
         own.head.store(next.0, Relaxed);
         sleep(Duration::from_millis(random.u64(1..200))).await;
         // A resourceVersion is a time in microseconds, and usually comes from the clock. In 8 of
-        // 256 cases, the replica simulates a burst of 700,000 changes, which corresponds to 700 ms.
-        // The sleep has taken less than 200 ms, so the resourceVersions get ahead of the clock.
+        // 256 cases, the replica simulates a burst of 700,000 changes. The resourceVersions then
+        // increase by 700 ms, but the sleep took less than 200 ms. So the resourceVersions get
+        // ahead of the clock.
         let clock = u64::try_from(crate::clock::now().as_microsecond()).unwrap_or(0);
         let burst = if random.u8(..) < 8 { 700_000 } else { 0 };
         let most = leadership.reserved().0.max(next.0 + 1);

@@ -24,9 +24,10 @@ const SEEDS: std::ops::Range<u64> = 0..100;
 /// The time after the last failure within which all replicas and clients must have the same
 /// operations.
 ///
-/// After at most 25 s, a replica leads again. Then the new leader lists the subjects, and ends old
-/// operations after the debounce period. In persistence mode, the leader compares the custom
-/// resources with the operations, and does this a second time 65 s later.
+/// After at most 25 s, a replica leads again. Then the new leader lists the subjects (the objects
+/// that have operations), and ends old operations after the debounce period. In persistence mode,
+/// the leader compares the custom resources with the operations, and does this a second time 65 s
+/// later.
 const CONVERGENCE_TIME: Duration = Duration::from_secs(150);
 
 /// The time for which two replicas can lead after the Lease was restored from a backup. They must

@@ -167,8 +167,7 @@ async fn released_lease_is_taken_at_once_by_a_replica_with_the_final_version() {
     let before = leadership(&cluster, old);
     let version = cluster.replicas[old].terminate();
     for replica in &cluster.replicas {
-        // Simulates that the leader's stream of changes has ended. After this, each follower reads
-        // the Lease soon.
+        // Each follower reads the Lease soon, as it does when the leader's stream of changes ends.
         replica.wake.notify_one();
     }
     cluster
@@ -285,8 +284,8 @@ async fn replica_in_sync_takes_over_when_the_lease_expires_and_other_replicas_la
     for (is_in_sync, replicas, range) in [
         (true, 2, seconds(7)..seconds(9)),
         (false, 2, seconds(17)..seconds(19)),
-        // The killed leader was the only replica, so no other replica was copying its changes. So
-        // the new replica waits for 3 s after the Lease has expired, instead of 10 s.
+        // The killed leader was the only replica, and no other replica was copying its changes. So
+        // the new replica waits only 3 s after the Lease has expired, and not 10 s.
         (false, 1, seconds(10)..seconds(12)),
     ] {
         let mut cluster = Cluster::of(replicas);

@@ -198,7 +198,7 @@ async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
         [],
         "the controller must wait for the event"
     );
-    // The other client has not changed the status again, so the controller still has to repair it.
+    // The newer version still has the edited status, so the controller has to repair the status.
     fixture.apply(&at(version + 2, Some(edited_elsewhere(&status))));
     tokio::time::sleep(REQUEUE).await;
     let writes = fixture.writes();
@@ -278,7 +278,7 @@ async fn repeated_edits_of_a_status_are_repaired_with_back_off() {
         (5..=9).contains(&repairs),
         "{repairs} repairs in ten minutes"
     );
-    // The other client stops editing. The controller repairs the status after the last edit.
+    // When the other client stops editing, the controller repairs the last edit, too.
     tokio::time::sleep(Duration::from_mins(5)).await;
     let last = fixture.writes().pop().expect("the last edit is repaired");
     assert!(last.status.watch_active);

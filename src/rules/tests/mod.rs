@@ -25,12 +25,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// The interval at which the controller looks up a target again if the target is not served, if its
-/// last look-up failed, or if its feeds (the watches of the target) fail.
+/// The interval at which the controller looks up a target again. A target is the resource of a rule
+/// set, and its feeds are the watches of this resource. The controller repeats the look-up if the
+/// target is not served, if the last look-up failed, or if a feed fails.
 const REQUEUE: Duration = Duration::from_mins(1);
 
-/// This time is longer than the 0.5 s for which the controller collects changes. It is shorter than
-/// the 5 s after which the controller computes the statuses again or retries a failed write.
+/// The time for which a test waits until the controller has handled its inputs. It is longer than
+/// the 0.5 s for which the controller collects changes. It is shorter than the 5 s after which the
+/// controller computes the statuses again or retries a failed write.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
 /// A simulated discovery.
@@ -235,14 +237,16 @@ impl ControllerFixture {
         looked_up
     }
 
-    /// Returns the publications since the last call.
+    /// Returns the publications since the last call. A publication is a new rule book for the feeds
+    /// of one target.
     fn published(&mut self) -> Vec<Publication> {
         let mut all: Vec<_> = std::iter::from_fn(|| self.publications.try_recv().ok()).collect();
         all.sort_by(|a, b| a.target.cmp(&b.target));
         all
     }
 
-    /// Sends the same report for every feed of `publication`.
+    /// Tells the controller the state of every feed of `publication`. If `failure` is None, the
+    /// feeds are up to date.
     async fn report(&self, publication: &Publication, failure: Option<&str>) {
         let book = publication
             .book
@@ -265,8 +269,8 @@ impl ControllerFixture {
             .expect("the controller is running");
     }
 
-    /// Reports every feed of the new publications as up to date. Returns these publications: all
-    /// since the last call of this function or of [`ControllerFixture::published`].
+    /// Reports every feed of the new publications as up to date. Returns the new publications, as
+    /// [`ControllerFixture::published`] does.
     async fn catch_up(&mut self) -> Vec<Publication> {
         let published = self.published();
         for publication in published.iter().filter(|own| own.book.is_some()) {
@@ -281,8 +285,8 @@ impl ControllerFixture {
         std::mem::take(&mut *self.sink.written.lock().unwrap())
     }
 
-    /// Returns the newest status of `name`, among those that [`ControllerFixture::writes`] has not
-    /// returned yet.
+    /// Returns the newest status of the rule set `name`. Ignores the writes that
+    /// [`ControllerFixture::writes`] has already returned.
     fn status(&self, name: &str) -> OperationRuleSetStatus {
         let written = self.sink.written.lock().unwrap();
         let mut own = written.iter().rev().filter(|write| write.name == name);

@@ -50,8 +50,8 @@ impl ClassKind {
     pub fn reserve(self, slots: usize) -> usize {
         match self {
             // 64 of 256 by default. If all slots are taken, the server evicts a newcomer of the
-            // address with most newcomers. So an attacker can evict the only newcomer of another
-            // address only with newcomers from 63 addresses, each of which has one slot.
+            // address with most newcomers. So an attacker with fewer than 63 addresses cannot evict
+            // the only newcomer of another address.
             Self::Newcomer => (slots / 4).max(1),
             // 32 of 256 by default. This is enough for five kube-apiservers with six connections
             // each. A kube-apiserver normally has one or two connections.

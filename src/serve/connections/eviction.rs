@@ -1,12 +1,14 @@
-//! Chooses the connection to evict when a connection needs a slot. Input: a record of each open
-//! connection, and the record of the connection that needs a slot. Output: whether a slot is
-//! available, and whether another connection must be evicted (closed) first.
+//! Chooses the connection to evict (close) when a new connection needs a slot. The server has a
+//! limited number of slots for connections. Input: a record of each open connection, and the record
+//! of the connection that needs a slot. Output: an [`AdmissionResult`].
 //!
-//! Some slots are reserved for a class of connections. A class cannot use slots that are reserved
-//! for another class. For example, of 256 slots, 64 are reserved for newcomers and 32 for the front
-//! proxy, so users can use at most 160. To ensure this, the module takes one number for each class:
-//! its used slots or its reserved slots, whichever is larger. The sum of these numbers never
-//! exceeds the number of all slots.
+//! A connection belongs to one of three classes: newcomers (connections whose user is not known
+//! yet), users, and the front proxy (a kube-apiserver that forwards the requests of users). Some
+//! slots are reserved for one class, and other classes cannot use them. For example, of 256 slots,
+//! 64 are reserved for newcomers and 32 for the front proxy, so users can use at most 160.
+//!
+//! For this purpose, the module takes one number for each class: its used slots or its reserved
+//! slots, whichever is larger. The sum of these numbers never exceeds the number of all slots.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -47,8 +49,8 @@ fn max_per_user_and_address(slots: usize) -> usize {
     slots.saturating_sub(reserved).div_ceil(2).max(1)
 }
 
-/// Checks if one of the `slots` is available for the connection `entering`. `others` are all other
-/// open connections, sorted by their numbers.
+/// Checks if a slot is available for the connection `entering`. `slots` is the number of all slots.
+/// `others` are all other open connections, sorted by their numbers.
 pub fn find_slot(
     slots: usize,
     others: &[ConnectionRecord],
@@ -107,8 +109,8 @@ fn has_same_user_and_address(one: &ConnectionRecord, other: &ConnectionRecord) -
 }
 
 /// Returns the newcomer to evict for another newcomer. The function considers only the newcomers of
-/// the address with most newcomers. It returns the oldest idle newcomer. If no newcomer is idle, it
-/// returns the oldest newcomer.
+/// the address that has most newcomers. Of these, it returns the oldest idle newcomer. If none of
+/// these is idle, it returns the oldest of these.
 fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     let newcomers = || {
         others
@@ -119,13 +121,13 @@ fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }
 
-/// Returns the connection to evict for `entering`, which is a connection of the user `owner`.
-/// Connections of users with a lower [rank] may always be evicted. Connections of users with a
-/// higher rank may not be evicted. If both users have the same rank, a connection may be evicted in
-/// two cases:
+/// Returns the connection to evict for `entering`, which is a connection of the user `owner`. The
+/// [rank] of the other user decides if a connection may be evicted:
 ///
-/// - Its [`Load`] is greater than the load that `entering` would have.
-/// - The two loads are equal, and the connection is idle.
+/// - lower than the rank of `owner`: yes
+/// - higher than the rank of `owner`: no
+/// - the same rank: yes, if the [`Load`] of the connection is greater than the load that `entering`
+///   would have. If the loads are equal: yes, if the connection is idle.
 fn choose_for_user<'a>(
     others: &'a [ConnectionRecord],
     entering: &ConnectionRecord,

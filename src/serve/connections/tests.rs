@@ -5,9 +5,12 @@ use super::class::{ClassKind, Owner};
 use super::*;
 use proptest::prelude::*;
 
-/// Number of slots in most tests. Of these, 4 are reserved for newcomers (connections that have had
-/// no request, or only requests for probes) and 2 for the front proxy. All users together can use
-/// the other 10 slots. One user who is not an administrator can use 5 slots from one address.
+/// Number of slots in most tests. A slot is the place of one open connection.
+///
+/// - 4 slots are reserved for newcomers: connections without a request, or only with probes.
+/// - 2 slots are reserved for the front proxy (the kube-apiserver that forwards requests).
+/// - All users together can use the other 10 slots. From one address, a user who is not an
+///   administrator can use 5 slots.
 const SLOTS: usize = 16;
 
 fn address(last: u8) -> IpAddr {
@@ -27,8 +30,8 @@ async fn connect(all: &Arc<Connections>, last: u8) -> OpenSlot {
     all.add_newcomer(address(last), all.wait_for_socket().await)
 }
 
-/// Opens a connection from 10.0.0.`last` and sends a request that moves the connection to this
-/// class. The returned boolean is true if the connection gets a slot in the class.
+/// Opens a connection from 10.0.0.`last`, and starts a request that moves the connection to
+/// `class`. The returned boolean is true if the connection gets a slot in the class.
 async fn open_with_request(
     all: &Arc<Connections>,
     last: u8,
@@ -40,8 +43,7 @@ async fn open_with_request(
     (slot, in_flight, admitted)
 }
 
-/// Opens a connection of this class with a request in flight. Panics if the connection gets no
-/// slot.
+/// Like [`open_with_request`], but panics if the connection gets no slot in the class.
 async fn open_admitted(
     all: &Arc<Connections>,
     last: u8,
@@ -91,9 +93,8 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
         users.push(open_admitted(&all, number, user(&number.to_string())).await);
     }
     // The load of a connection is the number of connections of its user or of its address. Here,
-    // each connection, also the new connection, has a user and an address of its own. So all loads
-    // are 1. A new connection with the same load may only evict an idle connection, and no
-    // connection is idle.
+    // all connections have different users and addresses, so all loads are 1. A new connection may
+    // evict a connection with the same load only if that connection is idle. No connection is idle.
     let (refused, _flight, admitted) = open_with_request(&all, 100, user("one more")).await;
     assert!(!admitted && refused.connection.refused.is_cancelled());
     drop(refused);
@@ -110,8 +111,8 @@ async fn users_cannot_use_the_slots_reserved_for_newcomers_and_the_front_proxy()
     }
     assert_eq!(evicted(&users), [] as [usize; 0]);
     assert!(!others.iter().any(is_evicted));
-    // For an administrator, a connection of another user is evicted. All these connections have the
-    // same load, so the oldest one is evicted.
+    // An administrator's connection may evict a connection of another user. All these connections
+    // have the same load, so the administrator's connection evicts the oldest connection.
     drop(others.pop());
     let _administrator = open_admitted(&all, 100, administrator()).await;
     assert_eq!(evicted(&users), [0]);
@@ -131,8 +132,8 @@ async fn the_front_proxy_may_exceed_its_reserved_slots_by_evicting_users() {
     }
     assert_eq!(evicted(&users), (0..10).collect::<Vec<_>>());
     assert_eq!(evicted(&proxies), [] as [usize; 0]);
-    // No connections of users are left. A new connection of the front proxy may then only evict an
-    // idle connection of the front proxy.
+    // The front proxy has all slots that are not reserved for newcomers. So its next connection may
+    // only evict one of its own connections, if that connection is idle.
     let (_refused, _flight, admitted) =
         open_with_request(&all, 200, ConnectionClass::FrontProxy).await;
     assert!(!admitted);
@@ -181,8 +182,8 @@ async fn the_user_with_the_most_connections_is_evicted_across_addresses() {
         for (last, name) in &attack {
             eve.push(open_admitted(&all, *last, user(name)).await);
         }
-        // All slots for users are in use. A further connection of the attacker is refused, or
-        // replaces a connection of the attacker.
+        // All slots for users are in use. The server refuses a further connection of the attacker,
+        // or evicts another connection of the attacker for it.
         for (last, name) in &attack {
             open_with_request(&all, *last, user(name)).await;
         }
@@ -203,8 +204,9 @@ async fn an_idle_connection_is_evicted_for_a_user_without_connections() {
     }
     let (idle, flight) = users.remove(4);
     drop(flight);
-    // With a new connection, user `0` would have two connections. The user of the idle connection
-    // has only one connection. So a new connection of user `0` must not evict the idle connection.
+    // With a new connection, user `0` would have two connections, so the load of the new connection
+    // is 2. The load of the idle connection is 1. A new connection must not evict a connection with
+    // a lower load.
     let (_refused, _flight, admitted) = open_with_request(&all, 0, user("0")).await;
     assert!(!admitted && !is_evicted(&idle));
     let _next = open_admitted(&all, 100, user("next")).await;

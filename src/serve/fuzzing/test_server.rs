@@ -28,9 +28,11 @@ use tokio_util::sync::CancellationToken;
 /// The resourceVersion of the index before the first change.
 const START: u64 = 100;
 
-/// The namespace, the name, the labels and the subject of each operation. A list must be sorted by
-/// key: `a-b/z` comes before `a/x`, because `-` comes before `/`. If a list were sorted by
-/// namespace, `a` would come before `a-b`. Some values contain characters that JSON escapes.
+/// The namespace, the name, the labels and the subject of each operation. Some values contain
+/// characters that JSON escapes.
+///
+/// The namespaces `a` and `a-b` test the order of lists. The server must sort a list by the text
+/// `namespace/name`. So `a-b/z` comes before `a/x`, because `-` comes before `/`.
 const OPERATIONS: &[(&str, &str, &str, &str)] = &[
     ("b", "x", r#"{"name":"x","n":"3"}"#, "vm"),
     ("a", "y", r#"{"name":"y","n":"-7","empty":""}"#, "v,m=1"),

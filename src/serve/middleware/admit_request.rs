@@ -1,5 +1,6 @@
 //! Admits or refuses requests: authenticates the user, applies the limits of connections, requests
-//! and watches, and authorizes the request. Input: a request. Output: the user and the slot of the
+//! and watches, and authorizes the request. Each limit has a number of slots. An admitted
+//! connection or request takes a slot. Input: a request. Output: the user and the slot of the
 //! request, or an error answer.
 
 use super::{WatchSlot, error_response, method_name};

@@ -1,5 +1,5 @@
-//! Creates the schemas of the `OpenAPI` documents. Input: the JSON schemas that the crate
-//! `schemars` creates for Rust types. Output: `OpenAPI` definitions in the form that Kubernetes
+//! Creates the schemas of the `OpenAPI` documents. The crate `schemars` creates JSON schemas for
+//! Rust types. This module converts them to `OpenAPI` definitions in the form that Kubernetes
 //! publishes:
 //!
 //! - The names of definitions begin with a package, such as `io.kubevirt.ifo.live.v1alpha1.`.
@@ -103,8 +103,7 @@ fn add_kind(definitions: &mut Map<String, Value>, resource: &Resource) {
             described(&v1::ObjectMeta::schema_name(), METADATA),
         ),
     ] {
-        // If kube's macro `CustomResource` creates a Rust type, the schema of this type lacks these
-        // three fields.
+        // The schemas of types that kube's macro `CustomResource` creates lack these three fields.
         if properties[name].is_null() {
             properties[name] = schema;
         }

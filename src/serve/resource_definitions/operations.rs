@@ -13,10 +13,12 @@ use std::sync::Arc;
 /// columns of a terminal.
 const MAX_MESSAGE: usize = 80;
 
-/// The columns. If the name of a virtual machine has 30 characters and the message has 40, the
-/// default table (without `-o wide`) of a live migration is at most 120 characters wide. To save
-/// width, only the wide table shows the name of the operation, as kubectl does for Events. For the
-/// same reason, the cell Subject contains the kind, and the cell State contains the progress.
+/// The columns. The default table (without `-o wide`) of a live migration is at most 120 characters
+/// wide, if the name of the virtual machine has 30 characters and the message has 40. Two choices
+/// save width:
+///
+/// - Only the wide table shows the name of the operation, as kubectl does for Events.
+/// - The cell Subject contains the kind, and the cell State contains the progress.
 static LIVE_COLUMNS: &[Column] = &[
     Column {
         priority: 1,
@@ -106,8 +108,8 @@ static LIVE_COLUMNS: &[Column] = &[
 ];
 
 /// Writes the name of the subject: the object that the operation is about. If a rule yields several
-/// operations of one object, each has an item, and this function writes `name/item`. Writes null if
-/// the subject has no name.
+/// operations on one object (`forEach`), each operation has an item, and this function writes
+/// `name/item`. Writes null if the subject has no name.
 pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = texts.literal(TextField::SubjectName);
     write_json_string(name, out);
@@ -172,8 +174,8 @@ fn state(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
 /// Writes the cell Message. A long message is cut.
 fn short_message(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let literal = texts.literal(TextField::Message);
-    // The JSON string has at least as many bytes as the message has characters. So if the string
-    // is within the limit, the message needs no cut.
+    // The JSON string has at least as many bytes as the message has characters. So a string within
+    // the limit needs no cut.
     if literal.is_none_or(|literal| literal.len() <= MAX_MESSAGE) {
         return write_json_string(literal, out);
     }

@@ -24,7 +24,7 @@ pub struct FieldRequirement {
     pub value: String,
 }
 
-/// The source of a field's value in an entry of the index.
+/// The source of a field's value in an entry of the index (the objects in memory).
 #[derive(Clone, Copy, Debug)]
 pub enum FieldSource {
     /// The field `metadata.name`.
@@ -46,8 +46,8 @@ pub struct ResolvedFieldRequirement {
 /// Parses a field selector. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // As in the kube-apiserver, the requirements are sorted, and the error is about the first
-    // invalid requirement in this order.
+    // The order decides which of several invalid requirements the error names. As in the
+    // kube-apiserver, it is the first in sorted order.
     terms.sort_unstable();
     let parsed: Result<Vec<_>, _> = terms
         .into_iter()
@@ -106,7 +106,7 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
                 }
             },
             // A value can contain `=` only as the escape sequence `\=`. As in the kube-apiserver,
-            // the message has the code point of `=`, which is 61.
+            // the message shows `=` as its code point, 61.
             '=' => {
                 return Err(ErrorStatus::bad_request(format!(
                     "invalid field selector: unescaped character in value: {}",
@@ -173,7 +173,7 @@ impl ResolvedFieldRequirement {
     }
 
     /// Returns true if the field of the object has the required value. An absent field counts as
-    /// empty.
+    /// empty. For a list of nodes, one node with this value is enough.
     fn has_value(&self, field: SelectableField, texts: &ObjectTexts<'_>) -> bool {
         let condition = |status: Option<bool>| match status {
             Some(true) => "True",

@@ -25,7 +25,7 @@ const MAX_REQUIREMENTS: usize = 100;
 
 /// Largest length of a selector in bytes. A request with a longer selector gets a 400. A watch
 /// keeps its parsed selectors in memory. With this limit and [`MAX_VALUES`], the selectors of a
-/// watch take at most some 45 KB.
+/// watch take at most about 45 KB.
 const MAX_LENGTH: usize = 16 << 10;
 
 /// Largest number of values in all requirements of a selector: `a in (b,c),d=e` has three. A

@@ -166,8 +166,6 @@ async fn a_watch_is_not_evicted_for_unauthenticated_clients() {
     let listening = Listening::within(8, fixture.router.clone(), fixture.shutdown.clone()).await;
     let (code, mut watch) = open_watch(&listening, 2, "jane").await;
     assert_eq!(code, StatusCode::OK);
-    // Other clients connect from the address of the watch and from other addresses. Some are
-    // silent, some send probes, and some request a public path.
     let mut clients = Vec::new();
     let mut silent = Vec::new();
     for _ in 0..10 {
@@ -205,10 +203,9 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
             watches.push(watch);
         }
     }
-    // The server accepts the first watch of `eve`, and refuses the last connection with a 429.
     assert_eq!(codes[0], StatusCode::OK);
     assert_eq!(*codes.last().unwrap(), StatusCode::TOO_MANY_REQUESTS);
-    // Other users are served, even if they connect from an address of `eve`.
+    // Other users also connect from 127.0.0.2, which is an address of `eve`.
     assert_eq!(
         list(&mut bob, &[("x-user", "bob")]).await,
         Some(StatusCode::OK)
@@ -231,7 +228,6 @@ async fn one_user_cannot_block_the_front_proxy_probes_or_other_users() {
         list(&mut proxy, &[("x-user", "joe")]).await,
         Some(StatusCode::OK)
     );
-    // At least five watches of `eve` continue.
     fixture.put(106, "n", "new", |_| {});
     let mut continuing = 0;
     for (watch, code) in watches.iter_mut().zip(codes) {

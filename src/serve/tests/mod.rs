@@ -41,9 +41,14 @@ use tower::ServiceExt as _;
 pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// A simulated authenticator. The header `x-user` contains the name of the user, and `x-group` a
-/// group. A client certificate that contains the text `front-proxy` belongs to the front proxy. The
-/// bearer token `bad` is invalid, and the verification of the token `slow` never ends.
+/// A simulated authenticator:
+///
+/// - The header `x-user` contains the name of the user.
+/// - The header `x-group` contains a group of the user.
+/// - A client certificate that contains the text `front-proxy` belongs to the front proxy (the
+///   kube-apiserver that forwards requests).
+/// - The bearer token `bad` is invalid.
+/// - The verification of the bearer token `slow` never ends.
 struct HeaderAuthenticator;
 
 impl Authenticate for HeaderAuthenticator {
@@ -82,7 +87,8 @@ impl Authenticate for HeaderAuthenticator {
     }
 }
 
-/// The rule sets with which the server may miss operations. Each test sets these rule sets.
+/// The rule sets that may miss operations, for example because their rules do not compile. A test
+/// can change the list.
 pub struct RuleSets(pub Mutex<Gaps>);
 
 impl Completeness for RuleSets {
@@ -91,8 +97,9 @@ impl Completeness for RuleSets {
     }
 }
 
-/// A simulated authorizer, which records the attributes of all requests. It denies `nobody` all
-/// access, and denies `tenant` access to rule sets. For `unsure`, it returns an error.
+/// A simulated authorizer, which records the attributes of all requests. It denies the user
+/// `nobody` all access, and denies the user `tenant` access to rule sets. For the user `unsure`, it
+/// returns an error. It allows all other requests.
 #[derive(Default)]
 pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
 
@@ -145,8 +152,8 @@ pub struct Fixture {
     pub replica_status: ReplicaStatus,
     /// The role of the replica. At first, the replica is the leader.
     pub role: watch::Sender<ReplicaRole>,
-    /// Receives the queries of the request handlers to the leader. In the tests, nothing answers
-    /// these queries.
+    /// The receiver of the request handlers' queries to the leader. The tests keep the receiver
+    /// open, but nothing answers the queries.
     _contact: LeaderQueries,
 }
 

@@ -1,7 +1,7 @@
 //! Copies each change of an operation from the live resource to the custom resource. So both
-//! resources have the same objects and the same history of changes. The order of the changes is the
-//! same, with one exception: in the namespace with many operations, only the changes of the same
-//! object have the same order.
+//! resources have the same objects and the same history of changes. Both resources have the changes
+//! in the same order. There is one exception, the namespace with many operations: there, the order
+//! is the same only for the changes of one object.
 
 use super::definition::TWIN;
 use super::side::Side;
@@ -35,9 +35,9 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Starts the watches. `few` and `many` are the names of two rule sets, which the operations
-    /// have in their label `twin`. Only the operations of these rule sets are copied. `many` is
-    /// also the name of the namespace with many operations.
+    /// Starts the watches. `few` and `many` are the names of two rule sets. The label `twin` of an
+    /// operation is the name of its rule set. Only the operations of these two rule sets are
+    /// copied. `many` is also the name of the namespace with many operations.
     pub async fn start(cluster: &'static TestCluster, few: &str, many: &str) -> Self {
         let selector = format!("labelSelector=twin%20in%20({few},{many})");
         let watch = async |kind: &Kind| {
@@ -119,9 +119,9 @@ impl Mirror {
         }
     }
 
-    /// Returns how many of the next changes can be copied at the same time. This number is above 1
-    /// only in the namespace with many operations, because no comparison depends on the order of
-    /// the changes there. Changes of the same object are not copied at the same time.
+    /// Returns how many of the next changes can be copied at the same time. In the namespace with
+    /// many operations, these are the next changes of different objects, because no comparison
+    /// depends on their order. In other namespaces, the number is 1.
     fn batch(&self, events: &[Value]) -> usize {
         let mut names = BTreeSet::new();
         let independent = events.iter().take(CONCURRENT).take_while(|event| {
@@ -180,8 +180,8 @@ impl Mirror {
         }
     }
 
-    /// Calls `find` with the events of the live resource so far, until `find` returns a value.
-    /// Returns this value, or None if `find` returns no value.
+    /// Calls `find` with each event of the live resource so far, the oldest event first. Returns
+    /// the first value that `find` returns, or None if `find` returns no value.
     pub fn find<T>(&self, find: impl FnMut(&Value) -> Option<T>) -> Option<T> {
         self.live.inspect(|events| events.iter().find_map(find))
     }

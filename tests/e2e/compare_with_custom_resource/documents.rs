@@ -1,6 +1,7 @@
-//! Compares the descriptions of the live resource and of the custom resource in aggregated
-//! discovery and in OpenAPI. These documents describe the whole cluster, so only the parts about
-//! the two resources are compared.
+//! Compares the descriptions of two resources in aggregated discovery and in OpenAPI.
+//! `ifo-apiserver` serves the live resource, and the kube-apiserver serves the custom resource with
+//! the same schema. These documents describe the whole cluster, so the test compares only the parts
+//! about the two resources.
 
 use super::compare::Comparison;
 use super::exchange::Pair;
@@ -186,7 +187,7 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
             if let Some(Value::Array(required)) = fields.get_mut("required") {
                 required.sort_by_key(ToString::to_string);
             }
-            // An `allOf` with one element is replaced by this element.
+            // If an `allOf` has one element, the fields of this element replace the `allOf`.
             let only = fields.get("allOf").and_then(Value::as_array);
             if let Some([one]) = only.map(Vec::as_slice) {
                 let one = one.clone();
@@ -202,8 +203,8 @@ fn resolved(document: &Value, schema: &Value, depth: usize) -> Value {
     }
 }
 
-/// Returns the methods of each path of the resource, and the parameters and answers of its GET
-/// method.
+/// For each path of the resource, returns the methods of the path, and the parameters and answers
+/// of GET.
 fn paths(document: &Value, schemas: &str, side: &Side) -> Value {
     let prefix = format!("/apis/{}/v1alpha1/", side.group);
     let all = document["paths"].as_object().into_iter().flatten();

@@ -13,7 +13,8 @@ use kube::client::Body;
 use serde_json::Value;
 use std::io::Read as _;
 
-/// A request in the form of a line of the table. The path can contain placeholders.
+/// A request in the form of a line of the table. The path can contain placeholders, such as
+/// `{list}`.
 #[derive(Clone, Debug)]
 pub struct TableRequest {
     /// The line, which is also the name of the request.
@@ -61,8 +62,7 @@ impl TableRequest {
         }
     }
 
-    /// Returns the HTTP request to the resource of `side`. This is either the live resource or the
-    /// custom resource.
+    /// Returns the HTTP request to the resource of `side`: the live resource or the custom resource.
     pub fn to(&self, side: &Side) -> http::Request<Body> {
         let mut request = http::Request::builder()
             .method(&self.method)
@@ -97,7 +97,8 @@ impl TableRequest {
         (side.expand(&self.path), headers.collect())
     }
 
-    /// Returns the value of a query option for one side, or None if the path does not have it.
+    /// Returns the value of the query option `name` for one side. Returns None if the path does not
+    /// contain this option.
     pub fn option(&self, side: &Side, name: &str) -> Option<String> {
         let path = side.expand(&self.path);
         let (_, query) = path.split_once('?')?;

@@ -1,6 +1,6 @@
 //! Masks values in the answers of the live resource and of the custom resource. UIDs,
 //! resourceVersions, times and the API group always differ between the two answers. So a mask
-//! replaces each of these values before the test compares the answers:
+//! replaces each of these values before the test compares the answers. Masks of resourceVersions:
 //!
 //! - The resourceVersion of an object becomes the name of the change that led to this
 //!   resourceVersion, such as `a#2`.
@@ -271,8 +271,8 @@ impl Mask<'_> {
         format!("{to_requested}{to_items}")
     }
 
-    /// Masks the strings in a value. `key` is the name of the field that contains the value. It is
-    /// empty for the whole answer and for an element of an array.
+    /// Masks the strings in a value. `key` is the name of the field that contains the value. `key`
+    /// is empty for the whole answer and for an element of an array.
     fn walk(&self, key: &str, value: &mut Value) {
         match value {
             Value::Object(fields) => {
@@ -330,8 +330,8 @@ impl Mask<'_> {
         let text = text.replace(self.side.group, "GROUP");
         let mut text = NUMBERS.replace_all(&text, "${1}N").into_owned();
         // A message can quote the requested resourceVersion. The two sides have different
-        // resourceVersions. So the test replaces the number by the name of its placeholder: `"123"`
-        // becomes `"now"`.
+        // resourceVersions. So the mask replaces the quoted number by the name of the placeholder
+        // in the request: `"123"` becomes `"now"`.
         for version in ["before", "now"] {
             let quoted = format!("\"{}\"", self.side.value(version));
             text = text.replace(&quoted, &format!("\"{version}\""));

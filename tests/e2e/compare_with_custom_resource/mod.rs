@@ -34,14 +34,13 @@ use futures::StreamExt as _;
 use test_objects::Twin;
 use tokio::time::Instant;
 
-/// Largest number of concurrent requests to each of the two resources. Many of these requests are
-/// watches that wait for events, so even a slow machine can handle 100 requests at the same time.
+/// Largest number of concurrent requests to each of the two resources. Even a slow machine can
+/// handle this number, because many of the requests are watches that only wait for events.
 const CONCURRENT: usize = 100;
 
-/// Least number of attempts for a request whose answers differ. Some answers vary, because they
-/// depend on which of two timeouts the kube-apiserver notices first. So the test repeats such a
-/// request until its answers agree. After [`DEADLINE`], the test gives up, but each request gets at
-/// least this number of attempts.
+/// Minimum number of attempts for a request whose answers differ. The test repeats such a request
+/// until its answers agree or [`DEADLINE`] has passed, but at least this number of times. Some
+/// answers vary, because they depend on which of two timeouts the kube-apiserver notices first.
 const MIN_REPETITIONS: usize = 3;
 
 /// Largest number of attempts of the whole test. The test starts again if answers differ and the

@@ -1,9 +1,10 @@
-//! The values of the placeholders in requests. There are two sides: the live resource and the
-//! custom resource. Each side has its own values.
+//! The two sides of the differential test: the live resource and the custom resource. The test
+//! sends the same requests to both. A request can contain placeholders, such as `{namespace}`. Each
+//! side has its own values for the placeholders.
 //!
-//! The two sides also have different resourceVersions for the same change, and different UIDs for
-//! the same object. So each side stores a name for each of its resourceVersions and UIDs. The names
-//! are the same on both sides, so the names can be compared.
+//! The sides have different resourceVersions for the same change, and different UIDs for the same
+//! object. So each side gives a name to each of its resourceVersions and UIDs. Both sides use the
+//! same names, so the test can compare the names.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,9 +16,8 @@ pub struct Side {
     pub group: &'static str,
     /// The values of the placeholders, by name.
     values: BTreeMap<String, String>,
-    /// The names, by resourceVersion or UID. For example, `a#0` is the name of the resourceVersion
-    /// after the creation of the object `a`, and `a#2` of the resourceVersion after its second
-    /// change.
+    /// The names, by resourceVersion or UID. For example, the resourceVersion of the object `a` has
+    /// the name `a#0` after the creation of `a`, and the name `a#2` after the second change of `a`.
     names: RefCell<BTreeMap<String, String>>,
 }
 

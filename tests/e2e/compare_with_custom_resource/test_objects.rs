@@ -1,4 +1,5 @@
-//! Creates and changes the test objects of both resources. The objects of the live resource are
+//! Creates and changes the test objects of the two resources that the test compares: the live
+//! resource of `ifo-apiserver`, and a custom resource. The objects of the live resource are
 //! operations on VirtualMachines. The objects of the custom resource are copies of these
 //! operations.
 
@@ -67,7 +68,8 @@ impl Twin {
     }
 
     /// Starts operations, and copies them to the custom resource. Then sets the placeholders whose
-    /// values depend on these operations.
+    /// values depend on these operations. A placeholder is a name in braces in the requests of the
+    /// test, such as `{before}`.
     pub async fn fill(&mut self) {
         let namespace = self.namespace;
         let here = [

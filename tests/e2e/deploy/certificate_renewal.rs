@@ -246,16 +246,15 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
         cluster.until_served().await;
 
         let renewals = async {
-            // First, the old CA issues a new serving certificate.
             let second = leaf(&first_ca, &names);
             mount(&folder, &second);
             wait_until_presented(&server, &second).await;
-            // Then the APIService gets a new CA, while the server has a certificate of the old CA.
+            // The APIService gets a new CA, while the server has a certificate of the old CA.
             let second_ca = ca(common_name, &ca_key);
             inject(&cluster, &[&second_ca]).await;
-            // Then the APIService gets the old CA again, and the server gets a certificate of the
-            // new CA. The kube-apiserver must accept the certificate in all these cases, because
-            // both CAs have the same key.
+            // The APIService gets the old CA again, and the server gets a certificate of the new
+            // CA. The kube-apiserver must accept both certificates with both CAs, because the CAs
+            // have the same key.
             inject(&cluster, &[&first_ca]).await;
             let third = leaf(&second_ca, &names);
             mount(&folder, &third);

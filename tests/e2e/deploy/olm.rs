@@ -17,8 +17,8 @@ const NAMESPACE: &str = "ifo-system";
 /// Name of the Service that OLM creates for the Deployment of an aggregated API.
 const SERVICE: &str = "ifo-apiserver-service";
 
-/// Returns the folder with the CRDs of OLM. The folder is in a Go module, which `go mod download`
-/// downloads in the version from `tests/olm/go.mod`.
+/// Returns the folder with the CRDs of OLM. The folder is in a Go module. `go mod download`
+/// downloads the version of the module that `tests/olm/go.mod` requires.
 fn olm_definitions() -> PathBuf {
     let module = "github.com/operator-framework/api";
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/olm");
@@ -49,7 +49,8 @@ fn bundle() -> Vec<Value> {
 
 /// Returns a role and its binding to a ServiceAccount. OLM creates these two objects from
 /// `permission`, an entry of the permissions in a ClusterServiceVersion. If `prefix` is `Cluster`,
-/// the objects are a ClusterRole and a ClusterRoleBinding. If it is empty, they are namespaced.
+/// the objects are a ClusterRole and a ClusterRoleBinding. If `prefix` is empty, the objects are a
+/// Role and a RoleBinding.
 fn role(prefix: &str, name: &str, permission: &Value) -> [Value; 2] {
     let account = &permission["serviceAccountName"];
     let metadata = json!({"name": name, "namespace": NAMESPACE});

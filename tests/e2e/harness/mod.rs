@@ -57,9 +57,9 @@ static RUNTIME: LazyLock<Runtime> =
 
 static TEST_CLUSTER: OnceLock<Setup> = OnceLock::new();
 
-/// A test of [`shared`] holds a read lock, so several of these tests run at the same time. A test
-/// of [`alone`] holds the write lock, so no other test uses the shared cluster meanwhile. A test of
-/// [`apart`] needs no lock.
+/// The lock for the use of the shared cluster. A test of [`shared`] holds a read lock, so several
+/// of these tests run at the same time. A test of [`alone`] holds the write lock, so no other test
+/// uses the shared cluster meanwhile. A test of [`apart`] needs no lock.
 static TURNS: RwLock<()> = RwLock::new(());
 
 enum Setup {
@@ -143,8 +143,8 @@ pub fn skip(why: &str) {
 
 /// Prints that a test is skipped.
 pub fn print_skipped(test: &str, why: &str) {
-    // `eprintln` is not used, because Rust's test runner hides its output if the test passes. The
-    // message is not important, so an error of this write is ignored.
+    // Rust's test runner hides the output of `eprintln` if the test passes, so this function writes
+    // to standard error itself. The message is not important, so an error of this write is ignored.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {why}");
 }
 
@@ -166,7 +166,7 @@ pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<T,
             Ok(found) => return found,
             Err(seen) if Instant::now() >= deadline => {
                 panic!(
-                    "not within {} s: {what}; instead: {seen}",
+                    "after {} s, still waiting for: {what}; last state: {seen}",
                     DEADLINE.as_secs()
                 )
             }

@@ -1,6 +1,6 @@
 //! Starts the server under test as a process, as the kubelet would start its container. The process
-//! gets the flags, environment variables and Secrets of a Deployment, usually of the one in
-//! `deploy/`.
+//! gets the flags, environment variables and Secrets of a Deployment. Most tests use the Deployment
+//! in `deploy/`.
 
 use super::{Caller, eventually};
 use kube::Config;
@@ -76,14 +76,14 @@ struct Pod {
     secrets: Vec<(String, PathBuf)>,
 }
 
-/// Returns the folder that replaces the mounted volume of this Secret. `dir` is the folder of the
-/// server. The test must write the files of the Secret to the returned folder. In a cluster, the
-/// kubelet writes them.
+/// Returns the folder that replaces the mounted volume of the Secret `name`. `dir` is the folder of
+/// the server. The test must write the files of the Secret to the returned folder. In a cluster,
+/// the kubelet writes these files.
 pub fn mounted_secret(dir: &Path, name: &str) -> PathBuf {
     dir.join("secrets").join(name)
 }
 
-/// Returns the value of [`Pod::secrets`] for this spec of a Pod.
+/// Returns the value of [`Pod::secrets`] for the Pod spec `spec`.
 fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
     let volumes = spec["volumes"].as_array().into_iter().flatten();
     let secrets = volumes.filter_map(|volume| {
@@ -103,8 +103,8 @@ fn mounted_secrets(dir: &Path, spec: &Value) -> Vec<(String, PathBuf)> {
 
 impl ServerProcess {
     /// Starts a new Pod of this Deployment, and waits until its readiness probe succeeds. The
-    /// server writes its log and its port to files in the folder `dir`. It has the rights of the
-    /// user in the kubeconfig.
+    /// server writes its log and its port to files in the folder `dir`. The server has the rights
+    /// of the user in the kubeconfig.
     pub async fn start(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
         Self::start_program(PodProgram::default(), dir, deployment, kubeconfig).await
     }

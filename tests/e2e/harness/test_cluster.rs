@@ -270,8 +270,8 @@ impl TestCluster {
         items(list)
     }
 
-    /// Waits until a namespace has exactly the operations in `want`, and returns them. An entry of
-    /// An entry of `want` is the name of a subject (the object that an operation is about) and the
+    /// Waits until a namespace has exactly the operations in `want`, and returns the operations. An
+    /// entry of `want` is the name of a subject (the object that an operation is about) and the
     /// name of the operation, such as `Migrating`. The entries are sorted by `metadata.name` of the
     /// `InFlightOperation` objects. During a watch gap (an interruption of the server's own watch),
     /// also waits for the end of the gap.

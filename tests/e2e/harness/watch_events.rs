@@ -1,6 +1,6 @@
-//! Computes the operations that a client knows after the events of a watch. Also contains functions
-//! that leave out events that only report a watch gap: a time in which the server's own watch of a
-//! resource is interrupted.
+//! Evaluates the events of a watch of operations. [`StateAfterEvents`] computes the operations that
+//! a client knows after the events. [`without_gaps`] leaves out the events that only report a watch
+//! gap. A watch gap is a time in which the server's own watch of a resource is interrupted.
 
 use super::{condition, text};
 use serde_json::{Value, json};
@@ -16,10 +16,15 @@ pub fn event_types<'a>(events: &'a [Value], name: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Returns the events without those that only report the beginning or the end of a watch gap. Such
-/// an event is MODIFIED, and changes only the fields that [`same_but_for_gaps`] ignores. On a busy
-/// machine, a watch gap can occur at any time. During a gap, the condition `Detected` of an
-/// operation is Unknown.
+/// Returns the events without those that only report the beginning or the end of a watch gap. On a
+/// busy machine, a watch gap can occur at any time, so tests must not depend on these events.
+///
+/// During a gap, the condition `Detected` of an operation is Unknown. An event only reports a gap
+/// if all of these are true:
+///
+/// - The event is MODIFIED.
+/// - The condition `Detected` is Unknown before or after the event.
+/// - The event changes only the fields that [`same_but_for_gaps`] ignores.
 pub fn without_gaps(events: &[Value]) -> Vec<&Value> {
     let mut last: BTreeMap<&str, &Value> = BTreeMap::new();
     let mut others = Vec::new();
@@ -61,9 +66,11 @@ pub fn same_but_for_gaps(one: &Value, other: &Value) -> bool {
     without(one) == without(other)
 }
 
-/// The operations that a client knows after the events of a watch. If the watch has a field
-/// selector, the selected fields must not change. Otherwise the watch can deliver DELETED and then
-/// ADDED for the same object, and this type fails at the second event.
+/// The operations that a client knows after the events of a watch.
+///
+/// If the watch has a field selector, the fields in the selector must not change. If such a field
+/// changes, the watch can deliver DELETED and then ADDED for the same object. [`Self::add`] panics
+/// at this ADDED event.
 #[derive(Debug, Default)]
 pub struct StateAfterEvents {
     /// The objects that exist, by UID.
@@ -85,7 +92,8 @@ impl StateAfterEvents {
         state
     }
 
-    /// Applies one more event. Fails if the event contradicts the earlier events:
+    /// Applies one more event. Panics if the event contradicts the earlier events in one of these
+    /// ways:
     ///
     /// - The resourceVersion does not increase.
     /// - An object is added twice, or is added again after its deletion.

@@ -150,7 +150,8 @@ impl<'a> Installation<'a> {
 
     /// Returns an error if objects of the installation remain in the cluster. An object of any kind
     /// belongs to the installation if its name contains `ifo`, or if it has a label of the
-    /// installation. CRDs, their objects, objects of rule packs, and Events may remain.
+    /// installation. CRDs, their objects, objects of rule packs (folders with rule sets), and
+    /// Events may remain.
     async fn remaining(&self) -> Result<(), String> {
         let kinds = ["api-resources", "--verbs=list", "-o", "name"];
         let kinds = self.cluster.kubectl(&kinds).await?;

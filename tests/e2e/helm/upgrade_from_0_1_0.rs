@@ -2,7 +2,7 @@
 //! The steps are those of docs/upgrade.md. Release 0.1.0 has no chart: it was installed with
 //! kustomize.
 //!
-//! In a cluster, the Deployment starts and stops the server. Here, the test starts and stops it.
+//! In a cluster, the Deployment starts and stops the server. Here, the test does this.
 
 use super::RULES_CHART;
 use super::install_upgrade_remove::Installation;

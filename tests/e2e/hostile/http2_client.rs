@@ -1,6 +1,6 @@
-//! A minimal HTTP/2 client for the hostile tests. It writes frames without an HTTP library, because
-//! HTTP libraries do not send hostile sequences of frames. It counts the answers, and does not keep
-//! them.
+//! A minimal HTTP/2 client for the tests with hostile clients. It writes frames without an HTTP
+//! library, because HTTP libraries do not send hostile sequences of frames. It counts the answers,
+//! and drops their content.
 
 use crate::harness::{DEADLINE, ServerProcess, TestCluster, text};
 use base64::Engine as _;
@@ -36,7 +36,8 @@ const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 /// Error code of a RST_STREAM frame with which a client cancels a request (RFC 9113, 7).
 const CANCEL: u32 = 8;
-/// The error code of a GOAWAY frame that is sent because the client misbehaves.
+/// The error code of the GOAWAY frame that a server sends to a client that causes too much load
+/// (RFC 9113, 7).
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 /// Counts of the frames that a connection has received so far.
@@ -143,8 +144,8 @@ impl RawConnector {
         let mut settings = INITIAL_WINDOW_SIZE.to_be_bytes().to_vec();
         settings.extend(window.to_be_bytes());
         frame(&mut preface, SETTINGS, 0, 0, &settings);
-        // A connection must begin with the preface. The task below writes frames, too, so the
-        // preface is sent before the task starts.
+        // A connection must begin with the preface. The task below writes frames, too, so this
+        // method sends the preface before the task starts.
         stream.write_all(&preface).await?;
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
@@ -236,8 +237,8 @@ impl RawConnection {
         self.seen.borrow().clone()
     }
 
-    /// Waits until `enough` returns true for the received frames. `what` is the expectation for the
-    /// error message.
+    /// Waits until `enough` returns true for the received frames. If `enough` returns false until
+    /// [`DEADLINE`], the test fails. The error message contains `what`, the expectation.
     pub async fn until(&mut self, what: &str, enough: impl Fn(&FrameCounts) -> bool) {
         let there = tokio::time::timeout(DEADLINE, self.seen.wait_for(|seen| enough(seen)));
         let there = there.await.map(|there| there.is_ok());

@@ -1,5 +1,6 @@
-//! Traffic for the tests of informers: random creations, changes and deletions of VirtualMachines,
-//! so that operations start and end.
+//! Traffic for the tests of informers, which are clients that list and watch operations. The
+//! traffic consists of random creations, changes and deletions of VirtualMachines. These changes
+//! make operations start and end.
 
 use crate::harness::informers::{Objects, list_operations};
 use crate::harness::{TestCluster, VM, eventually, ok_if, text};
@@ -83,8 +84,8 @@ impl Traffic {
             "message": "'at ' + string(item.done)",
         });
         // Two rule sets detect migrations. If both detect the same migration, the server serves one
-        // operation. In the first rule set, a migration supersedes other operations: they end when
-        // it starts.
+        // operation. In the first rule set, a migration supersedes `Starting` and `Stopping`: when
+        // the migration starts, these operations end.
         let mut migrating = rule("Migrating");
         migrating["supersedes"] = json!(["Starting", "Stopping"]);
         let sets = [
@@ -153,8 +154,7 @@ impl Traffic {
             self.machines.remove(&id);
         } else {
             let mut machine = self.machines[&id].clone();
-            // In half of the cases, only the progress of the copies changes, and the status and the
-            // copied disks stay the same.
+            // In half of the cases, only the progress of the copies changes.
             if self.random.bool() {
                 machine = Machine::random(&mut self.random);
             }
@@ -164,8 +164,8 @@ impl Traffic {
         }
     }
 
-    /// Deletes the VirtualMachine with the most operations that both informers know.
-    /// `known_operations` are the operations that each informer knows. Returns the UIDs of the
+    /// Deletes the VirtualMachine on which both informers know the most operations.
+    /// `known_operations` contains the operations that each informer knows. Returns the UIDs of the
     /// operations on the deleted VirtualMachine that both informers know.
     pub async fn delete_with_operations(
         &mut self,

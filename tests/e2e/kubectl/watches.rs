@@ -43,8 +43,9 @@ fn is_starting(event: &Value) -> bool {
     text(event, "/object/spec/operation") == "Starting"
 }
 
-/// Returns all commands. A command consists of its arguments, the form of its output, and a filter
-/// for the events that it must print. `one` is the name of the operation that ends.
+/// Returns all commands. Each tuple contains the arguments of the command, the form of its output,
+/// and a filter for the events that the command must print. `one` is the name of the operation that
+/// ends.
 fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
     let ifo = format!("get ifo {one} -n {namespace} -w");
@@ -163,7 +164,7 @@ pub fn is_log(line: &str) -> bool {
 }
 
 /// Waits until a command of [`Kubectl::follow`] has received the answer to its watch request.
-/// kubectl logs this answer, because `follow` sets `-v=6`.
+/// kubectl logs the status of this answer, because `follow` sets `-v=6`.
 pub async fn wait_for_watch(lines: &mut Lines) {
     let is_answer = |line: &String| line.contains("watch=true") && line.contains("200 OK");
     lines
@@ -177,8 +178,8 @@ pub async fn wait_for_watch(lines: &mut Lines) {
 /// receive additional events, and the test tries again. After the last attempt, the test fails.
 const ATTEMPTS: usize = 5;
 
-/// Runs all commands. While they run, ends an operation. Then compares the output. If there was a
-/// watch gap, tries again in a new namespace.
+/// Runs all commands, ends an operation, and compares the output with the expected output. If there
+/// was a watch gap, tries again in a new namespace.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     for _ in 0..ATTEMPTS {
         if compare_output_once(cluster, kubectl).await {

@@ -34,8 +34,8 @@ fn a_recreated_custom_resource_is_adopted_at_its_next_change() {
         let persisting = Persisting::start(cluster, &[]).await;
         let (namespace, cr) = create_written(cluster, &persisting).await;
         let path = format!("{}/{}", CR.path(None), text(&cr, "/metadata/name"));
-        // The test deletes the custom resource, and creates it again with the same content. A
-        // backup tool does this when it restores an object.
+        // A backup tool restores an object in this way: it deletes the object, and creates it again
+        // with the same content.
         let mut copy = cr.clone();
         for field in [
             "uid",

@@ -27,8 +27,9 @@ pub const CR: Kind = Kind {
     plural: "inflightoperations",
 };
 
-/// The ServiceAccount of the servers in these tests. The shared server has another ServiceAccount,
-/// by which other tests find the requests of the shared server in the audit log.
+/// The ServiceAccount of the servers in these tests. The shared server has another ServiceAccount.
+/// Other tests find the requests of the shared server in the audit log by the name of its
+/// ServiceAccount.
 const ACCOUNT: &str = "ifo-persisting";
 
 /// A server in persistence mode, and a client that connects to it directly.
@@ -242,7 +243,7 @@ fn first_difference(
         };
         let describe = |field: &str| {
             format!(
-                "{field} of {}: {} and {}",
+                "{field} of {} differs: operation status {}, custom resource status {}",
                 operation["metadata"]["name"], operation["status"], cr["status"]
             )
         };

@@ -29,7 +29,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Creates VirtualMachines without operations, and a rule set with three operations. When one
-    /// of these operations starts, it ends the other operation on the same VirtualMachine
+    /// of these operations starts, the server ends any other operation on the same VirtualMachine
     /// (`supersedes`).
     pub async fn start(cluster: &'static TestCluster, machines: usize) -> Self {
         let namespace = cluster.namespace("persisted").await;
@@ -56,7 +56,7 @@ impl Traffic {
     }
 
     /// Makes `steps` changes as fast as possible. Ignores failed requests. After a failed request,
-    /// a VirtualMachine has another status than `statuses` says, until [`Self::repeat`] is called.
+    /// the status of a VirtualMachine can differ from `statuses` until a call of [`Self::repeat`].
     pub async fn steps(&mut self, steps: usize) {
         let mut left = steps;
         while left > 0 {

@@ -262,7 +262,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
         let other = json!({"spec": {"labelSelector": {"matchLabels": {"tier": "silver"}}}});
         let path = format!("{}/{second}", RULE_SET.path(None));
         cluster.admin.merge(&path, &other).await.ok();
-        eventually("the operations of the new selector", async || {
+        eventually("the operations match the new selector", async || {
             let mut operations = cluster.operations(namespace).await;
             operations.retain(|it| it["status"]["state"] != "Settling");
             let names = ["/spec/subject/name", "/spec/operation"];
@@ -276,7 +276,7 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             )
         })
         .await;
-        eventually("a request without a selector", async || {
+        eventually("the server sends a request without a selector", async || {
             let later = requests(cluster, &BACKUP).split_off(sent);
             let all = later.iter().any(|uri| !uri.contains("labelSelector="));
             ok_if(all, later)
@@ -335,9 +335,8 @@ fn different_selectors_are_applied_by_the_server() {
             .await;
         assert_eq!(operations[0]["status"]["detectedBy"], json!([second]));
 
-        // First, the labels of the object `changes` change, so that no selector matches. The
-        // operation becomes `Settling`. Then the test deletes the object. The deletion must end the
-        // operation at once.
+        // The new labels match no selector, so the operation becomes `Settling`. Then the deletion
+        // of the object must end the operation at once, before the debounce period ends.
         label(
             cluster,
             &SNAPSHOT,

@@ -18,7 +18,7 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Returns the rule set of [`migrating`] for this namespace, with these rules instead of its rule.
+/// Returns the rule set of [`migrating`] for `namespace`, but with the given rules.
 fn rule_set_with(namespace: &str, rules: &Value) -> Value {
     let mut all = migrating(namespace);
     all["spec"]["rules"] = rules.clone();

@@ -25,8 +25,8 @@ pub struct Answer {
     /// The expression.
     #[serde(default)]
     pub expr: String,
-    /// The index of the object on which the expression is evaluated. The index refers to the list
-    /// of test objects. If the index is None, the value of the name `object` is null.
+    /// The index, in the list of test objects, of the object on which the expression is evaluated.
+    /// If the index is None, the variable `object` is null in the expression.
     pub object: Option<usize>,
     /// The variables that the expression can read, in the order of their declaration.
     #[serde(default)]
@@ -38,7 +38,8 @@ pub struct Answer {
     /// - `eval-err`: The evaluation fails.
     /// - `bad-case`: `cel-oracle` cannot read the expression with its object and variables.
     pub phase: String,
-    /// The value as text, such as `int:1`, or the error. A compile error has only its first line.
+    /// The value as text, such as `int:1`, or the text of the error. Of a compile error, only the
+    /// first line.
     pub v: String,
 }
 
@@ -287,8 +288,8 @@ fn characters(value: &str) -> Vec<char> {
     all
 }
 
-/// Returns true if the expression contains a text such as `[]`. cel-go infers the type of such a
-/// part from later uses of its value.
+/// Returns true if the expression has a part whose type cel-go infers from later uses of its value.
+/// An example is the empty list `[]`.
 fn has_unknown_type(answer: &Answer) -> bool {
     let unknown = [
         "[]",
@@ -334,7 +335,7 @@ pub(crate) fn declare(variables: &[PolicyVariable]) -> Environment {
 }
 
 /// Returns the class of Kubernetes' answer: the value, `missing` for a missing key or index, or the
-/// phase of another error.
+/// phase of another error. If our answer has another class, the answers differ.
 pub(crate) fn class(answer: &Answer) -> String {
     let v = &answer.v;
     match &*answer.phase {
@@ -526,8 +527,8 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         "reserved identifier",
         "expression recursion limit",
         "invalid argument to has() macro",
-        // Our texts say that the name is unknown, or that the type has no fields. They write the
-        // type `type(type)` as `type(type(dyn))`.
+        // Our texts say that the name is unknown, or that the type has no fields. Our texts write
+        // the type `type(type)` as `type(type(dyn))`.
         "is not a type",
         "is not a message type",
         "unexpected failed resolution",
@@ -554,7 +555,8 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         || answer.expr.contains("timestamp(-")
         // There are no protobuf messages.
         || answer.expr.contains("google.protobuf.")
-        // A number is never a valid duration. For `duration(-1)`, the positions differ as above.
+        // A number is never a valid duration. For `duration(-1)`, the positions differ as for every
+        // negative number.
         || answer.v.contains("invalid duration argument") && !answer.expr.contains("duration('")
         // The value of `variables` itself cannot be read here.
         || answer.expr.contains("variables")

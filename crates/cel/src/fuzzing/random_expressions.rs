@@ -1,7 +1,7 @@
-//! Generates random expressions, most of which are well-typed. The generator chooses the type of an
-//! expression first, then a function that returns this type, and then the arguments of the
-//! function. The function `overloads` gives the types of the arguments and of the result of each
-//! function.
+//! Generates random CEL expressions for the comparison with Kubernetes. Most of them are
+//! well-typed: the generator chooses the type of an expression first, then a function that returns
+//! this type, and then the arguments. The function `overloads` returns the argument types and
+//! result types of each CEL function.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Random {
     /// Returns the generator for `seed`.
     pub fn new(seed: u64) -> Self {
         // Seeds such as 1 and 2 differ in two bits only. The multiplication spreads these bits. The
-        // operand `| 1` prevents the state 0, because 0 is always followed by 0.
+        // operand `| 1` prevents the state 0, in which the generator would return only 0.
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -134,7 +134,7 @@ impl Expression {
     }
 
     /// Returns the template for this expression before a dot or an index. An expression that begins
-    /// with a digit, `-` or `!` needs parentheses there.
+    /// with a digit, `-` or `!` needs parentheses there: `-1` becomes `(-1)`.
     fn before_dot(&self) -> &'static str {
         let is_simple = |char: char| !char.is_ascii_digit() && !"-!".contains(char);
         if self.to_string().starts_with(is_simple) {
@@ -398,8 +398,8 @@ impl Generator {
     }
 
     /// Returns an element of a list literal or a value of a map literal. In Kubernetes, all
-    /// elements of a list literal must have the same type. So most elements are literals: other
-    /// expressions sometimes do not have the type `ty`.
+    /// elements of a list literal must have the same type. Only literals always have the type `ty`,
+    /// so most elements are literals.
     fn element(&mut self, ty: &Ty, depth: usize) -> Expression {
         if depth > 0 && self.random.one_in(6) {
             self.expression(ty, depth - 1)
@@ -541,7 +541,7 @@ impl Generator {
                 || (matches!(wanted, ParameterType::Int) && self.random.one_in(2))
             {
                 // Kubernetes makes the whole list of `lists.range` before it checks its cost limit.
-                // So this number must be small.
+                // So the argument must be a small number.
                 let small = texts(operands::SMALL_INTS);
                 args.push(Expression::text(*self.random.pick(&small)));
             } else {
@@ -788,9 +788,10 @@ impl Generator {
         }
     }
 
-    /// Returns a call of the comprehension `name`, such as `list.map(x, x + 1)`. Its first
-    /// arguments are the names of its variables: two names if `two` is true, and otherwise one
-    /// name. `bodies` contains the type and the depth of each further argument.
+    /// Returns a call of the comprehension `name`, such as `list.map(x, x + 1)`. The first
+    /// arguments of the call are the names of its variables. There are two names if `two` is true,
+    /// and one name if `two` is false. `bodies` contains the type and the depth of each further
+    /// argument.
     fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
         let outer = self.names.len();
         let mut names = Vec::new();

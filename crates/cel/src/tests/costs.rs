@@ -1,11 +1,12 @@
-//! Tests that the cost of each function grows with the size of its arguments and of its result, as
-//! the README describes in the section "Evaluate within a budget".
+//! Tests that the cost of each CEL function grows with the size of its arguments and of its result.
+//! The cost is a number of steps, which the evaluation takes from its budget. The README describes
+//! the costs in the section "Evaluate within a budget".
 
 use super::super::op::Function;
 use super::super::overloads::{Overload, ParameterType, overloads};
 use super::*;
 
-/// The factor between the sizes of the small and of the large arguments.
+/// The large arguments are this many times as large as the small arguments.
 const FACTOR: usize = 64;
 
 /// The size of the small arguments: bytes of a text, or elements of a list.
@@ -61,7 +62,7 @@ fn argument(name: &str, wanted: ParameterType) -> String {
 }
 
 /// Returns a field of [`object`] whose text the function `name` reads to the end. For example,
-/// `int` would stop at the first letter, so its text consists of zeros.
+/// `int` stops at the first letter. So the text for `int` consists of zeros.
 fn text_for(name: &str) -> String {
     let field = match name {
         "int" | "uint" | "double" | "quantity" | "isQuantity" => "zeros",
@@ -95,8 +96,8 @@ fn object(size: usize) -> String {
 /// The cost of a call, and the size of its result.
 struct Call {
     steps: u64,
-    /// The least number of steps for creating the result. It is 0 if the result borrows from the
-    /// document.
+    /// The least number of steps for creating the result. If the result is a part of the document,
+    /// this number is 0.
     made: u64,
     is_value: bool,
 }
@@ -107,8 +108,7 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
     let args = overload.args.iter();
     let mut args: Vec<_> = args.map(|wanted| argument(name, *wanted)).collect();
     if matches!(name, "matches" | "find" | "findAll") {
-        // The pattern is short. A long pattern would make the call more expensive, and the test
-        // could not see the cost of the text.
+        // The pattern is short, so that nearly all of the cost is for the text.
         args[1] = "object.letter".to_owned();
     }
     let source = match &*args {
@@ -136,8 +136,8 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
     (source, call)
 }
 
-/// Returns the number of steps that the README requires for the parts of a value that an evaluation
-/// has created.
+/// Returns the least number of steps for creating `value`, as the README describes. Parts that are
+/// borrowed from the document need no steps.
 fn made(value: &V<'_>) -> u64 {
     match value {
         V::Str(value::Text::Own(text)) => steps(text.len(), 64),
@@ -168,13 +168,13 @@ fn reads_little(name: &str, overload: &Overload) -> bool {
         "hasValue",
         "optional.of",
         "optional.ofNonZeroValue",
-        // The function searches the name in a small table.
+        // The function looks up the name in a small table.
         "format.named",
-        // All elements of the list are equal, so the first element decides.
+        // In most calls, the first comparison finds a match, because both arguments are equal.
         "sets.intersects",
         "indexOf",
         "lastIndexOf",
-        // The format text has no clause such as `%s`, so the list is not read.
+        // The format text has no clause such as `%s`. So the function does not read the list.
         "format",
     ];
     let is_same = matches!(
@@ -209,8 +209,8 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
         for (size, doc) in &docs {
             let (source, call) = call(&name, overload, doc);
             let args = overload.args.iter();
-            // Only the argument with the most steps counts, because a search reads its two texts at
-            // the same time.
+            // A search in a text reads both texts at the same time. So only the argument that needs
+            // the most steps counts.
             let read = args.map(|arg| read_steps(*arg, *size)).max();
             let read = read.filter(|_| !reads_little(&name, overload));
             let least = call.made.max(read.unwrap_or_default());

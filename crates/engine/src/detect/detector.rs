@@ -25,8 +25,10 @@ pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
 /// Shortest time for which the detector remembers an object after the last detection on the object.
 /// If a rule of the rule book has a longer debounce period, the detector remembers the object for
-/// this period. Until then, an operation on the object can still be in flight, and the detector does
-/// two things:
+/// this longer period.
+///
+/// While the detector remembers the object, an operation on the object can still be in flight. So
+/// the detector does two things:
 ///
 /// - If the rule book has `outcome` expressions, the detector still sends evaluations without a
 ///   detection to the tracker. Such an evaluation can contain the outcome of the operation.
@@ -67,12 +69,12 @@ struct ObjectDetections {
     /// operation is detected or a rule fails.
     undetected_since: Option<Instant>,
     /// Hash of the detected operations. If a change of the object does not change the hash, no
-    /// operation starts or ends. In this case, the time of the change need not be read from
+    /// operation starts or ends. Then the detector does not read the time of the change from
     /// `managedFields`.
     detected: u64,
 }
 
-/// The result of an evaluation, and whether the tracker needs it.
+/// The result of an evaluation, with a flag that says if the tracker needs the result.
 #[derive(Debug)]
 pub struct EvaluatedObject {
     /// Result of the rules.
@@ -196,8 +198,8 @@ impl Detector {
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // If the object was not in `recently_detected`, no operation was detected on the object
-            // during the settling period.
+            // If the object was not in `recently_detected`, no operation on it is in flight. Then
+            // the caller need not find out whether the object still exists.
             may_exist: was_detected && self.book.selector().is_some(),
         })
     }
@@ -240,7 +242,7 @@ impl Detector {
 
     /// Returns true if the feed must list all objects again, because it is unknown whether
     /// operations on some objects are in flight. The detector does not store these objects. If such
-    /// an object does not change, only a list evaluates it again.
+    /// an object does not change, the detector can evaluate it again only in a new list.
     ///
     /// The caller must call this function after each [`Detector::resync`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
@@ -371,7 +373,8 @@ impl Detector {
         }
     }
 
-    /// Returns true if an operation on the object may be in flight, or if a detection is unknown.
+    /// Returns true if an operation on the object may be in flight, or if this is unknown because
+    /// an evaluation failed or was skipped.
     fn may_have_operation(&self, subject: &Subject) -> bool {
         if self.recently_detected.is_empty() && self.unknown.is_empty() {
             return false;
@@ -386,8 +389,8 @@ impl Detector {
     }
 }
 
-/// Returns a hash of the operations that are detected or continued, with their elements and
-/// instances.
+/// Returns a hash of the operations that the findings detect or continue. The hash covers the name,
+/// the list element (`item`) and the instance of each operation, and whether it is continued.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

@@ -1,19 +1,20 @@
 //! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
-//! results into messages for the `Tracker`. The input is the JSON of each
-//! object that was listed, changed or deleted, and the time. The output is a [`FeedEvent`] for each
-//! listed object, and for each other object whose operations can change. There are also events for
-//! the state of the feed, such as the beginning and the end of a list. All functions are
-//! synchronous.
+//! results into messages for the `Tracker`. The tracker turns these messages into operations.
 //!
-//! There is one [`Detector`] for each feed. The feed tasks of `ifo-apiserver`, the module `replay`
-//! and the simulation of replicas use detectors. A detector
+//! The input is the JSON of each object that was listed, changed or deleted, and the time. The
+//! output is [`FeedEvent`]s: one for each listed object, and one for each change of an object that
+//! can change its operations. Other events report the state of the feed, such as the beginning and
+//! the end of a list. All functions are synchronous.
+//!
+//! There is one [`Detector`] for each feed. A detector
 //!
 //! - decodes the fields that rules read,
 //! - evaluates the rules within the budgets of evaluation steps,
-//! - stores the fields of objects whose rules read `now`, so that these objects can be evaluated
-//!   regularly,
+//! - stores the fields of objects whose rules read `now` (the current time), so that these objects
+//!   can be evaluated regularly,
 //! - reads the time at which an operation starts or ends from `managedFields`,
-//! - finds objects for which a `DELETED` event can mean that their labels no longer match.
+//! - finds objects for which a `DELETED` event can mean that the labels of the object no longer
+//!   match the label selector of the watch.
 //!
 //! [`evaluate()`] evaluates the rules on one object without a detector.
 
@@ -61,8 +62,8 @@ pub enum FeedEvent {
         read: Instant,
     },
     /// The feed is up to date, because the list is complete or an interruption of the watch is
-    /// over. A subject (an object with operations) without an event since `Reset` is missing in the
-    /// list.
+    /// over. After a list, a subject (an object with operations) is called missing if the feed has
+    /// sent no event for it since `Reset`.
     Synced {
         /// Channel on which the tracker returns the missing subjects. A missing subject may still
         /// exist with other labels, so the feed checks each of them, and sends an event for it.

@@ -12,8 +12,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of objects that are remembered. Each object takes about 200 bytes. For further
-/// objects, only an [`OverflowKey`] is remembered, until a list contains no object with this key.
+/// Maximum number of objects that are remembered. Each object takes about 200 bytes. Further
+/// objects only add their [`OverflowKey`]s. The end of a list removes each key that no object has
+/// added again since the list began.
 const MAX_OBJECTS: usize = 250;
 
 /// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
@@ -27,8 +28,8 @@ pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// Objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Keys of the objects beyond [`MAX_OBJECTS`]. The value is the number of the list during or
-    /// after which an object with this key was last evaluated.
+    /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field `list` at
+    /// the time at which an object last added the key.
     overflow: BTreeMap<OverflowKey, u64>,
     /// Number of the list that began last. The first list has the number 1.
     list: u64,
@@ -53,7 +54,7 @@ struct UnknownObject {
     /// throttled rule set is evaluated only once in ten seconds, so it was probably not evaluated
     /// on the object.
     rule_set_is_throttled: bool,
-    /// Number of the list during or after which the object was last evaluated.
+    /// The value of [`UnknownObjects::list`] when the object was last evaluated.
     list: u64,
 }
 
@@ -78,8 +79,8 @@ impl UnknownObjects {
     }
 
     /// Handles the end of a list. Removes the objects that are missing in the list, because they no
-    /// longer exist or no longer match the label selector. Does nothing at the end of an
-    /// interruption during which no list began.
+    /// longer exist or no longer match the label selector. Does nothing if no list has begun, that
+    /// is, at the end of an interruption after which the watch continued without a list.
     pub(super) fn synced(&mut self) {
         if !std::mem::take(&mut self.listing) {
             return;
@@ -306,7 +307,7 @@ mod tests {
             self.unknown.evaluated(&name.into(), &evaluation);
         }
 
-        /// Returns the number of counted objects, and whether the rule set is throttled.
+        /// Returns the number of counted objects, and true if the rule set is throttled.
         fn counted(&self) -> (usize, bool) {
             let activity = &self.unknown.book.rule_sets[0].activity;
             let unknown = activity.unknown_on(ObjectScope::ALL);
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(feed.counted(), (12, true));
         assert!(
             !feed.unknown.wants_list(now),
-            "a throttled rule set would be skipped again"
+            "no relist is requested while the rule set is throttled"
         );
         feed.evaluate("0", 1, 20);
         assert_eq!(feed.counted(), (11, false));

@@ -27,8 +27,9 @@ pub enum RuleSetError {
         /// Message of the compiler, with line and column.
         error: CompileError,
     },
-    /// A field has an error that is not in the code of an expression. The CRD's schema refuses most
-    /// of these errors, too. But a rule set from a file has not been checked by the schema.
+    /// A field has an error that is not in the code of an expression. In a cluster, the schema of
+    /// the CRD already refuses most of these errors. The schema does not check a rule set from a
+    /// file.
     #[error("{0}")]
     Spec(String),
 }
@@ -54,8 +55,8 @@ impl RuleSetError {
 }
 
 /// Compiles a rule set. Usually returns all errors, not only the first. But some errors prevent
-/// later checks: for example, the length of the label selector is checked only if there are no
-/// other errors.
+/// later checks. For example, this function checks the length of the label selector only if there
+/// are no other errors.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     let mut compiler = Compiler {
         invalid: validate(spec),
@@ -103,8 +104,7 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
         component: Arc::from(spec.component.as_str()),
         namespaces: (!spec.namespaces.is_empty())
             .then(|| spec.namespaces.iter().cloned().collect()),
-        // A selector without requirements selects every object, so it is treated like a missing
-        // selector.
+        // A selector without requirements selects every object, like a missing selector.
         selector: selector.filter(|selector| !selector.selects_all()),
         labels: Arc::new(labels.collect()),
         label_expressions,
@@ -229,8 +229,8 @@ impl Compiler {
             ResultKind::List,
             environment,
         );
-        // Without `itemKey`, the element itself is the key. Then the element must be a string or an
-        // int.
+        // A rule with `forEach` needs a key for each element of the list. Without `itemKey`, the
+        // key is the element itself, which must be a string or an int.
         let own = Some("item".to_owned());
         let key = rule.for_each.as_ref().and_then(|_| {
             optional(
@@ -268,7 +268,7 @@ impl Compiler {
     }
 
     /// Checks the `state`, `reason` and `outcome` expressions that are string literals, such as
-    /// `'Blocked'`. The values of literals are known before an object is evaluated.
+    /// `'Blocked'`. The value of a literal is known before the server evaluates an object.
     fn check_literals(&mut self, rule: &ruleset::Rule, details: &RuleDetails) {
         let operation = &rule.operation;
         let mut check =

@@ -46,8 +46,8 @@ pub struct EvaluationFailure {
 /// evaluation on these objects failed, or the rule set was not evaluated because it is throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
-    /// Number of such objects. Each watch counts up to 250 objects. Further objects count as one
-    /// for each namespace and operation.
+    /// Number of such objects. Each watch counts up to 250 objects. For each namespace and
+    /// operation, all further objects together count as one.
     pub objects: usize,
     /// Number of such objects by name of the unknown operation.
     pub operations: BTreeMap<Arc<str>, usize>,

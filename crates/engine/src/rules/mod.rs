@@ -36,13 +36,13 @@ pub const IDENTITY_PATHS: [&[&str]; 6] = [
     &["metadata", "deletionTimestamp"],
 ];
 
-/// Path of the labels. They are decoded if a rule set has a label selector, or if an expression
-/// reads them.
+/// Path of the labels. The server decodes the labels if a rule set has a label selector, or if an
+/// expression reads the labels.
 pub(crate) const LABELS_PATH: &[&str] = &["metadata", "labels"];
 
-/// Labels that a rule set gives to its operations, usually two or three. A rule set can have
-/// `labelExpressions`, which compute values from the object. In this case, each object with
-/// operations has its own map. To save memory, these maps share the keys and the fixed values.
+/// Labels that a rule set gives to its operations, usually two or three. If a rule set has
+/// `labelExpressions`, which compute values from the object, each object with operations has its
+/// own map. To save memory, these maps share the keys and the fixed values.
 pub type Labels = LiteMap<Arc<str>, Arc<str>>;
 
 /// A compiled OperationRuleSet.
@@ -52,9 +52,10 @@ pub struct RuleSet {
     pub name: Arc<str>,
     /// Component that the operations of the rule set belong to.
     pub component: Arc<str>,
-    /// Namespaces in which the rule set is evaluated. None for all namespaces.
+    /// Namespaces in which the server evaluates the rule set. None means all namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Label selector for the objects on which the rule set is evaluated. None for all objects.
+    /// Label selector for the objects on which the server evaluates the rule set. None means all
+    /// objects.
     pub selector: Option<Selector>,
     /// Labels for the operations. Their values are the same for all objects.
     pub labels: Arc<Labels>,
@@ -93,7 +94,7 @@ pub struct CompiledRule {
     /// Other operations on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
-    /// for the default debounce period of the server.
+    /// means the default debounce period of the server.
     pub debounce: Option<Duration>,
     /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
@@ -267,7 +268,7 @@ impl PartialEq for RuleSet {
     /// sets yield the same results on every object.
     ///
     /// The timing hashes of equal rule sets can differ. A timing hash is made from the source
-    /// texts, so it depends on parentheses and on the names of variables. These do not change the
+    /// texts. So it depends on parentheses and on the names of variables, which do not change the
     /// results.
     fn eq(&self, other: &Self) -> bool {
         // The pattern names all fields, so that a new field causes a compiler error here.

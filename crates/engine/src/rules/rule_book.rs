@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Path of the times in `managedFields`. A feed reads these times from every object of a list. From
-/// an object that changes later, the feed reads these times only if the change starts or ends an
+/// Path of the times in `managedFields`. A feed reads these times from every object of a list. If
+/// an object changes later, the feed reads its times only if the change starts or ends an
 /// operation.
 const MANAGED_TIME_PATH: &[&str] = &["metadata", "managedFields", "*", "time"];
 
 /// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
-/// change. Each published rule book has a generation. The `Tracker`
-/// discards evaluations that used an older rule book of the target.
+/// change. Each published rule book has a generation. The `Tracker`, which turns evaluations into
+/// operations, discards evaluations that used an older rule book of the target.
 #[derive(Debug)]
 pub struct RuleBook {
     /// Number that increases with every published rule book of any target.
@@ -115,7 +115,9 @@ impl RuleBook {
         }
     }
 
-    /// Returns the longest debounce period that a rule sets. Returns zero if no rule sets one.
+    /// Returns the longest debounce period of the rules. A debounce period is the time after which
+    /// an operation completes if no rule detects it. Returns zero if no rule sets a debounce
+    /// period.
     pub fn longest_debounce(&self) -> Duration {
         let rules = self.rule_sets.iter().flat_map(|rule_set| &rule_set.rules);
         let debounces = rules.filter_map(|rule| rule.debounce);
@@ -152,8 +154,8 @@ impl RuleBook {
 }
 
 /// The rule sets that are in no rule book. After a restart or a change of the leader, the tracker
-/// knows the rule sets of its restored operations only by name. This type tells the tracker which
-/// of these rule sets can still arrive.
+/// knows the rule sets of its restored operations only by name. This type tells the tracker the
+/// names of the rule sets that can still arrive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
     /// Names of the rule sets whose rules may still arrive. Their restored operations stay in

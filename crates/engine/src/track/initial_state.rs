@@ -4,11 +4,12 @@
 //! - the new leader's own index, the copy of all operations that each replica has in memory
 //! - custom resources, which a leader in persistence mode writes for its operations
 //!
-//! The tracker takes over the operations. It also returns writes that add missing operations to the
-//! index and delete outdated objects from the index.
+//! The tracker, which turns detections into operations, takes over the operations. It also returns
+//! writes to the index. The writes add operations that the index lacks, and delete outdated
+//! objects.
 //!
 //! The new leader reads rules and objects later. Until then, the tracker cannot know whether the
-//! restored operations are over, so they stay in flight.
+//! restored operations are over, so the operations stay in flight.
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
@@ -25,16 +26,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of operations that are restored from custom resources. This number of operations
-/// takes about 100 MB. Further operations are not restored. If such an operation is still in
-/// flight, a rule detects it again.
+/// takes about 100 MB. Further operations are not restored. If an operation that was not restored
+/// is still in flight, a rule detects it again.
 pub const MAX_RESTORED: usize = 50_000;
 
 /// The operations with which a new leader starts.
 ///
-/// If index and custom resources have the same operation, the operation of the index is used. There
-/// is one exception: a `Completed` custom resource replaces an operation of the index that is in
-/// flight. In this case, the previous leader completed the operation, and crashed before its
-/// followers received the end.
+/// If the index and a custom resource have the same operation, the operation of the index is used.
+/// There is one exception: a `Completed` custom resource replaces an operation of the index that is
+/// in flight. The previous leader completed this operation, and crashed before its followers
+/// received the end.
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Arc<str>,
@@ -85,8 +86,8 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index: an operation or a record. Usually, the tracker takes over the
-    /// object without a write. But the tracker deletes the object in two cases:
+    /// Adds an object of the index: an operation or a record. The tracker takes over the object.
+    /// In two cases, the tracker deletes the object instead:
     ///
     /// - The object cannot be decoded.
     /// - The object is a completed operation or a record, and its namespace was deleted.
@@ -109,16 +110,18 @@ impl InitialState {
             }
             _ => {
                 tracing::warn!(namespace = %key.namespace, name = %key.name,
-                    "an object of the index is not taken over");
+                    "an object of the index cannot be restored and is deleted");
                 self.rejected.push(key.clone());
             }
         }
     }
 
-    /// Adds a completed operation that the previous leader deleted from the index. The tracker
-    /// remembers only its start and end. The name of an operation depends on its start in whole
-    /// seconds, and a new run in the same second must get another name. If the custom resource of
-    /// the operation still exists, the custom resource is ignored.
+    /// Adds a completed operation that the previous leader deleted from the index. If a custom
+    /// resource of the operation still exists, [`Self::add_custom_resource`] ignores it.
+    ///
+    /// The tracker remembers only the start and the end of the operation, so that names stay
+    /// unique. The name of an operation depends on its start in whole seconds. If a new run starts
+    /// in the same second, the new run must get another name.
     pub fn add_deleted_object(&mut self, json: &[u8], now: ClockReading) {
         let restored = Restored::from_index(json, now);
         if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
@@ -201,15 +204,15 @@ impl InitialState {
     }
 
     /// Returns true if the namespace of the operation was deleted. This is the case if no namespace
-    /// has the name, or if the namespace with this name was created after the operation ended. For
-    /// an operation in flight, its last detection counts instead of its end.
+    /// has the name, or if the namespace with this name was created after the operation ended. If
+    /// the operation is in flight, the time of its last detection replaces the time of its end.
     ///
     /// If the namespaces could not be read, the result is:
     ///
-    /// - true for a completed custom resource. Users must not see an operation of a deleted
-    ///   namespace.
-    /// - false for all other operations. If such an operation is in flight, the list of the
-    ///   subjects will show whether its subject still exists.
+    /// - true for an operation from a completed custom resource, because users must not see an
+    ///   operation of a deleted namespace
+    /// - false for all other operations. If an operation in flight has no subject any more, the
+    ///   leader notices this later, when it lists the subjects.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         if restored.view.subject.namespace.is_none() {
             return false;
@@ -231,10 +234,10 @@ impl Tracker {
     /// Takes over the operations of `state`. The caller must call this method before any rules
     /// arrive.
     ///
-    /// `state` can contain several runs of one operation. Only the last run can be in flight.
-    /// Custom resources are not written in the order of the changes. So the previous leader may
-    /// have written a later run, and stopped before it wrote the end of an earlier run. Such an
-    /// earlier run completes with the reason `Replaced` at the start of the next run.
+    /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
+    /// earlier run has no end, it completes with the reason `Replaced` at the start of the next
+    /// run. The reason: a leader does not write custom resources in the order of the changes. So
+    /// the previous leader may have written a later run, but not the end of an earlier run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
         // operation in a deleted namespace completes later, it is not retained.
@@ -273,9 +276,9 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // Only the last `most` operations in this order can be retained. Operations that were
-        // deleted from the index come first, so that they do not take the places of retained
-        // operations.
+        // Only the last `most` operations in this order can be retained. `most` is the maximum
+        // number of retained operations. Operations that the previous leader deleted from the index
+        // are not retained, so they come first.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);

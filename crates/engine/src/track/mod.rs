@@ -94,8 +94,9 @@ pub enum Message {
     /// A new leader starts with the operations in this state. This message must be sent before the
     /// first [`Message::Rules`].
     Resume(Box<InitialState>),
-    /// All rule sets of the cluster have been read, and all rule books have been sent as
-    /// [`Message::Rules`]. Only the rule sets in this message are in no rule book.
+    /// The server has read all rule sets of the cluster, and has sent all rule books as
+    /// [`Message::Rules`]. The rule sets in this message have no rule book. Each other rule set is
+    /// in a rule book.
     AllRuleSetsRead(Arc<RuleSetsWithoutBook>),
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.

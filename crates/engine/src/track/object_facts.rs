@@ -1,8 +1,12 @@
-//! The facts of an object: the times, numbers, phases and states that selectors, tables, metrics and
-//! persistence need.
+//! The facts of an object: the times, numbers, phases and states that selectors, tables, metrics
+//! and persistence need.
 //!
-//! On the leader, the tracker returns the facts and the positions of the texts when it encodes an
-//! operation. A follower decodes both from the JSON that it receives from the leader.
+//! On the leader, the tracker returns the facts when it encodes an operation. It also returns the
+//! positions of the texts ([`TextPositions`]): the strings that selectors and tables read. A
+//! follower decodes the facts and the positions from the JSON that it receives from the leader.
+//!
+//! The positions refer to the short form of the JSON, in which two bytes replace each frequent
+//! member key (see [`ShortJson`]).
 
 use super::object_texts::{LabelSpan, TextPositions, TextSpan};
 use super::short_json::{self, ShortJson};
@@ -82,11 +86,11 @@ impl DecodedObject {
     ///
     /// # Errors
     ///
-    /// Returns an error if the JSON is not an object with `metadata`, or if `resourceVersion` is
-    /// not a string.
+    /// Returns an error if the JSON is not an object with `metadata`, if `resourceVersion` is not a
+    /// string, or if the JSON has 4 GiB or more.
     pub fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
         let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
-        u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("4 GiB or more"))?;
+        u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("the JSON has 4 GiB or more"))?;
         let object: WireObject<'_> = serde_json::from_str(text)?;
         let metadata = object.metadata.get();
         // Serde also decodes an array as a struct, so the first character is checked.
@@ -115,8 +119,8 @@ impl DecodedObject {
     }
 }
 
-/// Decodes the facts of an object, and finds its texts. `position` returns the position of a part of
-/// the JSON in the short form.
+/// Decodes the facts of an object, and finds its texts. `position` returns the position of a part
+/// of the JSON in the short form.
 fn facts_and_positions(
     object: &WireObject<'_>,
     metadata: &WireMetadata<'_>,
@@ -286,7 +290,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for LabelLiterals<'a> {
                 let mut labels = Vec::new();
                 while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
                     if !value.get().starts_with('"') {
-                        return Err(A::Error::custom("a label is a string"));
+                        return Err(A::Error::custom("the value of a label is not a string"));
                     }
                     labels.push((key, value));
                 }

@@ -1,5 +1,8 @@
-//! The positions of an object's texts in the short form of its JSON. The index holds each text only
-//! once, as a part of this JSON. Selectors and tables read the texts with [`ObjectTexts`].
+//! The positions of an object's texts in the short form of its JSON. In the short form, two bytes
+//! replace each frequent member key (see [`short_json`]).
+//!
+//! The index (the operations and records in memory) holds each text only once, as a part of this
+//! JSON. Selectors and tables read the texts with [`ObjectTexts`].
 
 use super::object_facts::ObjectFacts;
 use super::short_json;
@@ -85,18 +88,19 @@ impl TextPositions {
         for start in labels.chain(texts.map(|span| &mut span.start)) {
             let before = *start as usize;
             if before >= from {
-                // This fails only if the JSON has almost 4 GiB, because only a resourceVersion of
-                // at most 20 digits is inserted.
+                // The conversion fails only if the JSON has almost 4 GiB: texts move only because a
+                // resourceVersion is inserted or replaced, which changes a few bytes.
                 *start = u32::try_from(before.saturating_add_signed(by)).unwrap_or_default();
             }
         }
     }
 
-    /// Appends the positions to `out`, in a form that takes about a third of their memory.
+    /// Appends the positions to `out`, in a form that takes about a third of the memory of `self`.
     /// [`ObjectTexts::decode`] reads this form.
     ///
-    /// The form contains the lengths of each text, and the distance of its start from the end of
-    /// the previous text. Most of these numbers are below 64, and take one byte.
+    /// The form contains the length of each text, and the distance of its start from the end of the
+    /// previous text. For a label, the form contains the lengths of key and value, and the distance
+    /// of the key. Most of these numbers are below 64, and take one byte.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut end = 0;
         for span in self.texts {
@@ -113,12 +117,12 @@ impl TextPositions {
     }
 }
 
-/// The encoded positions of labels. Its items are their positions, up to the first position that is
-/// not encoded correctly.
+/// Decodes the positions of labels. This iterator ends before the first position that is not
+/// encoded correctly.
 #[derive(Clone, Debug)]
 struct EncodedLabels<'a> {
     rest: &'a [u8],
-    /// The end of the previous text.
+    /// The end of the previous text field or label key.
     end: u32,
 }
 
@@ -133,16 +137,17 @@ impl Iterator for EncodedLabels<'_> {
     }
 }
 
-/// Appends the distance from `end`, the end of the previous text, to `start`. Then `end` becomes
-/// the end of this text. A distance can be negative. Its sign is the lowest bit of the number, so
-/// that small negative distances yield small numbers.
+/// Appends the distance from `end`, the end of the previous text, to `start`. Then sets `end` to
+/// the end of this text. A distance can be negative, so it has the zigzag encoding of Protocol
+/// Buffers: the lowest bit is the sign.
 fn append_distance(end: &mut u32, start: u32, length: u32, out: &mut Vec<u8>) {
     let distance = start.wrapping_sub(*end).cast_signed();
     append_number(((distance << 1) ^ (distance >> 31)).cast_unsigned(), out);
     *end = start.wrapping_add(length);
 }
 
-/// Removes a distance from the start of `rest`. Returns the start of the text.
+/// Removes a distance from the start of `rest`, and returns the start of the text. Sets `end` to
+/// the end of the text. Returns None if `rest` does not start with a number.
 fn take_distance(rest: &mut &[u8], end: &mut u32, length: u32) -> Option<u32> {
     let number = take_number(rest)?;
     let distance = (number >> 1) ^ (number & 1).wrapping_neg();
@@ -163,15 +168,15 @@ fn append_number(mut number: u32, out: &mut Vec<u8>) {
 
 /// Removes a number from the start of `rest`. Returns None if `rest` does not start with a number.
 fn take_number(rest: &mut &[u8]) -> Option<u32> {
-    let mut number = 0;
-    for shift in (0..u32::BITS).step_by(7) {
-        let byte = *rest.split_off_first()?;
-        number |= u32::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
+    let mut byte = *rest.split_off_first()?;
+    let mut number = u32::from(byte & 0x7f);
+    let mut shift = 7;
+    while byte & 0x80 != 0 {
+        byte = *rest.split_off_first()?;
+        number |= u32::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
     }
-    None
+    Some(number)
 }
 
 impl TextSpan {
@@ -204,12 +209,13 @@ impl LabelSpan {
         })
     }
 
-    /// Returns the key in its short form or as JSON string, and the value as JSON string. JSON
-    /// strings have their quotes.
+    /// Returns the key and the value. The value is a JSON string, including its quotes. The key is
+    /// also a JSON string, or two bytes if the short form replaces this key.
     fn literals(self, short_json: &[u8]) -> Option<(&[u8], &[u8])> {
         let label = short_json.get(self.start as usize..)?;
         let (key, rest) = label.split_at_checked(self.key.into())?;
-        // Between a key that is a JSON string and its value, there is a colon, and white space.
+        // The bytes before the value are white space. If the key is a JSON string, they also
+        // include a colon.
         let value = rest.get(rest.iter().position(|byte| *byte == b'"')?..)?;
         Some((key, value.get(..self.value.into())?))
     }

@@ -1,9 +1,9 @@
 //! One operation in flight on an object, such as the migration of a virtual machine. The object is
 //! called the subject of the operation.
 //!
-//! A rule of a rule set detects the operation. The result of this rule is called a detection.
-//! Several rule sets can detect the same operation, so the operation stores one detection for each
-//! rule set.
+//! A rule of a rule set (an `OperationRuleSet`) detects the operation. The result of this rule is
+//! called a detection. Several rule sets can detect the same operation, so the operation stores one
+//! detection for each rule set.
 //!
 //! If no rule detects the operation any more, its debounce period begins. If no rule detects it
 //! again during this period, the operation completes.
@@ -69,8 +69,8 @@ pub struct Detection {
 pub type Detections = LiteMap<Arc<str>, Arc<Detection>>;
 
 impl Detection {
-    /// Returns the rule that detects the operation. Returns None if the rule set is known only by
-    /// name ([`Detection::is_unbound`]).
+    /// Returns the rule that detects the operation. Returns None for a restored detection whose
+    /// rule set is known only by name ([`Detection::is_unbound`]).
     pub fn rule(&self) -> Option<&CompiledRule> {
         self.rule_set.rules.get(self.says.order)
     }
@@ -116,28 +116,29 @@ pub struct Operation {
     /// End of the debounce period. None if no debounce period has begun, for example because the
     /// operation is detected.
     pub debounce_end: Option<Instant>,
-    /// True if no rule set detects the operation, because the labels of the subject no longer match
-    /// the label selector of the rule set in `primary`.
+    /// True if the labels of the subject no longer match the label selector of the rule set in
+    /// `primary`, and no rule set detects the operation.
     pub left_selection: bool,
     /// Detection whose values clients see. During the debounce period, this is the last detection.
     pub primary: Arc<Detection>,
     /// State that clients see while the operation is detected. During the debounce period, clients
     /// see `Settling` instead.
     state: State,
-    /// State that the rule of `primary` yields. Clients see this state when the rule has yielded it
-    /// for `stateAfter`.
+    /// State that the rule of `primary` yields. Clients see this state after the rule has yielded
+    /// it for the time `stateAfter` (a field of the rule).
     ///
     /// During the debounce period, this is the last state that clients saw before that period. If a
-    /// rule detects the operation again with another state, `stateAfter` starts again.
+    /// rule detects the operation again with another state, the time `stateAfter` starts again.
     pub yielded: Yielded,
     /// First value that the `instance` of a rule yielded, such as the UID of a migration. If a
     /// later value differs, another run of the operation has started. None if no rule has yielded a
     /// value.
     instance: Option<Arc<str>>,
-    /// Names for `detectedBy`: the rule sets that detect the operation, or that detected it last.
+    /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
+    /// it last.
     detected_by: Vec<Arc<str>>,
     /// Value for `status.lastDetected`: the time at which the operation was last known to be
-    /// detected.
+    /// detected. It is updated only with changes that clients see.
     pub last_detected: Timestamp,
     /// Status of the condition `Detected`.
     detected: Detected,
@@ -228,9 +229,9 @@ impl Operation {
         Some(started)
     }
 
-    /// Returns the namespace and name, and the UID, of an operation that started at `seconds` since
-    /// 1970. `identity` is the identity of the subject. An operation on a cluster-scoped subject
-    /// gets the namespace `cluster_namespace`.
+    /// Returns the key (namespace and name) and the UID of an operation. `identity` is the identity
+    /// of the subject. `seconds` is the start time, in seconds since 1970. An operation on a
+    /// cluster-scoped subject gets the namespace `cluster_namespace`.
     fn key_and_uid(
         identity: &str,
         view: &SubjectView,
@@ -256,13 +257,13 @@ impl Operation {
         (key, Uuid::new_v5(&UID_NAMESPACE, id.as_bytes()))
     }
 
-    /// Returns the component that the operation belongs to, such as `kubevirt`. It is a label of
-    /// the metrics.
+    /// Returns the component that the operation belongs to, such as `kubevirt`. The metrics have
+    /// the component as a label.
     pub fn component(&self) -> &str {
         &self.primary.rule_set.component
     }
 
-    /// Returns true if the operation shows the values of `rule_set`.
+    /// Returns true if clients see the values that the rule set with the name `rule_set` yields.
     pub fn is_described_by(&self, rule_set: &str) -> bool {
         *self.primary.rule_set.name == *rule_set
     }
@@ -293,7 +294,7 @@ impl Operation {
         }
     }
 
-    /// Updates the values that clients see from the current `detections`. Returns true if the
+    /// Uses the current `detections` to update the values that clients see. Returns true if the
     /// caller must write the operation, because one of these values has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (now, gap) = (change.at, change.gap);
@@ -335,8 +336,9 @@ impl Operation {
         self.timing.begin(input);
     }
 
-    /// Updates the times that clients see, if enough earlier runs are known but the operation does
-    /// not show their usual duration yet. Returns true if the times have changed.
+    /// Makes clients see the usual duration of earlier runs. Does nothing if clients see it
+    /// already, or if too few earlier runs are known. Returns true if the caller must write the
+    /// operation.
     pub fn show_usual_duration(&mut self, change: ChangeContext<'_>) -> bool {
         let input = self.timing_input(change);
         let shows_usual = self.timing.needs_usual_duration(input);
@@ -419,7 +421,7 @@ impl Operation {
         if self.detections.is_empty() {
             return;
         }
-        // `collect` would allocate memory for four values.
+        // `collect` would allocate memory for at least four values, but there is usually only one.
         let mut names = Vec::with_capacity(self.detections.len());
         names.extend(self.detections.keys().cloned());
         self.detected_by = names;
@@ -441,8 +443,8 @@ impl Operation {
 }
 
 /// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain, such as
-/// `my-vm-migrating-3f9c2a1b`. Replaces characters that are not allowed by `-`, and truncates a
-/// long subject.
+/// `my-vm-migrating-3f9c2a1b`. Replaces each invalid character with `-`, and truncates a long
+/// subject.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');

@@ -26,8 +26,8 @@ const FIRST_CODE: u8 = MARK + 1;
 /// Length of a replaced key in the short form, in bytes.
 const SHORT_KEY_BYTES: usize = 2;
 
-/// Yields an array with one text for each key: a comma, the key with its quotes, and a colon. This
-/// is the JSON before the value of a member.
+/// Yields an array with one text for each key: a comma, the key with its quotes, and a colon, such
+/// as `,"uid":`.
 macro_rules! members {
     ($($key:literal,)* labels: $($label:literal,)*) => {
         [
@@ -156,8 +156,9 @@ const SLOT_COUNT: usize = 256;
 /// A free slot in [`SLOTS`].
 const FREE: u8 = u8::MAX;
 
-/// A hash table that is built at compile time. A slot contains an index of [`MEMBERS`]. If the slot
-/// of a key is occupied, the key is in one of the following slots.
+/// A hash table of the keys in [`MEMBERS`], which the compiler builds. A slot contains an index of
+/// [`MEMBERS`]. If another key occupies the first slot of a key, the key is in one of the following
+/// slots.
 static SLOTS: [u8; SLOT_COUNT] = {
     assert!(MEMBER_COUNT < (FREE - FIRST_CODE) as usize);
     let mut slots = [FREE; SLOT_COUNT];
@@ -180,8 +181,9 @@ const fn frequent_key(index: u8) -> &'static [u8] {
     key
 }
 
-/// Returns the slot where the search for `key` begins. The slot depends on the length and on three
-/// bytes of the key. Most of the keys differ in these.
+/// Returns the slot where the search for `key` begins. The slot depends on the length of the key
+/// and on three of its bytes. In [`MEMBERS`], most keys differ in these four values. For keys of
+/// less than four bytes, the slot is 0.
 const fn first_slot(key: &[u8]) -> usize {
     let [first, .., third_last, _, last] = key else {
         return 0;

@@ -89,15 +89,15 @@ impl TrackedSubject {
         let states = self.operations.values();
         let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.next_check()));
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // Of the times in `states` and `ready`, those in the past are left out. For example, an
-        // operation can still wait after the end of its `appearAfter`, because another operation
-        // supersedes it or because the watch is interrupted. A timer cannot end this wait.
+        // Past times in `states` and `ready` need no timer. For example, an operation can still
+        // wait after the end of its `appearAfter`, because another operation supersedes it or
+        // because the watch is interrupted. A timer cannot end this wait.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
 
     /// Applies an evaluation of the subject. `initial` is true if the evaluated object comes from
-    /// the first list of the feed.
+    /// the first list of the watch.
     pub(super) fn evaluated(
         &mut self,
         book: &RuleBook,
@@ -116,7 +116,7 @@ impl TrackedSubject {
         } else if let Some(changed) = changed {
             step.observed = restored_operations::observed_since(changed, step.now);
         }
-        // The time in `managedFields` is needed only for this evaluation.
+        // The tracker needs the time in `managedFields` only for this evaluation.
         self.view.subject = Subject {
             managed: None,
             ..evaluation.subject
@@ -188,10 +188,12 @@ impl TrackedSubject {
         self.update(step);
     }
 
-    /// Adds a write for each operation that does not show the usual duration of earlier runs,
-    /// although enough earlier runs are known. The tracker calls this method after a new leader has
-    /// read the stored runs. An operation that already shows a usual duration is not written, even
-    /// if the stored runs give another duration.
+    /// Adds the usual duration of earlier runs to each operation that shows no usual duration, if
+    /// enough earlier runs are known. Adds a write for each changed operation. The tracker calls
+    /// this method after a new leader has read the stored runs.
+    ///
+    /// If an operation already shows a usual duration, it stays, even if the stored runs give
+    /// another duration.
     pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
         if self.is_unevaluated {
             return;

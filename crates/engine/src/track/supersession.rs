@@ -71,9 +71,9 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
     if candidates.iter().all(nothing) {
         return winners;
     }
-    // The group of the operations on the whole object comes first, because an operation on an
-    // element never supersedes them. The operations on each element are a group of their own, so
-    // that many elements need little time.
+    // The operations on each element are a group of their own, so that many elements need little
+    // time. The group of the operations on the whole object comes first, because an operation on an
+    // element never supersedes an operation of this group.
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let item = candidate.what.item.as_deref();
@@ -109,9 +109,9 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
     winners
 }
 
-/// Returns all candidates of one cycle. No candidate outside of this cycle supersedes a candidate
-/// of the cycle. The caller must ensure that each candidate in `open` is superseded by another
-/// candidate in `open`. Returns no candidate if `open` is empty.
+/// Returns all candidates of a cycle that no candidate outside of the cycle supersedes. Returns no
+/// candidate if `open` is empty. The caller must ensure that each candidate in `open` is superseded
+/// by another candidate in `open`.
 fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     // "A leads to B" means that A supersedes B, directly or through other candidates. Each step of
     // the loop takes a candidate that no earlier step has reached, and removes all candidates to

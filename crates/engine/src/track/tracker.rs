@@ -1,5 +1,6 @@
-//! The [`Tracker`] keeps the state of all operations. It passes each message to the subjects that
-//! the message is about. A subject is an object with operations.
+//! The [`Tracker`] keeps the state of all operations, such as migrations. The tracker receives
+//! messages, such as the evaluation of an object or a change of the rules. It passes each message
+//! to the subjects that the message is about. A subject is an object with operations.
 //!
 //! The tracker also knows which watches of objects are interrupted, and which timer expires next.
 //! The caller passes the current time to each method that needs it, so that tests need not wait.
@@ -145,14 +146,14 @@ impl Tracker {
     }
 
     /// Returns the time at which the caller must call [`Tracker::expire`]. At this time, a timer
-    /// expires, or the retention of a completed operation ends. None if the tracker waits for
-    /// neither.
+    /// expires, or the retention of a completed operation ends. None if there is no timer and no
+    /// retained operation.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.shared.next_deadline()
     }
 
-    /// Handles all expired timers. Operations complete or appear, states change, and retained
-    /// operations are deleted.
+    /// Handles all expired timers. As a result, operations complete or appear, states change, and
+    /// the tracker deletes retained operations.
     pub fn expire(&mut self, now: ClockReading) {
         while let Some(identity) = self.shared.pop_timer(now.steady) {
             if let Some(tracked) = self.subjects.get_mut(&identity) {
@@ -170,8 +171,9 @@ impl Tracker {
     }
 
     /// Forgets each deleted namespace after [`DELETED_TTL`]. If there are more than [`MAX_DELETED`]
-    /// deleted namespaces, forgets the namespaces that expire first. If the tracker still has
-    /// operations in a namespace, it remembers the namespace for another [`DELETED_TTL`] instead.
+    /// deleted namespaces, also forgets the namespaces that expire first. There is one exception:
+    /// if the tracker still has operations in a namespace, it remembers this namespace for another
+    /// [`DELETED_TTL`].
     fn forget_deleted_namespaces(&mut self, now: Instant) {
         let gone = &mut self.shared.deleted_namespaces;
         let mut over: HashMap<_, _> = iter::from_fn(|| gone.pop(MAX_DELETED, now)).collect();
@@ -343,8 +345,9 @@ impl Tracker {
     /// interrupted, and when the watch is up to date again.
     ///
     /// At the start of an interruption, the condition `Detected` of the operations becomes
-    /// `Unknown`. At the end, operations complete if their debounce period is over, and start if
-    /// their `appearAfter` is over.
+    /// `Unknown`. At the end of the interruption, operations complete if their debounce period is
+    /// over. Waiting operations start if their `appearAfter` is over. (`appearAfter` is the time
+    /// for which rules must detect an operation before it starts.)
     fn gap_changed(&mut self, source: &Source, now: ClockReading) {
         self.step_each(now, |it| is_watched_by(it, source), TrackedSubject::refresh);
     }
@@ -377,7 +380,8 @@ impl Tracker {
         } else {
             End::RuleRemoved
         };
-        // Restored subjects without a target are skipped, because their rules may still arrive.
+        // The filter skips restored subjects without a target, because their rules may still
+        // arrive.
         let is_claimed = |it: &TrackedSubject| !it.has_no_target();
         self.step_each(now, is_claimed, |it, step| {
             it.rules_changed(target, &end, step);

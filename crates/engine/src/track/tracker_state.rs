@@ -1,5 +1,6 @@
 //! The state that the tracker keeps for all objects together: pending writes, timers, retained
-//! operations, deleted namespaces, and the times of previous runs.
+//! operations, deleted namespaces, and the times of previous runs. A run is one occurrence of an
+//! operation, from its start to its end.
 
 use super::Write;
 use super::baselines::SharedBaselines;
@@ -33,23 +34,24 @@ const MAX_ENDED: usize = 10_000;
 /// is longer, `RETAIN_FOR` is the time.
 const ENDED_TTL: Duration = Duration::from_hours(1);
 
-/// Maximum age of a record, counted from the end of the operation. Usually, the tracker deletes a
-/// record earlier, because there are more records than [`TrackerSettings::records`].
+/// Maximum age of a record (a short summary of a completed operation), counted from the end of the
+/// operation. Usually, the tracker deletes a record earlier, because there are more records than
+/// [`TrackerSettings::records`].
 const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
 /// Time for which the tracker remembers a deleted namespace. The watch of objects can report the
 /// deletion of an object later than the watch of namespaces reports the deletion of its namespace.
-/// This constant is longer than that delay. While the tracker has operations in a deleted
-/// namespace, it remembers the namespace for longer.
+/// This constant is longer than the usual delay. If the tracker still has operations in the deleted
+/// namespace after this time, it remembers the namespace for the same time again.
 pub(super) const DELETED_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum number of deleted namespaces that the tracker remembers. Their names take about 2 MB.
 /// Beyond the maximum, the tracker forgets the namespaces that expire first.
 pub(super) const MAX_DELETED: usize = 10_000;
 
-/// Maximum number of shared values of one kind: of lists of nodes, and of namespaces of records. If
-/// there are more, all are forgotten, and later operations share values again. The lists of nodes
-/// take about 2 MB, and the namespaces about 1 MB.
+/// Maximum number of shared lists of nodes, and of shared namespaces of records. If the maximum is
+/// reached, the tracker forgets all shared values of this kind, and begins to collect them again.
+/// The lists of nodes take about 2 MB, and the namespaces about 1 MB.
 const MAX_SHARED: usize = 10_000;
 
 /// The state that the tracker keeps for all objects together.
@@ -63,8 +65,8 @@ pub(super) struct SharedState {
     ///
     /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
-    /// Last completed run of each operation. The name of an operation depends on its start in whole
-    /// seconds. So the next run must not start in the same second.
+    /// Last completed run of each operation. The next run must not start in the same second,
+    /// because the name of an operation depends on its start in whole seconds.
     ended: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
@@ -99,8 +101,8 @@ struct LastRun {
     end: i64,
 }
 
-/// Replaces `value` with an equal value in `known`, so that both use the same memory. If there is
-/// none, adds `value` to `known`.
+/// Replaces `value` with the equal value in `known`, so that both use the same memory. If `known`
+/// has no equal value, adds `value` to `known`.
 fn share<T: ?Sized + Eq + Hash>(value: &mut Arc<T>, known: &mut HashSet<Arc<T>>) {
     if let Some(equal) = known.get(value) {
         value.clone_from(equal);
@@ -151,7 +153,7 @@ impl SharedState {
         self.timers.pop_first().map(|(_, identity)| identity)
     }
 
-    /// Replaces `nodes` with an equal list that other operations have.
+    /// Replaces `nodes` with the equal list of another operation, so that both use the same memory.
     pub(super) fn share_nodes(&mut self, nodes: &mut Nodes) {
         if !nodes.is_empty() {
             share(nodes, &mut self.node_lists);
@@ -180,8 +182,8 @@ impl SharedState {
         tracing::info!(subject = %view.kind, namespace = %operation.key.namespace,
             name = %operation.key.name, operation = %name, "operation started");
         // If the tracker has forgotten when the previous run started, the new run can get the same
-        // name. The previous run may then still be retained, and the end of its retention would
-        // delete the new operation. So its retention is removed.
+        // name. If the previous run is still retained, the end of its retention would delete the
+        // new operation. So this line removes the retention.
         self.retained.remove(&operation.key);
         self.show(operation, view);
     }
@@ -317,8 +319,8 @@ impl SharedState {
     }
 
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
-    /// runs. If there are more of them than their maximum number, also removes those that expire
-    /// first.
+    /// runs. Each of these three has a maximum number. Beyond this number, also removes those that
+    /// expire first.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {

@@ -18,13 +18,13 @@ use unicode_width::UnicodeWidthStr as _;
 /// gap, [`COLUMN_GAP`].
 const NARROW_GAP: usize = 2;
 
-/// Widths to which the subject, the namespace and the operation are narrowed in a first step, in
-/// terminal columns. At these widths, most texts are still understandable.
+/// Widths in terminal columns to which the subject, the namespace and the operation are narrowed in
+/// a first step. At these widths, most texts are still understandable.
 const MIN_SUBJECT: usize = 24;
 const MIN_NAMESPACE: usize = 12;
 const MIN_OPERATION: usize = 12;
-/// Width to which the subject, the namespace and the operation are narrowed in a second step, on an
-/// unusually narrow terminal, in terminal columns.
+/// Width in terminal columns to which the subject, the namespace and the operation are narrowed in
+/// a second step, on an unusually narrow terminal.
 const MIN_ON_NARROW_SCREEN: usize = 8;
 
 /// Smallest useful width of the message in terminal columns. If there is less space, the message is

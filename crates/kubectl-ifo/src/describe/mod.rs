@@ -111,8 +111,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         }
         ListFormat::Table | ListFormat::Wide => {
             let mut lookup = OwnerLookup::new(server.clone(), kinds, MAX_OWNERS);
-            // At most `MAX_OWNERS` owners are looked up, so the owners of the described operations
-            // are looked up first.
+            // The owners of the described operations are looked up first, because the lookup stops
+            // after `MAX_OWNERS` owners.
             let first: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
             lookup.look_up(&first).await;

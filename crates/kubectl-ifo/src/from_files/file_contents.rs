@@ -82,7 +82,7 @@ struct ResourceObjects {
 }
 
 impl ResourceObjects {
-    /// Adds an object. Of two objects with the same namespace and name, the first one is kept.
+    /// Adds an object. Does nothing if there already is an object with this namespace and name.
     fn add(&mut self, object: Object) {
         self.is_listed = true;
         let key = (object.namespace, object.name);
@@ -140,7 +140,7 @@ impl FileContents {
             }
             newest_file = newest_file.max(file.modified);
             if let Err(why) = sorted.add(&file) {
-                // The command has no other input than this file, so the file must be readable.
+                // This file is the only input of the command, so the command fails.
                 if is_single {
                     return Err(Problem::Other(format!("{path}: {why}")));
                 }
@@ -276,7 +276,7 @@ impl ObjectsByResource {
         for document in documents(file)? {
             self.note_list(&document);
             let mut objects = Vec::new();
-            // Objects before an invalid object are used, too.
+            // If an object is invalid, this loop still adds the objects before it.
             let added = manifest::append_objects(document, &mut objects);
             for object in objects {
                 match (object.group(), object.kind.as_str()) {
@@ -319,7 +319,8 @@ fn is_read_from_bundle(path: &str) -> bool {
         || is_events_file(path)
 }
 
-/// Reads the index of a support bundle. None if the files are no support bundle.
+/// Reads the index of a support bundle. None if the files are no support bundle. Returns an error
+/// if there are several support bundles.
 fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Problem> {
     let mut indexes = found.iter().filter(|it| base_name(&it.path) == INDEX_FILE);
     let Some(file) = indexes.next() else {

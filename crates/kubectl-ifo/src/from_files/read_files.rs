@@ -1,13 +1,13 @@
 //! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
 //! standard input.
 //!
-//! A must-gather can have gigabytes of files. So this module keeps only some files of a folder or
-//! an archive:
+//! A must-gather (the output of `oc adm must-gather`) can have gigabytes of files. So this module
+//! keeps only some files of a folder or an archive:
 //!
 //! - files that contain the API group `ifo.kubevirt.io`
 //! - files of Events
 //! - the index of a support bundle
-//! - the file with the time of a must-gather
+//! - the file with the start and end of a must-gather
 //!
 //! A single file is always kept.
 
@@ -20,11 +20,11 @@ use std::io::{self, BufReader, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Largest size of one decompressed file. If a file is larger, the command fails. A list of 50,000
-/// operations has about 100 MB.
+/// Largest size of one decompressed file in bytes. If a file is larger, the command fails. A list
+/// of 50,000 operations has about 100 MB.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Largest size of all kept files together. If the files are larger, the command fails.
+/// Largest size of all kept files together, in bytes. If the files are larger, the command fails.
 const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 
 /// Largest depth of nested folders. If a folder is deeper, the command fails. The files of a
@@ -125,8 +125,7 @@ impl FoundFiles {
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // Symbolic links are skipped: for a link, `file_type` returns neither a file nor a
-            // folder.
+            // This loop skips symbolic links: for a link, `is_dir` and `is_file` return false.
             let kind = entry.file_type()?;
             if kind.is_dir() {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
@@ -249,8 +248,8 @@ fn is_relevant(path: &str, bytes: &[u8]) -> bool {
         || contains(bytes, ifo_api::GROUP.as_bytes())
 }
 
-/// Returns true if a file contains Events according to its path, such as `core/events.yaml` or
-/// `core/events/a.yaml`.
+/// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
+/// and `core/events/a.yaml`.
 pub(super) fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
     name.split('.').next() == Some("events") || path.contains("/events/")

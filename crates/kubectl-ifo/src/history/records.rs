@@ -1,5 +1,6 @@
-//! Reads the records of completed operations, and in persistence mode the custom resources of
-//! completed operations.
+//! Reads the completed operations for `kubectl ifo history`. The server keeps a record of each
+//! completed operation. In persistence mode, there are also custom resources of completed
+//! operations.
 
 use crate::api_client::ListOptions;
 use crate::operation::ListedOperation;
@@ -79,8 +80,8 @@ impl RecordedHistory {
     }
 }
 
-/// Adds the custom resources of completed operations that have no record. A custom resource and a
-/// record are of the same operation in two cases:
+/// Returns all records, and the custom resources of completed operations that have no record. A
+/// custom resource and a record are of the same operation in two cases:
 ///
 /// - They have the same UID.
 /// - The field `live_name` of the custom resource is `namespace/name` of the record.
@@ -113,8 +114,8 @@ struct RecordReader<'a> {
 }
 
 impl RecordReader<'_> {
-    /// Reads the records. If the user may not list the records of all namespaces, reads the records
-    /// of the namespaces that the user may read.
+    /// Reads the records in the requested namespaces. If all namespaces are requested, but the user
+    /// may not list them at once, reads the records of the namespaces that the user may read.
     async fn records(&self, notes: &mut Vec<String>) -> Result<Vec<ListedOperation>, Problem> {
         let requested = self.source.requested_namespaces();
         let is_all = requested == [None];
@@ -182,8 +183,8 @@ impl RecordReader<'_> {
         self.list(&path, &resource(), namespace).await
     }
 
-    /// Reads the custom resources. Returns `NotFound` if the cluster does not serve them, even if
-    /// RBAC refuses the list.
+    /// Reads the custom resources. If the cluster does not serve them, returns `NotFound`, although
+    /// RBAC can refuse the list request with `Forbidden`.
     async fn custom_resources(&self) -> Result<Vec<ListedOperation>, Problem> {
         let group = Served::Crs.group();
         let path = format!("/apis/{group}/{VERSION}/{}", live::PLURAL);

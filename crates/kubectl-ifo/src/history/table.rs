@@ -1,5 +1,5 @@
-//! Formats the history as a table. On a terminal that is too narrow, kinds become initials, less
-//! important columns are left out, and names are cut.
+//! Formats the history (the completed operations) as a table. On a terminal that is too narrow,
+//! kinds become initials, less important columns are left out, and names are cut.
 
 use crate::columns::{EMPTY_CELL, MEMBER_PREFIX};
 use crate::operation::{ListedOperation, seconds_text};
@@ -43,7 +43,7 @@ const NORMAL: [HistoryColumn; 8] = [
 const WIDE: [HistoryColumn; 6] = [Reason, Nodes, Component, RuleSet, Name, Message];
 
 /// The columns that are left out on a narrow terminal, in this order, until a line fits. `Started`
-/// is the first, because the end and the duration also show the start.
+/// is the first, because a reader can compute the start from the end and the duration.
 const DROP_ORDER: [HistoryColumn; 3] = [Started, Usual, Namespace];
 
 /// Smallest width to which subjects and operations are cut on a narrow terminal, in terminal
@@ -198,8 +198,8 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     gap
 }
 
-/// Returns the cell of the column `Kind`. A kind of several words is shortened to its initials:
-/// `VMI` for `VirtualMachineInstance`.
+/// Returns the cell of the column `Kind` for a narrow terminal. A kind of several words is shortened
+/// to its initials: `VirtualMachineInstance` gives `VMI`.
 fn short_kind(operation: &ListedOperation) -> String {
     let kind = Kind.text(operation);
     let initials: String = operation

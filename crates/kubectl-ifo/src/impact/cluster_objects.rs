@@ -66,7 +66,7 @@ impl DrainedPod {
         self.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Returns the owner that is marked as the controller.
+    /// Returns the owner reference with `controller: true`. None if there is none.
     pub(super) fn controller(&self) -> Option<&OwnerReference> {
         let mut owners = self.metadata.owner_references.iter().flatten();
         owners.find(|it| it.controller == Some(true))
@@ -158,7 +158,7 @@ impl DrainedMachine {
     }
 
     /// Returns the eviction strategy of the virtual machine, such as `LiveMigrate`. None if the
-    /// virtual machine sets no strategy. In this case, the default of the cluster applies.
+    /// virtual machine sets no strategy. Then the default of the cluster applies.
     pub(super) fn eviction_strategy(&self) -> Option<&str> {
         let own = self.spec.eviction_strategy.as_deref();
         own.filter(|it| !it.is_empty())
@@ -182,8 +182,8 @@ impl DrainedMachine {
 /// themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DefaultStrategy {
-    /// The eviction strategy in the KubeVirt object. If the object sets no strategy, this is the
-    /// text `None`, the name of KubeVirt's own default strategy.
+    /// The eviction strategy in the KubeVirt object. If the object sets no strategy, the value is
+    /// the text `None`, the name of KubeVirt's own default strategy.
     Set(String),
     /// The KubeVirt object could not be read, or no virtual machine on the node needs the default.
     Unknown,
@@ -247,9 +247,8 @@ const KUBEVIRTS: DrainList = DrainList {
 };
 
 impl NodeObjectsReader<'_> {
-    /// Reads all parts. If a part cannot be read, adds the part to `missing`. If the problem
-    /// affects all parts, returns the problem as an error. An example is a cluster that cannot be
-    /// reached.
+    /// Reads all parts. If a part cannot be read, adds the part to `missing`. If a problem affects
+    /// all parts, returns the problem as an error. For example, the cluster cannot be reached.
     pub(super) async fn read(
         &self,
         missing: &mut Vec<MissingPart>,

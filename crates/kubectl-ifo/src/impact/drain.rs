@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// What happens to an object in a drain.
+/// The effect of a drain on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) enum DrainEffect {
     /// The virtual machine is live-migrated to another node.
@@ -68,7 +68,8 @@ pub(super) struct DrainBlocker {
     pub(super) pods: Vec<String>,
 }
 
-/// What a drain interrupts, and what blocks it.
+/// The objects that a drain interrupts, and the reasons why the drain does not finish or does not
+/// start.
 #[derive(Debug, Default)]
 pub(super) struct DrainImpact {
     pub(super) interrupted: Vec<AffectedObject>,
@@ -100,9 +101,10 @@ impl DrainImpact {
                 impact.add_pod(pod, machine.is_some() && parts.machines.is_none());
             }
         }
-        // If KubeVirt migrates or keeps a virtual machine, KubeVirt intercepts the eviction of its
-        // Pod. So budgets do not decide about this Pod. If the effect on a virtual machine is
-        // unknown, its Pod is not compared with the budgets.
+        // A budget is a PodDisruptionBudget. If KubeVirt migrates or keeps a virtual machine, it
+        // intercepts the eviction of the Pod of this virtual machine. So budgets do not decide
+        // about this Pod. If the effect on a virtual machine is unknown, the budgets are not
+        // applied to its Pod.
         let is_budgeted = |pod: &DrainedPod| match machine_of(pod) {
             Some(machine) if parts.machines.is_some() => {
                 let effect = effects.get(&machine);
@@ -201,9 +203,9 @@ impl DrainImpact {
         });
     }
 
-    /// Adds as blockers the budgets that forbid the eviction of at least one of these Pods. Also
-    /// adds each Pod that several budgets select, because the eviction API refuses to evict such a
-    /// Pod.
+    /// Adds as blockers the budgets that forbid the eviction of at least one Pod in `pods`. Also
+    /// adds as a blocker each Pod that several budgets select, because the eviction API refuses to
+    /// evict such a Pod.
     fn add_budgets(&mut self, pods: &[&DrainedPod], budgets: Option<&[DrainBudget]>) {
         let budgets = budgets.unwrap_or_default();
         let mut blocking: BTreeMap<usize, Vec<String>> = BTreeMap::new();

@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 
-/// Prints the listed `operations`. Then prints each change of an operation for which `is_named`
-/// returns true. Depending on the output format, the output is rows of a table, documents or names.
+/// Prints the listed `operations`. Then prints each change of an operation that the user has
+/// selected. `is_named` returns true for these operations: the user has given their names, or no
+/// names at all. Depending on the output format, the output is rows of a table, documents or names.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
@@ -36,7 +37,8 @@ pub(super) async fn watch(
     loop {
         let changed = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
-            // The operation was deleted while it was active, so its completion was not observed.
+            // The operation was deleted while it was active. So this watch has not received its
+            // outcome.
             OperationChange::Deleted {
                 operation,
                 was_active: true,
@@ -103,8 +105,8 @@ struct WatchedPieces {
 struct WatchedPiece {
     /// The members, including those that have completed.
     members: BTreeMap<OperationKey, ListedOperation>,
-    /// The texts of the row of this piece that was printed last, without the age. None if no row
-    /// was printed.
+    /// The texts of the last printed row of this piece, without the age. None if no row was
+    /// printed.
     printed: Option<[String; 5]>,
 }
 
@@ -136,8 +138,8 @@ impl WatchedPieces {
         let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
             .iter()
             .partition(|it| it.work.as_deref().is_some_and(piece_of_work::is_open));
-        // An operation with an open key joins the piece of another operation, so operations with an
-        // open key are added last.
+        // An operation with an open key joins the piece of another operation. So the operations
+        // with an open key are added last.
         for operation in others.into_iter().chain(open) {
             if let Some(key) = watched.piece_of(operation) {
                 let piece = watched.pieces.entry(key).or_default();
@@ -151,8 +153,14 @@ impl WatchedPieces {
         watched
     }
 
-    /// Processes a new or changed operation, and returns the rows to print. If the operation
-    /// belongs to a piece of work, the row of the piece is returned only if its texts have changed.
+    /// Processes a new or changed operation, and returns the rows to print:
+    ///
+    /// - If the operation belongs to no piece of work, or `mode` is [`RowMode::Operations`]: the
+    ///   row of the operation.
+    /// - If the operation belongs to a piece: the row of the piece, if the texts of this row have
+    ///   changed.
+    /// - If `mode` is [`RowMode::Expanded`] and the piece has several members: also the row of the
+    ///   operation.
     fn change(&mut self, operation: ListedOperation, mode: RowMode) -> Vec<ListedOperation> {
         let key = match mode {
             RowMode::Operations => None,
@@ -181,8 +189,9 @@ impl WatchedPieces {
         rows
     }
 
-    /// Returns the key of the piece that the operation belongs to. None if the operation is a piece
-    /// of its own. If an operation with an open key has joined a piece, it stays in this piece.
+    /// Returns the key of the piece that the operation belongs to. Returns None if the operation
+    /// has no key, or if no piece matches its open key. If an operation with an open key has joined
+    /// a piece, it stays in this piece.
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
         let key = operation.work.as_ref()?;
         if !piece_of_work::is_open(key) {
@@ -252,8 +261,8 @@ mod tests {
             ["machine Progressing"]
         );
         assert_eq!(change(open("Ended")), ["machine Succeeded"]);
-        // The next run is another piece. The operation with the open key joins this piece when the
-        // operation starts again.
+        // The next run is another piece. When the operation with the open key starts again, it
+        // joins this piece.
         assert_eq!(
             change(of("m/2", "next", "Progressing")),
             ["next Progressing"]
@@ -261,8 +270,6 @@ mod tests {
         assert_eq!(change(open("Failing")), ["machine Failing"]);
         assert_eq!(change(of("m/2", "next", "Failing")), [""; 0]);
 
-        // A run and the operation with the open key can also be in flight at the start of the
-        // watch.
         let listed = [open("Progressing"), of("m/1", "run", "Progressing")];
         let mut pieces = WatchedPieces::new(&listed);
         let changed = pieces.change(open("Failing"), RowMode::Pieces);

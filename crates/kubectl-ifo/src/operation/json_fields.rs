@@ -47,7 +47,7 @@ pub(crate) struct OperationJson<'a> {
 }
 
 impl ListedOperation {
-    /// Chooses which fields are printed. An optional field without a value is left out.
+    /// Chooses the printed fields and their order. An optional field without a value is left out.
     pub(crate) fn json(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
             operation: self,
@@ -57,8 +57,8 @@ impl ListedOperation {
         }
     }
 
-    /// Chooses which fields are printed. An optional field without a value is printed as `null` or
-    /// as the empty text.
+    /// Chooses the printed fields and their order. An optional field without a value is printed as
+    /// `null` or as the empty text.
     pub(crate) fn json_with_empty_fields(&self, fields: &'static [JsonField]) -> OperationJson<'_> {
         OperationJson {
             includes_empty: true,

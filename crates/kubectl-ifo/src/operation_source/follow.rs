@@ -50,7 +50,7 @@ impl OperationSource {
     /// - If `listed` is None, the follower returns all operations in the first list.
     /// - Otherwise, the follower returns the operations in `listed` only when they change. From the
     ///   first list, it also returns the operations that are not in `listed`. Without
-    ///   `--all-phases`, it leaves out those of them that are already completed.
+    ///   `--all-phases`, it leaves out the completed operations that are not in `listed`.
     pub(crate) fn follow(
         &self,
         listed: Option<Vec<ListedOperation>>,
@@ -147,8 +147,8 @@ struct FollowedNamespace {
     relist: Option<BTreeMap<OperationKey, ListedOperation>>,
     /// True if `known` is complete and the watch works.
     is_synced: bool,
-    /// True if unknown operations that are already completed in the first list must not be
-    /// returned. False after the first list.
+    /// True if the follower leaves out operations that are completed in the first list and are not
+    /// in `known`. False after the first list.
     skips_completed: bool,
 }
 

@@ -1,8 +1,8 @@
 //! `kubectl ifo rules check`: compiles rule sets, and reports the errors that the server would
 //! report. If the user gives the schemas of the watched resources, the command also checks the
-//! expressions against these schemas. It reports fields that no object can have, and types that
-//! contradict the schema. The server does not report these errors, because it does not check
-//! expressions against schemas.
+//! expressions against these schemas. The command then also reports fields that no object can have,
+//! and types that contradict the schema. The server reports no such errors, because it does not
+//! check expressions against schemas.
 
 use super::input_files::{FoundObject, Input};
 use super::rule_sets::{self, Loaded};
@@ -196,9 +196,9 @@ struct CheckedNames {
 }
 
 impl CheckedNames {
-    /// Declares a variable. `program` is None if the types in `source` contradict the schema. In
-    /// this case, the variable is declared without the types of the schema, so that the error is
-    /// not repeated in the expressions that use the variable.
+    /// Declares a variable. `program` is None if the types in `source` contradict the schema. Then
+    /// the variable gets no types of the schema. So expressions that use the variable do not repeat
+    /// the error.
     fn declare(&mut self, name: &str, source: &str, program: Option<Program>) {
         let program = program.map_or_else(
             || compile(source, ResultKind::Any, &self.environment).ok(),
@@ -217,9 +217,11 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    /// Checks the expression in a field of the rule set. Returns the places in the object from
-    /// which the value of the expression can come, and the expression that was compiled with the
-    /// types of the schema. The second value is None if these types contradict the expression.
+    /// Checks the expression in a field of the rule set. Returns two values:
+    ///
+    /// - the places in the object from which the value of the expression can come
+    /// - the expression, compiled with the types of the schema; None if these types contradict the
+    ///   expression
     fn check(
         &mut self,
         field: &str,

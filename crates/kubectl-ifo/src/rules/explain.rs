@@ -34,7 +34,7 @@ pub(super) struct RuleExplanation {
     /// evaluated, or if the field `forEach` or `itemKey` decided.
     item: Option<String>,
     /// The field of the rule that decided: `expression`, `continueWhile`, `forEach` or `itemKey`.
-    /// `expression` if the rule was not evaluated.
+    /// If the rule was not evaluated, this is `expression`.
     field: &'static str,
     /// `detected`, `not detected`, `failed` or `not evaluated`. For `continueWhile`: `continues`,
     /// `does not continue` or `failed`.

@@ -1,10 +1,10 @@
 //! Reads Kubernetes objects from files: manifests, lists, kustomizations, folders such as a
 //! `must-gather`, or standard input.
 //!
-//! If a file cannot be read, an error with its name is reported, and the other files are still
-//! read. A file can contain several documents. A document that is not a Kubernetes object is
-//! skipped in a folder. In a file that the user or a kustomization names, such a document is an
-//! error.
+//! If a file cannot be read, the plugin reports an error with the name of the file, and still reads
+//! the other files. A file can contain several documents. If a document is not a Kubernetes object,
+//! the plugin skips the document in a file that it has found in a folder. In a file that the user
+//! or a kustomization names, such a document is an error.
 
 use crate::output::{complain, print_excerpt};
 use ifo_cel::excerpt;
@@ -57,8 +57,8 @@ pub(super) struct FoundObject {
 pub(super) struct InputFault {
     /// The error, as `file: reason`.
     pub(super) text: String,
-    /// Lines that show the position of the error. They come from the file, or from the expression in
-    /// which the error is. None if the position is unknown.
+    /// Lines of the file, or of the expression that contains the error. The lines show the position
+    /// of the error. None if the position is unknown.
     pub(super) excerpt: Option<String>,
 }
 

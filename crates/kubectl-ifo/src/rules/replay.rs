@@ -8,8 +8,8 @@
 //! - Otherwise, the operation ends after the debounce period. If the operation is detected again
 //!   within the debounce period, it does not end.
 //!
-//! With `--hindsight`, an operation ends at the time from which on it was not detected. This also
-//! applies to operations whose debounce period is not over at the end of the stream.
+//! With `--hindsight`, an operation ends when the rules no longer detect it. This also applies to
+//! operations whose debounce period is not over at the end of the stream.
 //!
 //! [`Replay`] detects and tracks the operations with the same code as the server. A test of the
 //! server compares the results of a replay with the results of the server's watches. A recording
@@ -263,7 +263,8 @@ struct Recorder {
     scale: TimeScale,
     failures: Vec<Failed>,
     /// The names of the operations that rules have detected on the object of the current event. An
-    /// operation for which only `continueWhile` is true is left out.
+    /// operation is left out if only `continueWhile` is true. This field keeps an operation in
+    /// flight, but does not start it.
     detected: Vec<Arc<str>>,
 }
 

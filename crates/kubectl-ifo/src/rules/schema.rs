@@ -1,6 +1,6 @@
-//! Reads the schemas of resources from CRDs, from `OpenAPI` documents or from a cluster, and finds
-//! the schema of a resource. `rules check` then checks the expressions of rule sets against this
-//! schema.
+//! The schemas against which `kubectl ifo rules check` checks the expressions of rule sets. Reads
+//! the schemas of resources from CRDs, from `OpenAPI` documents or from a cluster, and finds the
+//! schema of a resource.
 
 mod field_check;
 
@@ -110,7 +110,8 @@ impl Schemas {
         }
     }
 
-    /// Reads the `OpenAPI` v3 documents for `targets` from a cluster.
+    /// Reads the `OpenAPI` v3 documents for `targets` from a cluster. A target is the resource that
+    /// a rule set watches.
     pub(super) fn read_from_cluster(
         &mut self,
         targets: &BTreeSet<Gvr>,
@@ -198,9 +199,9 @@ fn kind_of(path_item: &Value) -> Option<&str> {
 }
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<SchemaRoot<'s>> {
-    // First find the kind of the resource. The description of the resource's URL path states the
-    // kind in the field `x-kubernetes-group-version-kind`. Then find the schema of this kind. In a
-    // schema, the field with the same name is a list of kinds.
+    // 1. Find the kind of the resource: the field `x-kubernetes-group-version-kind` in the
+    //    description of the resource's URL path.
+    // 2. Find the schema of this kind. In a schema, `x-kubernetes-group-version-kind` is a list.
     let prefix = path_prefix(target);
     let suffix = format!("/{}", target.resource);
     let kind = document["paths"]

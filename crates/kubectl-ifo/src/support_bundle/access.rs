@@ -2,8 +2,8 @@
 //! The kube-apiserver reviews the rights of the server's ServiceAccount with a
 //! `SubjectAccessReview`, and the rights of the user with a `SelfSubjectAccessReview`.
 //!
-//! The rights that the server needs come from the shipped roles (`deploy/rbac`). The rule sets add
-//! the rights to watch their targets (the watched resources).
+//! The server needs the rights in the shipped roles (`deploy/rbac`). For each rule set, the server
+//! also needs the rights to list and watch its target (the watched resource).
 
 use super::SERVER_NAME;
 use super::limits::REVIEWS;
@@ -21,7 +21,7 @@ const ROLES: &str = include_str!("../../../../deploy/rbac/server.yaml");
 /// Largest number of concurrent reviews. Further reviews wait.
 const CONCURRENCY: usize = 16;
 
-/// A right: a verb on a resource, or on a URL path that is no resource.
+/// A right: a verb on a resource, or on a URL path such as `/peer`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CheckedRight {
@@ -50,7 +50,7 @@ impl CheckedRight {
         }
     }
 
-    /// Returns the fields in the `spec` of a review that describe this right.
+    /// Returns the part of a review's `spec` that describes this right.
     fn attributes(&self) -> Value {
         if let Some(path) = &self.path {
             return json!({"nonResourceAttributes": {"path": path, "verb": self.verb}});
@@ -100,7 +100,8 @@ pub(super) struct ReviewOutcome {
     pub(super) is_truncated: bool,
 }
 
-/// Returns the rights that a server in `namespace` needs, without the rights to watch targets.
+/// Returns the rights that a server in `namespace` needs, except for the rights to list and watch
+/// targets.
 pub(super) fn shipped_rights(namespace: &str) -> BTreeSet<CheckedRight> {
     let documents = ifo_client::manifest::documents(ROLES, false)
         .expect("the tests parse the shipped manifest, too");
@@ -286,8 +287,8 @@ fn review_of(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
 }
 
-/// Sends the first review. If the first review succeeds, sends all other reviews. If the user may
-/// not create reviews, every review fails, so one request is enough.
+/// Sends the first review, and if it succeeds, all other reviews. If the first review fails, the
+/// user probably may not create reviews, so all other reviews would fail too.
 async fn send_all(
     client: &BundleClient,
     mut rights: Vec<CheckedRight>,

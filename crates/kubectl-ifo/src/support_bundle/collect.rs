@@ -1,4 +1,6 @@
-//! Collects the parts of a support bundle from a cluster.
+//! Collects the parts of a support bundle from a cluster. A part has one kind of content, such as
+//! the rule sets or a log. The index of the bundle lists all parts, also those that could not be
+//! read.
 
 mod operations;
 mod server;
@@ -25,7 +27,7 @@ pub(super) struct BundleScope {
     pub(super) namespace: Option<String>,
     /// The namespace of `ifo-apiserver`. None if the flag `--server-namespace` was not given.
     pub(super) server_namespace: Option<String>,
-    /// True if names and messages are kept.
+    /// True if the bundle keeps names and messages. False if it hides them.
     pub(super) includes_text: bool,
     /// The text of the file of `--metrics`. None if the flag was not given.
     pub(super) metrics: Option<String>,
@@ -56,9 +58,9 @@ struct BundleList {
 impl BundlePart {
     /// Returns true if the summary must name the part as missing or incomplete.
     ///
-    /// Custom resources and the logs of previous containers usually do not exist, so the summary
-    /// does not report their absence. If a log does not exist, the kube-apiserver answers 400, so
-    /// the result of the part is `Failed`.
+    /// The summary does not report missing custom resources and missing logs of previous
+    /// containers, because they usually do not exist. If a log does not exist, the kube-apiserver
+    /// answers 400, so the result of the part is `Failed`.
     pub(super) fn is_named_in_summary(&self) -> bool {
         let is_optional = self.what == CUSTOM_RESOURCES || self.what.starts_with(PREVIOUS_LOG);
         match self.result {
@@ -257,7 +259,7 @@ impl BundleCollection {
         self.add_json("versions", "versions.json", &versions, false);
     }
 
-    /// Returns a version, or hides it if it does not have the form of a version.
+    /// Returns `version` if it has the form of a version. Otherwise returns the redacted text.
     fn version_text(&self, version: &str) -> String {
         let is_version = |c: char| c.is_ascii_alphanumeric() || "+-._/".contains(c);
         if version.len() < 64 && version.chars().all(is_version) {
@@ -268,7 +270,8 @@ impl BundleCollection {
     }
 
     /// Reads the APIService, which registers `ifo-apiserver` in the kube-apiserver. Returns the
-    /// namespace of `ifo-apiserver`. None if the APIService could not be read.
+    /// namespace of `ifo-apiserver`. Returns None if the APIService cannot be read or names no
+    /// namespace.
     async fn read_api_service(&mut self) -> Option<String> {
         let what = "APIService";
         let name = format!("{VERSION}.{LIVE_GROUP}");
@@ -327,8 +330,9 @@ impl BundleCollection {
                     self.redactor.object(&mut definition, ObjectPolicy::Api);
                     found.push(definition);
                 }
-                // The CRD of InFlightOperations usually exists only in persistence mode. In this
-                // mode, `ifo-apiserver` writes operations as custom resources.
+                // The CRD of InFlightOperations is usually missing, so its absence is no failure.
+                // In most clusters, it exists only if `ifo-apiserver` writes operations as custom
+                // resources (persistence mode).
                 Err(failure)
                     if failure.result == PartResult::NotFound && plural == live::PLURAL => {}
                 Err(failure) => self.record_failure("CustomResourceDefinitions", &failure),

@@ -1,9 +1,9 @@
-//! `kubectl ifo support-bundle`: collects in one archive what is needed to find the cause of a
-//! problem.
+//! `kubectl ifo support-bundle`: collects in one archive the data that a developer needs to find
+//! the cause of a problem.
 //!
-//! Input: the cluster. Output: an archive or a folder, and a summary on standard error. A part that
-//! cannot be read does not stop the collection. The index of the bundle records the reason. No
-//! Secret is read.
+//! Input: the cluster. Output: an archive or a folder, and a summary on standard error. If a part
+//! of the data cannot be read, the index of the bundle records the reason, and the collection
+//! continues. The command reads no Secret.
 //!
 //! ```text
 //! send_requests ─▶ collect ─▶ redact ─▶ output
@@ -96,7 +96,8 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints to standard error what the bundle contains and what it lacks.
+/// Prints a summary to standard error: the number of files and operations, and the missing or
+/// incomplete parts.
 fn report(index: &BundleIndex, files: usize) {
     let names = if index.redacted {
         "names and messages are hidden"

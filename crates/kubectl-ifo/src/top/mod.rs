@@ -1,8 +1,8 @@
 //! `kubectl ifo top`: shows the operations on the whole screen and updates them.
 //!
 //! The main loop in this file updates the model when the user presses a key, when an operation
-//! changes, and every second. Then the main loop draws the model. At the end, the terminal is
-//! restored.
+//! changes, and every second. The model is the content of the screen as data. After an update, the
+//! main loop draws the model. When the command ends, it restores the terminal.
 //!
 //! ```text
 //! keys, changes, clock ─▶ model (row · related_objects)
@@ -49,8 +49,8 @@ use theme::Theme;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// Smallest time between two frames. If there are many changes, this time limits the work for
-/// drawing.
+/// Smallest time between two frames. If many changes arrive, the main loop still draws at most 20
+/// frames per second.
 const FRAME_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval at which the ages are updated.
@@ -59,7 +59,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Largest number of changes that the main loop processes before it checks the keys again.
 const MAX_CHANGES: usize = 1000;
 
-/// The advice in the error messages if `top` cannot use the terminal.
+/// The advice in the error messages of a `top` that cannot use the terminal.
 const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
@@ -106,8 +106,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     // crossterm reads NO_COLOR, but does not know the flag --color. So this command tells crossterm
     // whether to use colors.
     crossterm::style::force_color_output(paint.on);
-    // The connection is opened before the screen is used, because a credential plugin can prompt
-    // the user.
+    // A credential plugin can prompt the user. So this command opens the connection before it uses
+    // the screen.
     let server = args.connect.open().await?;
     let address = server.address.clone();
     filters.resolve(&Kinds::new(server.clone())).await;
@@ -211,14 +211,16 @@ async fn show(
     }
 }
 
-/// Returns a stream of the reasons why operations may be missing, each in one line. None means that
-/// no reason is known. The first value comes immediately. Before each later value, the stream waits
-/// for [`PROBE_INTERVAL`] and asks `ifo-apiserver` again.
+/// Returns a stream of one-line texts. Each text replaces the text before it, and tells why
+/// operations may be missing. None means that no operations are known to be missing. The first
+/// value comes immediately. Before each later value, the stream waits for [`PROBE_INTERVAL`] and
+/// asks `ifo-apiserver` again.
 fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
     stream::unfold(true, move |first| async move {
         if !first {
             sleep(PROBE_INTERVAL).await;
-            // The error is ignored, because the watch also reports a server that does not answer.
+            // If the server does not answer, the watch reports this. So this code ignores the
+            // error.
             let _ = source.probe().await;
         }
         let line = source.incomplete().as_ref().map(incomplete_line);

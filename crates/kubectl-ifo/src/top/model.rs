@@ -1,7 +1,7 @@
 //! The model of `top`, which contains everything that is shown on the screen.
 //!
-//! Keys, changes of operations, the time and the size of the terminal change the model. The module
-//! `view` draws the model. This module does no I/O.
+//! The model changes when an event ([`TopEvent`]) arrives, such as a key or a change of an
+//! operation. The module `view` draws the model. This module does no I/O.
 
 use super::detail;
 use super::related_objects::{RelatedObject, related_objects};
@@ -154,8 +154,8 @@ pub(super) struct Model {
     /// All known operations.
     rows: Rows,
     pub(super) counts: Counts,
-    /// The rows of the table, in order: the pieces of work that match the typed filter. Their
-    /// members follow them if `is_expanded` is true.
+    /// The rows of the table, in order: the pieces of work that match the typed filter. If
+    /// `is_expanded` is true, the members of each piece (its operations) follow it.
     pub(super) table_rows: Vec<Arc<TopRow>>,
     /// The largest widths of the texts in `table_rows`.
     pub(super) widths: CellWidths,

@@ -1,6 +1,7 @@
-//! Keeps the operations of `top` as rows, and returns the rows of the table: filtered by the words
-//! that the user has typed, and sorted. A row keeps its texts, so drawing a frame does not compute
-//! them again.
+//! `kubectl ifo top` shows operations, such as migrations, in a table. This module keeps the
+//! operations as rows. It returns the rows of the table: filtered by the words that the user has
+//! typed, and sorted. A row keeps its texts, so `top` does not compute the texts again for each
+//! frame.
 //!
 //! A piece of work is a group of operations that belong together, such as the operations of one
 //! migration (see `piece_of_work`). These operations are the members of the piece. The table shows
@@ -39,7 +40,7 @@ pub(super) struct RowFilter<'a> {
     pub(super) is_expanded: bool,
 }
 
-/// An operation with the texts that are shown for it.
+/// An operation with the texts that `top` shows for the operation.
 #[derive(Debug)]
 pub(super) struct TopRow {
     /// The operation.
@@ -54,7 +55,7 @@ pub(super) struct TopRow {
     pub(super) state: String,
     /// Namespace of the subject.
     pub(super) namespace: String,
-    /// The widths of the texts.
+    /// The widths of the texts, in terminal columns.
     pub(super) widths: CellWidths,
     /// True if the operation ended and the server has deleted it.
     pub(super) deleted_by_server: bool,
@@ -98,8 +99,9 @@ impl TopRow {
         }
     }
 
-    /// Returns the identity of the row. The line of a piece of work has the operation key of its
-    /// first member, the root. The line and the row of the root still have different identities.
+    /// Returns the identity of the row. The line of a piece of work and the row of its first member
+    /// (the root) have the same operation key. They still have different identities, because only
+    /// the row of the root is the row of a member.
     pub(super) fn id(&self) -> RowId {
         (self.operation.key(), self.operation.is_member_row)
     }
@@ -132,8 +134,8 @@ impl Rows {
         }
     }
 
-    /// Processes the deletion of an operation. A completed operation is kept, so that the user can
-    /// still see its result.
+    /// Processes the deletion of an operation by the server. Keeps a completed operation, so that
+    /// the user can still see its result.
     pub(super) fn delete(&mut self, key: OperationKey) {
         let Some(row) = self.all.remove(&key) else {
             return;

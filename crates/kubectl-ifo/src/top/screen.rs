@@ -73,8 +73,8 @@ impl Screen {
     /// necessary if another program has written to the screen.
     pub(super) fn clear(&mut self) -> io::Result<()> {
         check_in_use()?;
-        // `Terminal::resize` clears the screen, too. `Terminal::clear` would also ask the terminal
-        // for the position of the cursor, and `top` would read the answer as keys.
+        // `Terminal::resize` also clears the screen. `Terminal::clear` is not used, because it asks
+        // the terminal for the position of the cursor, and `top` would read the answer as keys.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -117,8 +117,8 @@ impl Write for FrameBuffer {
 
     fn flush(&mut self) -> io::Result<()> {
         let frame = std::mem::take(&mut self.0);
-        // ratatui shows the cursor when its terminal is dropped. The terminal is already restored
-        // by then, so nothing is written.
+        // When ratatui's `Terminal` is dropped, it writes a command that shows the cursor. `restore`
+        // has already shown the cursor, so this function discards the command.
         if !IN_USE.load(Ordering::SeqCst) {
             return Ok(());
         }
@@ -139,7 +139,7 @@ mod tests {
     use crate::top::pseudo_terminal::Terminal as Pty;
 
     /// The environment variable that selects how the child process ends. If the variable is not
-    /// set, the next test does nothing.
+    /// set, the test `a_child_process_uses_the_screen_and_ends` does nothing.
     const END: &str = "IFO_TEST_END_OF_SCREEN";
 
     /// The other tests run this test in a child process on a pseudo-terminal. The child process

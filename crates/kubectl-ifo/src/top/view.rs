@@ -1,4 +1,5 @@
-//! Draws the model of `top` as a frame on the screen. Only the rows on the screen are formatted.
+//! Draws the model of `top` (the content of the screen as data) as a frame on the screen. Formats
+//! only the rows that are on the screen.
 
 use super::detail::{self, bar};
 use super::keys::HELP;
@@ -225,7 +226,8 @@ impl TopView<'_> {
         lines
     }
 
-    /// Returns the line that is shown if there are no rows. None until the first list is complete.
+    /// Returns the line for a table without rows. Returns None until the first list of operations
+    /// is complete.
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.link, model.filter.is_empty()) {
@@ -252,8 +254,8 @@ impl TopView<'_> {
             let text = match column {
                 Subject if row.widths[0] > width => row.short_subject.clone(),
                 Subject => row.subject.clone(),
-                // A state that does not fit is cut without `…`. Its first four letters identify the
-                // state, except `Fail`, which stands for `Failing` and `Failed`.
+                // A state that does not fit is cut without `…`. The first four letters identify
+                // each state, except that `Fail` can be `Failing` or `Failed`.
                 State if row.widths[3] > width => operation.state.chars().take(width).collect(),
                 State => row.state.clone(),
                 Progress => progress(operation.progress, width),
@@ -363,7 +365,8 @@ impl TopView<'_> {
     }
 }
 
-/// Formats the percentage, with a progress bar before it if there is space.
+/// Formats the percentage, such as `40%`. If there is space, puts a progress bar before the
+/// percentage. Returns an empty text if the percentage is unknown.
 fn progress(percent: Option<u8>, width: usize) -> String {
     let Some(percent) = percent else {
         return String::new();

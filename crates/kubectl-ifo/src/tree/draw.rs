@@ -99,7 +99,7 @@ fn add_rows<'a>(
         Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
         None => MAX_LEVELS,
     };
-    // One value for each outer level: true if another object follows on that level.
+    // For each level above the object: true if another object follows on this level.
     let mut has_sibling: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
     while let Some((number, depth, follows)) = stack.pop() {
@@ -144,8 +144,9 @@ fn add_rows<'a>(
     }
 }
 
-/// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. The namespace of the
-/// object follows in parentheses if the heading has another namespace: `Pod/web (shop)`.
+/// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. `heading` is the
+/// namespace in the heading above the row. If the object has another namespace, its namespace
+/// follows in parentheses: `Pod/web (shop)`.
 fn name(who: ObjectIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
     let mut name = format!("{}/{}", who.kind, who.name);
     if let Some(item) = item {
@@ -177,8 +178,8 @@ fn cells(operation: &ListedOperation, now: Timestamp, wide: bool) -> Vec<String>
     cells
 }
 
-/// Formats the state and the progress. If `always` is false, the usual states `Progressing` and
-/// `Active` are left out, except with a marker such as `(overdue)`.
+/// Formats the state and the progress. If `always` is false, leaves out the usual states
+/// `Progressing` and `Active`. A state with a marker, such as `(overdue)`, is never left out.
 fn state_and_progress(operation: &ListedOperation, always: bool) -> String {
     let marked = operation.marked_state();
     let usual = matches!(marked.as_str(), "Progressing" | "Active");

@@ -50,8 +50,8 @@ pub(super) struct ResourceNode<'a> {
 
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `is_included` returns true. An object without
-    /// operations is shown if several shown objects are directly below it. The exception is a
-    /// cluster-scoped top, such as a Node: without operations, it is not shown above namespaced
+    /// operations is shown if several shown objects are directly below it. There is one exception:
+    /// a cluster-scoped top without operations, such as a Node, is not shown above namespaced
     /// objects.
     pub(super) fn all(
         ownership: &Ownership<'a>,
@@ -83,8 +83,8 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // If the preferred parents form a cycle, the parents on the shortest path from a top
-            // are used. Such parents cannot form a cycle.
+            // The preferred parents form a cycle. So this loop takes the parents on the shortest
+            // paths from the tops instead, which cannot form a cycle.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }
@@ -168,8 +168,8 @@ struct ForestBuilder<'a, 'k> {
     /// The key by which siblings are sorted. A node with operations has its index as the key. A
     /// node without operations has the key of its first child.
     sort_key: Vec<usize>,
-    /// The component of each shown node: that of its first operation. A node without operations has
-    /// the component of its first child.
+    /// The component of each shown node. A node with operations has the component of its first
+    /// operation. A node without operations has the component of its first child.
     component: Vec<&'a str>,
 }
 

@@ -1,5 +1,5 @@
-//! `kubectl ifo tree`: shows the operations as trees of components, namespaces, owners and their
-//! dependents.
+//! `kubectl ifo tree`: shows the operations as trees. The levels of a tree are a component (such as
+//! `kubevirt`), a namespace, and objects with their operations. An object is below its owner.
 
 mod draw;
 mod forest;
@@ -27,11 +27,11 @@ use forest::Forest;
 use label_selection::LabelSelection;
 use std::process::ExitCode;
 
-/// Largest number of owners that are looked up. Each owner needs a request. A note states how many
-/// further owners were not looked up.
+/// Largest number of owners that the command looks up. Each owner needs a request. If there are
+/// more owners, a note states how many were not looked up.
 const MAX_OWNERS: usize = 200;
-/// Largest number of owners that are looked up with `--for`. This number is larger, because with
-/// `--for` the owners of all operations are looked up, also of operations that are not shown.
+/// Largest number of owners that are looked up with `--for`. With `--for`, the command looks up the
+/// owners of all operations, also of operations that it does not show. So this number is larger.
 const MAX_OWNERS_FOR: usize = 2000;
 
 /// The flags of `tree`.
@@ -65,9 +65,9 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     if let Some(resource) = &mut resource {
         resource.resolve(&kinds).await;
     }
-    // An operation that the filters exclude can connect other objects in the tree. So the filters
-    // for component, kind, operation and node are applied later, when the tree is built. With
-    // `--for`, the filter for the phase is applied later, too.
+    // An operation that the filters exclude can connect other objects in the tree. So the command
+    // requests these operations, too. It applies the filters for component, kind, operation and
+    // node when it builds the tree. With `--for`, it applies the filter for the phase then, too.
     let wanted = Filters {
         all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())
@@ -79,8 +79,9 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut source, mut operations) =
         OperationSource::open(server.clone(), first, sort.needs_raw()).await?;
     if !filters.node.is_empty() {
-        // The list above does not filter by node, so any server accepts it. The probe filters by
-        // node. An older `ifo-apiserver`, which does not know the nodes, refuses the probe.
+        // An older `ifo-apiserver` does not know the nodes of operations. The list above does not
+        // filter by node, so an older server accepts it. The probe filters by node. If an older
+        // server refuses the probe, the command fails.
         source.filtered(filters.clone()).probe().await?;
     }
     filter_check::check_and_warn(&filters, &source, &operations).await?;
@@ -141,8 +142,8 @@ struct TreeView {
     lookup: OwnerLookup,
     /// The message if no operations match the filters.
     empty_message: &'static str,
-    /// The message that the kind in `--for` does not exist. None if the kind exists, if its
-    /// existence cannot be checked, or without `--for`.
+    /// The message that the kind in `--for` does not exist. None if the kind exists, if the command
+    /// could not check this, or without `--for`.
     unknown_kind_message: Option<String>,
     /// True if no known object has the kind and name in `--for`.
     is_resource_missing: bool,
@@ -152,7 +153,7 @@ struct TreeView {
 
 impl WatchOutputText for TreeView {
     fn wants(&self, operation: &ListedOperation) -> bool {
-        // With `--for`, all operations are needed. Even a completed or excluded operation can
+        // With `--for`, the tree needs all operations. Even a completed or excluded operation can
         // connect an object with its owner.
         self.resource.is_some() || operation.active || self.filters.all_phases
     }
@@ -186,8 +187,8 @@ impl TreeView {
         let is_included = |it: &ListedOperation| {
             filters.shows(it) && selected.is_none_or(|selected| selected.has(it))
         };
-        // With `--for`, any operation can be on a descendant of the named object, so the owners of
-        // all objects are looked up.
+        // With `--for`, any operation can be on a descendant of the named object. So the command
+        // looks up the owners of all objects.
         let of_one = self.resource.is_some();
         let belongs = |it: &ListedOperation| of_one || is_included(it);
         let left_out = self.lookup.look_up_for(&operations, &belongs).await;

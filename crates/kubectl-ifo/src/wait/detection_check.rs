@@ -1,7 +1,7 @@
 //! Decides, for the command `wait`, whether an empty list proves that no matching operation is in
 //! flight. `ifo-apiserver` detects operations with rule sets (`OperationRuleSet`). The list proves
-//! nothing if no rule set can detect the matching operations, or if one of their rule sets does not
-//! work.
+//! nothing in two cases: no rule set can detect the matching operations, or one of their rule sets
+//! does not work.
 
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::{FilterValue, Filters, one_of};
@@ -81,7 +81,7 @@ impl RuleSets {
     }
 
     /// Decides whether `ifo-apiserver` detects all operations that match `filters`. `completeness`
-    /// comes from its newest list of operations. `ignored` has the names of the rule sets that need
+    /// comes from the newest list of operations. `ignored` has the names of the rule sets that need
     /// not work (`--ignore-rule-set`).
     pub(crate) fn check_detection(
         &self,
@@ -151,9 +151,11 @@ impl RuleSets {
 }
 
 /// Makes the same decision as [`RuleSets::check_detection`], for a user who may not read rule sets.
-/// `refused` is the error for the refused request. The list from `ifo-apiserver` still states
-/// whether it is complete. With a filter other than the namespace, the result for a complete list
-/// is [`DetectionCheck::Impossible`], because a rule set for the filtered operations may not exist.
+/// `refused` is the error for the refused request. The decision uses only `completeness`, which
+/// comes from the newest list of operations.
+///
+/// With a filter other than the namespace, a complete list gives [`DetectionCheck::Impossible`].
+/// The reason is that a rule set for the filtered operations may not exist.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,
@@ -257,15 +259,14 @@ impl RuleSets {
         there.map(|it| it.spec.target.resource.as_str())
     }
 
-    /// Returns a message about the first of these:
+    /// Returns a message about the first problem of the filters. Returns None if there is no
+    /// problem. The possible problems are, in this order:
     ///
-    /// 1. a filter value for which no rule set can detect operations. Each value needs a rule set:
+    /// 1. A filter value for which no rule set can detect operations. Each value needs a rule set:
     ///    with `-k vm,pod`, a rule set for virtual machines is not enough.
-    /// 2. a filter value that has a rule set, but none that also fits the other flags. With
-    ///    `-c olm -k vm`, all rule sets for virtual machines can be of other components than `olm`.
-    /// 3. a label, see [`Self::unknown_label_message`]
-    ///
-    /// None if there is nothing to report.
+    /// 2. A filter value whose rule sets do not fit the other filters. With `-c olm -k vm`, all
+    ///    rule sets for virtual machines can be of other components than `olm`.
+    /// 3. A label that no matching operation can have ([`Self::unknown_label_message`]).
     pub(crate) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
         let values = filters.values();
         let alone = values.iter().find(|it| !self.can_detect(&it.alone()));

@@ -25,7 +25,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all
 /// watched resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
-/// The reason why custom resources cannot show that no operation is in flight.
+/// The message for the goal `idle` if the cluster has only the custom resources of operations. It
+/// says why custom resources cannot show that no operation is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
 /// Largest number of operations in the table that is printed if the goal was not reached. Further
 /// operations are left out.
@@ -37,10 +38,11 @@ pub(super) struct OperationWait {
     pub(super) filters: Filters,
     /// The names of the rule sets that need not work (`--ignore-rule-set`).
     pub(super) ignored: Vec<String>,
-    /// Why the result is unknown, and since when. Set while rule sets do not work, and while
-    /// requests fail. None otherwise.
+    /// The reason why the result is unknown, and the time since which it is unknown. None while the
+    /// rule sets work and the requests succeed.
     pub(super) unknown_reason: Option<(String, Instant)>,
-    /// Why the watch is interrupted, and since when. None while the watch works.
+    /// The reason why the watch is interrupted, and the time of the interruption. None while the
+    /// watch works.
     pub(super) interruption: Option<(String, Instant)>,
     /// True if a check has found that the rule sets work, or that they need not work.
     pub(super) are_rule_sets_checked: bool,
@@ -173,9 +175,9 @@ impl OperationWait {
         }
     }
 
-    /// A kind in the filters can be the initials of a kind, such as `vm` for `VirtualMachine`. If
-    /// discovery does not contain such a name, this method looks for kinds with these initials. It
-    /// reads the kinds from the subjects of all operations (the objects that operations are about).
+    /// Resolves initials in the filters, such as `vm` for `VirtualMachine`. If discovery has no
+    /// kind with the name `vm`, this method looks for kinds with these initials. It reads the kinds
+    /// from the subjects of all operations (the objects that operations are about).
     async fn learn_initials(&mut self, source: &OperationSource) {
         if self.filters.kind.iter().any(|it| !it.is_served()) {
             let all = source.unfiltered().list().await.unwrap_or_default();
@@ -217,7 +219,7 @@ impl OperationWait {
 
     /// Returns true if an operation that is not ignored is active. In this case, the goals `idle`
     /// and `completed` are certainly not reached. While the watch still lists the operations, the
-    /// first list decides.
+    /// method uses the first list of the command.
     fn is_busy(&self) -> bool {
         let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
         self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)
@@ -286,7 +288,8 @@ impl OperationWait {
         Ok(())
     }
 
-    /// Returns why the result is unknown now, and since when. None if the result is known.
+    /// Returns the reason why the result is unknown, and the time since which it is unknown.
+    /// Returns None if the result is known.
     pub(super) fn current_doubt(&self) -> Option<&(String, Instant)> {
         self.unknown_reason.as_ref().or(self.interruption.as_ref())
     }

@@ -1,5 +1,6 @@
-//! Decides whether the goal of a wait is reached, from the changes of operations, the state of the
-//! watch, and the time. This module does no I/O.
+//! Decides whether the goal of `kubectl ifo wait` is reached. The decision depends on the changes
+//! of operations (such as migrations), the state of the watch, and the time. This module does no
+//! I/O.
 
 use crate::operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
@@ -18,7 +19,8 @@ pub(crate) enum WaitGoal {
     Completed,
 }
 
-/// The settings of a wait: its goal, its quiet period, and the operations that it ignores.
+/// The settings of a wait. For the goals `Idle` and `Completed`, no relevant operation may be
+/// active during the whole quiet period. An operation is relevant if the settings do not ignore it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSettings {
     pub(crate) goal: WaitGoal,
@@ -27,7 +29,7 @@ pub(crate) struct WaitSettings {
     pub(crate) ignore_blocked: bool,
 }
 
-/// The operations that a wait knows. An operation is relevant if the settings do not ignore it.
+/// The operations that a wait knows.
 #[derive(Debug)]
 pub(crate) struct WaitState {
     pub(crate) settings: WaitSettings,
@@ -43,8 +45,8 @@ pub(crate) struct WaitState {
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
     was_active: bool,
-    /// Number of operations that have been relevant and have ended. Such an operation can have
-    /// become ignored before its end.
+    /// Number of operations that have ended and were relevant before. An operation also counts if
+    /// the settings ignored it at its end.
     ended: usize,
 }
 
@@ -57,7 +59,7 @@ struct IgnoredOperation {
     was_relevant: bool,
 }
 
-/// Whether the goal of a wait is reached.
+/// The decision whether the goal of a wait is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitVerdict {
     /// The goal is reached.
@@ -115,7 +117,7 @@ impl WaitState {
         self.ended += usize::from(was_relevant);
     }
 
-    /// Removes an active operation. Returns true if the operation has been relevant.
+    /// Removes an active operation. Returns true if the operation was relevant at any time.
     fn remove(&mut self, key: &OperationKey, now: Instant) -> bool {
         if self.active.remove(key).is_some() {
             self.begin_quiet_period(now);
@@ -162,7 +164,7 @@ impl WaitState {
             WaitGoal::Idle => quiet(self.quiet_since),
             WaitGoal::Started if self.active.is_empty() => WaitVerdict::NotReached,
             WaitGoal::Started => WaitVerdict::Reached,
-            // An operation that becomes ignored (failing or blocked) is no longer in `active`, but
+            // If an operation becomes ignored, the quiet period can begin, although the operation
             // has not ended. So this arm also checks `ended`.
             WaitGoal::Completed if self.ended > 0 => quiet(self.quiet_since),
             WaitGoal::Completed => WaitVerdict::NotReached,

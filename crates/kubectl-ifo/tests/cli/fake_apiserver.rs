@@ -235,8 +235,8 @@ fn requests_to_a_server_that_is_syncing_are_retried() {
     );
 }
 
-/// Returns a custom resource as the older Go operator writes it. The object is cluster-scoped, and
-/// has no state, no start and no conditions.
+/// Returns a custom resource as an operator in Go, which is older than `ifo-apiserver`, writes it.
+/// The object is cluster-scoped, and has no state, no start and no conditions.
 fn operator_resource() -> Value {
     json!({
         "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
@@ -610,9 +610,9 @@ pub fn group_discovery(group: &str, kind: &str, plural: &str, short: &str) -> Va
     })
 }
 
-/// Starts a server with the kinds `Pod` and `VirtualMachine`, the namespaces `shop` and `secret`, a
-/// rule set for `VirtualMachine` objects, and these operations. The user may not get the namespace
-/// `secret`.
+/// Starts a server with these operations. The server also has the kinds `Pod` and `VirtualMachine`,
+/// the namespaces `shop` and `secret`, and a rule set for `VirtualMachine` objects. The user may
+/// not get the namespace `secret`.
 pub fn serve_cluster(operations: Vec<Value>) -> (tokio::runtime::Runtime, SocketAddr) {
     serve(move |request| match request.uri().path() {
         path if path.starts_with("/apis/live.ifo.kubevirt.io/v1alpha1/") => {
@@ -844,7 +844,7 @@ fn an_active_operation_decides_even_if_other_targets_are_not_watched() {
             "{}",
             unknown.stderr
         );
-        // The result is also unknown if the command ignores the only operation.
+        // The result is also unknown if the command ignores the only operation in flight.
         let mut failing = operation(1);
         failing["status"]["state"] = json!("Failing");
         let (_runtime, address) = serve_with_rule_sets(vec![failing], rule_sets);
@@ -919,8 +919,8 @@ fn wait_with_quiet_reports_only_by_exit_code() {
     assert_eq!((unknown.code, unknown.stderr.lines().count()), (3, 1));
 }
 
-/// Runs a `wait` that times out. If the plugin could not read the operations before the timeout,
-/// which can happen on a busy machine, repeats the command with a longer timeout.
+/// Runs a `wait` that times out. On a busy machine, the plugin may not have read the operations
+/// before the timeout. Then this function repeats the command with a longer timeout.
 fn wait_until_timeout(address: SocketAddr, args: &[&str]) -> CommandOutput {
     let mut timeouts = ["2s", "20s", "60s"].into_iter();
     loop {

@@ -5,7 +5,7 @@ use super::{run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};
 
 /// Replays the recording `stream.jsonl` with the rule sets in the folder `rules` and with `flags`.
-/// Both are in `tests/fixtures/cli`. Returns the JSON output.
+/// The recording and the folder are in `tests/fixtures/cli`. Returns the JSON output.
 fn replay(flags: &[&str]) -> Value {
     let args = ["replay", "rules", "--stream", "stream.jsonl", "-O", "json"];
     let output = run_rules(&[&args, flags].concat());
@@ -63,7 +63,7 @@ fn operations_have_their_times_messages_and_ends() {
     );
     // The rule of `Waiting` does not match from 8 s to 9 s. This gap is shorter than the debounce
     // period (30 s), so the operation continues. From 10 s on, the rule does not match any more.
-    // With `--hindsight`, the operation ends at this time.
+    // With `--hindsight`, the operation ends at 10 s.
     assert_eq!(
         values_at(operations, "/completed"),
         [json!(6.25), json!(10.0), json!(null), json!(null)]
@@ -108,8 +108,8 @@ fn completions_have_the_time_at_which_the_server_shows_them() {
 
 #[test]
 fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() {
-    // The rule of `Waiting` does not match from 10 s on, so the debounce period would end at 70 s.
-    // The recording ends at 61 s.
+    // The rule of `Waiting` does not match from 10 s on. The debounce period of 60 s would end at
+    // 70 s, but the recording ends at 61 s.
     let json = replay(&["--debounce", "60s"]);
     let waiting = &json["operations"][1];
     assert_eq!(waiting["completed"], json!(null));

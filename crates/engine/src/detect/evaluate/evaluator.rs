@@ -1,4 +1,5 @@
 //! Evaluates the rules of compiled rule sets on one object, and collects the results and failures.
+//! A rule describes one operation on the object, such as a migration.
 
 use super::{
     DetectedOutcome, EvaluatedElements, Evaluation, FieldFailure, Finding, Nodes, RuleValues,
@@ -25,8 +26,8 @@ const MAX_IDENTITY: usize = 253;
 /// Maximum number of nodes of one operation. Further nodes are not shown.
 const MAX_NODES: usize = 16;
 
-/// Maximum number of `forEach` elements on which one rule is evaluated. If there are more elements,
-/// the rule is not evaluated on the further elements, and a failure of the rule is reported.
+/// Maximum number of list elements on which a rule with `forEach` is evaluated. If the list has
+/// more elements, the evaluator skips the further elements, and reports a failure of the rule.
 const MAX_ITEMS: usize = 1_000;
 
 /// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
@@ -73,8 +74,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. No failure
-    /// is stored, because the status of the rule set already says that the rule set is throttled.
+    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. A rule set
+    /// is throttled if it uses too many evaluation steps. No failure is stored, because the status
+    /// of the rule set already reports the throttling.
     pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         for rule in &rule_set.rules {
             self.meter
@@ -274,7 +276,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Evaluates the `outcome` of a rule, and records the outcome if it is not empty.
+    /// Evaluates the `outcome` of a rule: the state in which the operation ended. Records the
+    /// outcome if it is not empty.
     fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
             .evaluate_text(current, "outcome", current.rule.details.outcome.as_ref())

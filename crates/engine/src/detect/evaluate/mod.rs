@@ -27,12 +27,16 @@ use std::time::Duration;
 pub struct Evaluation {
     /// Identity of the object.
     pub subject: Subject,
-    /// Results of the rules that detect or continue an operation, that failed, or that were not
-    /// evaluated because their rule set is throttled. If an evaluated rule has no entry, the rule
-    /// does not match the object.
+    /// Has entries for each rule in one of these cases:
+    ///
+    /// - The rule detects or continues an operation.
+    /// - The rule failed.
+    /// - The rule was not evaluated because its rule set is throttled.
+    ///
+    /// If an evaluated rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
-    /// Has an entry for each rule with `forEach` that could be evaluated on some elements, but not
-    /// on others.
+    /// A rule with `forEach` is evaluated on each element of a list in the object. This list has an
+    /// entry for each such rule that could be evaluated on some elements, but not on others.
     pub evaluated_elements: Vec<EvaluatedElements>,
     /// Results of the `outcome` expressions. An `outcome` is evaluated only if its rule neither
     /// detects nor continues its operation, and did not fail.
@@ -48,8 +52,8 @@ pub struct Evaluation {
     /// - The rule set was not evaluated because it is throttled. A rule set is throttled if it uses
     ///   too many evaluation steps.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
-    /// True if an expression read `now`. In this case, the result can change although the object
-    /// does not change.
+    /// True if an expression read `now`. The result can then change although the object does not
+    /// change.
     pub read_now: bool,
 }
 
@@ -147,8 +151,8 @@ pub struct RuleValues {
 /// The names of nodes. All operations that one rule set detects on one object share them.
 pub type Nodes = Arc<[Arc<str>]>;
 
-/// The result of a rule's `outcome` expression. The object shows that the operation is over, and
-/// how the operation ended.
+/// The result of a rule's `outcome` expression, which reads from the object that the operation is
+/// over, and how the operation ended.
 #[derive(Debug)]
 pub struct DetectedOutcome {
     /// Rule set that contains the rule.
@@ -194,8 +198,8 @@ pub fn evaluate(
 
 /// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
 /// earlier evaluations with the same `budgets`. A throttled rule set is evaluated only once every
-/// ten seconds. In the other evaluations, it is unknown whether the operations of the rule set are
-/// in flight. The caller must keep separate `budgets` for each rule book.
+/// ten seconds. All other evaluations skip this rule set, and return its operations in
+/// [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,

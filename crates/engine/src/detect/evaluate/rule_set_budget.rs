@@ -1,9 +1,11 @@
-//! Limits the evaluation steps of each rule set, so that an expensive rule set does not affect the
-//! other rule sets of the same rule book.
+//! Limits the evaluation steps (the unit of the cost of expressions) of each rule set. So an
+//! expensive rule set does not affect the other rule sets of the same rule book, which contains all
+//! rule sets of one resource.
 //!
 //! All rule sets share the evaluation steps that are available for one object. A rule set may use
-//! all remaining steps, except a reserved share for each later rule set. A rule set that exhausts
-//! its budget on ten consecutive objects is throttled to one evaluation every ten seconds.
+//! all remaining steps, except a reserved share for each later rule set. If a rule set exhausts its
+//! budget on ten consecutive objects, it is throttled: the server evaluates it on only one object
+//! every ten seconds.
 
 use ifo_cel::STEPS_PER_OBJECT;
 use jiff::Timestamp;
@@ -88,8 +90,8 @@ impl ObjectBudget<'_> {
         if let Some(usage) = self.budgets.0.get_mut(index)
             && usage.exhausted >= MAX_EXHAUSTED
         {
-            // If `wait` is longer than `RETRY_SECONDS`, the clock was set back. The rule set is
-            // then evaluated at once.
+            // If `wait` is longer than `RETRY_SECONDS`, the clock was set back. In this case, the
+            // server evaluates the rule set at once.
             let wait = usage.retry.saturating_sub(self.now);
             if (1..=RETRY_SECONDS).contains(&wait) {
                 return None;

@@ -1,5 +1,9 @@
-//! Encodes baselines as text, which `ifo-apiserver` stores in a ConfigMap. The text is JSON. Each
-//! sketch is a base64 string, which contains the binary format of Datadog's sketch libraries.
+//! Encodes baselines as text. `ifo-apiserver` stores the text in a ConfigMap. A baseline contains
+//! the durations of the completed runs of one operation.
+//!
+//! The text is JSON. A baseline stores its durations in sketches, which are small summaries of many
+//! numbers. The text contains each sketch as a base64 string in the binary format of Datadog's
+//! sketch libraries.
 
 use super::{Baseline, BaselineKey, Baselines, MAX_BASELINES, Sketch};
 use base64::Engine as _;
@@ -9,10 +13,13 @@ use serde::{Deserialize, Serialize};
 use sketches_ddsketch::DDSketch;
 use std::cmp::Reverse;
 
-/// Maximum length of the text, in bytes. The text is stored in a ConfigMap, which can have 1 MiB.
+/// Maximum length of the text, in bytes. A ConfigMap can have 1 MiB.
 ///
-/// If the baselines need more bytes, [`Baselines::encode`] leaves out baselines of single
-/// namespaces first. Among these, it leaves out the baselines whose last run is the oldest first.
+/// If the baselines need more bytes, [`Baselines::encode`] leaves out some of them:
+///
+/// - It leaves out baselines of single namespaces before baselines of all namespaces together.
+/// - In both groups, it first leaves out the baselines whose last run is the oldest.
+///
 /// [`Baselines::decode`] refuses a longer text.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
@@ -48,8 +55,8 @@ struct StoredBaselines<T> {
     baselines: Vec<T>,
 }
 
-/// The version of the format. It is decoded first, because the meaning of the other members depends
-/// on the version.
+/// The version of the format. [`Baselines::decode`] reads this member before the others, because
+/// their meaning depends on the version.
 #[derive(Deserialize)]
 struct FormatVersion {
     format: u32,
@@ -124,8 +131,8 @@ fn encode(sketch: &Sketch) -> Option<String> {
     (!sketch.is_empty()).then(bytes)
 }
 
-/// Decodes a sketch. If `text` is None, the sketch has no runs. Returns None if the text is
-/// invalid, or if the sketch has another accuracy.
+/// Decodes a sketch. If `text` is None, returns a sketch without runs. Returns None if the text is
+/// invalid, or if the accuracy of the sketch differs from [`Sketch::new`].
 fn decode(text: Option<&str>) -> Option<Sketch> {
     let mut sketch = Sketch::new();
     if let Some(text) = text {

@@ -44,8 +44,8 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// Creates the value for the first evaluation. `primary` is the detection whose values clients
-    /// see.
+    /// Creates the value for the first evaluation. An operation can have several detections
+    /// (results of rules that detect it). Clients see the values of the detection `primary`.
     pub fn first(primary: &Detection, observed: Observed) -> Self {
         Self {
             state: primary.state(),
@@ -53,7 +53,8 @@ impl Yielded {
         }
     }
 
-    /// Records the state of a further evaluation. The time stays if the state is the same.
+    /// Records the state of a further evaluation. If the state is the same, the time does not
+    /// change.
     pub fn update(&mut self, primary: &Detection, observed: Observed) {
         if primary.state() != self.state {
             *self = Self::first(primary, observed);
@@ -69,8 +70,8 @@ impl Detection {
 }
 
 impl Operation {
-    /// Returns the time from which clients must see the yielded state. Returns None if they already
-    /// see it.
+    /// Returns the time from which clients must see the yielded state. Returns None if clients
+    /// already see this state.
     pub fn state_due(&self) -> Option<Instant> {
         (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
     }
@@ -85,8 +86,8 @@ impl Operation {
     /// `stateAfter`. Clients see the state `Progressing` without this delay.
     ///
     /// While the watch is interrupted (`gap`), a state that waits for `stateAfter` does not become
-    /// visible. The object may have had another state in the meantime, and `stateAfter` would then
-    /// start again.
+    /// visible. The server may have missed a change to another state. `stateAfter` starts again
+    /// after such a change.
     pub fn update_state(&mut self, now: Instant, gap: bool) {
         let state = self.yielded.state;
         let after = self.state_after();
@@ -97,7 +98,7 @@ impl Operation {
     }
 
     /// Records the state that the rule yields, and updates the state that clients see. If no rule
-    /// detects the operation, drops a state that waits for `stateAfter`.
+    /// detects the operation any more, drops a state that waits for `stateAfter`.
     pub(super) fn record_state(&mut self, gap: bool, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;

@@ -1,6 +1,6 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
-use super::encode_json::{ShortJsonWriter, TextList, TimeJson};
+use super::encode_json::{JsonValue, ShortJsonWriter, TextList, TimeJson, append_with_serde};
 use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
@@ -11,7 +11,6 @@ use crate::track::short_json::key;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;
-use serde::Serialize;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
@@ -291,11 +290,18 @@ struct ShownCondition<'a> {
 }
 
 /// The message of a condition.
-#[derive(Serialize)]
-#[serde(untagged)]
 enum ShownMessage<'a> {
     Text(&'a str),
     Timing(ConditionMessage<'a>),
+}
+
+impl JsonValue for ShownMessage<'_> {
+    fn append_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => text.append_to(out),
+            Self::Timing(message) => append_with_serde(message, out),
+        }
+    }
 }
 
 impl ShownCondition<'_> {

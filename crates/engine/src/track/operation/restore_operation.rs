@@ -1,12 +1,14 @@
-//! Restores operations after a restart or a change of the leader. There are two sources:
+//! Restores operations (such as migrations) after a restart or a change of the leader. An operation
+//! is restored from one of two sources:
 //!
 //! - An object of the index, the copy of all operations that each replica has in memory. A server
 //!   encoded the object, so its values are trusted.
 //! - A custom resource, which a leader in persistence mode writes. A user may have edited it, so
 //!   its values are checked.
 //!
-//! A restored operation contains only the names of its rule sets. The rules become known when the
-//! rule book arrives. A rule book contains all compiled rule sets for one resource.
+//! A rule set contains the rules that detect operations on one resource. A restored operation
+//! contains only the names of its rule sets. Their rules become known when the rule book of the
+//! resource arrives. The rule book contains all compiled rule sets for the resource.
 
 use super::in_flight_operation::operation_reason;
 use super::{
@@ -48,8 +50,9 @@ const MAX_MEMBERS: usize = 128;
 /// objects that the server watches, the maximum is the same.
 const MAX_OWNERS: usize = 16;
 
-/// The target of restored subjects and detections whose rule book has not arrived yet. A target is
-/// a resource that rules watch. This target has an empty resource name, and no real target has one.
+/// The target of restored subjects and detections until their rule book arrives. A target is a
+/// resource that rules watch. The resource name of this target is empty. No real target has an
+/// empty resource name.
 pub static UNKNOWN_TARGET: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// The reason why a custom resource is not restored.
@@ -121,8 +124,9 @@ impl Restored {
         Ok(restored)
     }
 
-    /// Converts `object`, which is up to date until `known_until`. Returns None if a required field
-    /// is missing or cannot be decoded.
+    /// Converts `object`. `known_until` is the time until which its status is up to date: the
+    /// current time for an object of the index, and the last detection for a custom resource.
+    /// Returns None if a required field is missing or cannot be decoded.
     fn build(object: InFlightOperation, now: ClockReading, known_until: Timestamp) -> Option<Self> {
         let start = object.metadata.creation_timestamp.as_ref()?.0;
         let uid = Uuid::parse_str(object.metadata.uid.as_deref()?).ok()?;
@@ -306,8 +310,8 @@ impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
     /// `book`. Only rule sets with a rule for the operation count.
     ///
-    /// If no such rule set has the name of the primary detection's rule set, the primary detection
-    /// gets the first rule set in `book` with a rule for the operation.
+    /// The primary detection is the detection whose values the operation shows. If no such rule set
+    /// in `book` has the name of its rule set, the primary detection gets the first such rule set.
     pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
         let rules_of = || book.rules_of(&operation, namespace);

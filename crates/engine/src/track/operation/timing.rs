@@ -1,11 +1,14 @@
 //! The times of one operation: since when it has had its state, when its progress rose last, how
 //! long it usually takes, and whether it is overdue or stalled.
 //!
-//! Time counts only while the operation is in the state `Progressing`, and the watch of the subject
-//! (the object of the operation) is not interrupted. An operation is overdue if its counted time
-//! reaches a limit. The limit is the rule's `expectedDuration`. If the rule has no
-//! `expectedDuration`, the limit follows from the durations of earlier runs. A run is one
-//! occurrence of the operation, from its start to its end.
+//! Time counts only while both of these conditions are true:
+//!
+//! - The operation is in the state `Progressing`.
+//! - The watch of the subject (the object of the operation) is not interrupted.
+//!
+//! An operation is overdue if its counted time reaches a limit. The limit is the rule's
+//! `expectedDuration`. If the rule has no `expectedDuration`, the limit follows from the durations
+//! of earlier runs. A run is one occurrence of the operation, from its start to its end.
 //!
 //! An operation is stalled if its progress has not risen for the rule's `stalledAfter`.
 
@@ -28,11 +31,10 @@ pub use timing_condition::{ConditionMessage, TimingCondition};
 const ENOUGH_TO_SHOW: u64 = 5;
 
 /// Minimum difference between the 95th percentile of earlier runs and the limit that follows from
-/// it. For example, if the 95th percentile is 10 s, the limit is 70 s. If the rule has an
-/// `expectedDuration`, this constant is not used.
+/// the percentile. For example, if the 95th percentile is 10 s, the limit is 70 s.
 const MIN_EXCESS: Duration = Duration::from_mins(1);
 
-/// The times of one operation. Every operation in flight has them, so their types are small.
+/// The times of one operation. Every operation in flight has this struct, so the fields are small.
 #[derive(Clone, Debug)]
 pub struct OperationTiming {
     /// The state that clients see.
@@ -43,9 +45,9 @@ pub struct OperationTiming {
     progress: Option<u8>,
     /// Time at which the progress rose last.
     last_progress: Option<WholeSecond>,
-    /// Counted time until `counting_since`. While time does not count, the whole counted time.
+    /// Counted time until `counting_since`. If `counting_since` is None, the whole counted time.
     counted: Duration,
-    /// Time since which time counts in addition to `counted`. None while time does not count.
+    /// Start of the time that counts in addition to `counted`. None while time does not count.
     counting_since: Option<Instant>,
     /// Counted time at the last rise of the progress.
     counted_at_rise: Duration,
@@ -78,8 +80,8 @@ pub struct TimingInput {
     pub progress: Option<u8>,
     /// True while the watch of the subject is interrupted.
     pub gap: bool,
-    /// The time of the change, as clients see it. It can be earlier than `now`, because a watch can
-    /// report a change late.
+    /// The time of the change, as clients see it. This time can be earlier than `now`, because a
+    /// watch can report a change late.
     pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
@@ -88,7 +90,8 @@ pub struct TimingInput {
     /// The rule's `stalledAfter`. If the progress has not risen for this time, the operation is
     /// stalled.
     pub stalled_after: Option<Duration>,
-    /// The amount of work, such as the size of a disk. None if the rule yields no amount.
+    /// The amount of work, such as the size of a disk. None if the rule yields no amount. Then the
+    /// amount counts as 1.
     pub size: Option<f64>,
     /// The usual duration of earlier runs, for one unit of work. None if no run is known.
     pub usual: Option<UsualDuration>,
@@ -169,9 +172,9 @@ impl OperationTiming {
         self.is_comparable.then(|| self.counted_at(now))
     }
 
-    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change. In this
-    /// case, and after every other change that clients see, the caller must call
-    /// [`OperationTiming::refresh`].
+    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change. Then
+    /// the caller must call [`OperationTiming::refresh`]. The caller must also call it after every
+    /// other change that clients see.
     pub fn update(&mut self, input: TimingInput) -> bool {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
@@ -186,7 +189,8 @@ impl OperationTiming {
             |condition: &Option<TimingCondition>| condition.as_ref().is_some_and(|it| it.is_raised);
         let before = (is_raised(&self.overdue), is_raised(&self.stalled));
         let (overdue, stalled) = self.judge(input);
-        // Clients need not see a new condition with the status False at once.
+        // A condition that does not exist counts as False here. So a new condition with the status
+        // False is no change: clients need not see it at once.
         before != (overdue.unwrap_or_default(), stalled.unwrap_or_default())
     }
 
@@ -210,8 +214,8 @@ impl OperationTiming {
     }
 
     /// Returns one value for `Overdue` and one for `Stalled`: true if the status of the condition
-    /// must be `True` now. None means that the operation does not have the condition, because there
-    /// is no limit. Also sets `deadline`, the time at which this method must be called again.
+    /// must be `True` now. A value is None if there is no limit. Then the operation does not have
+    /// this condition. Also sets `deadline`, the time at which this method must be called again.
     fn judge(&mut self, input: TimingInput) -> (Option<bool>, Option<bool>) {
         let counts = self.counting_since.is_some();
         let mut wait = Duration::MAX;
@@ -233,7 +237,8 @@ impl OperationTiming {
         (overdue, stalled)
     }
 
-    /// Returns the rule's `stalledAfter` if the progress is known.
+    /// Returns the rule's `stalledAfter`. Returns None if the rule has no `stalledAfter`, or if the
+    /// progress is unknown.
     fn stall_limit(&self, input: TimingInput) -> Option<Duration> {
         let is_known = self.progress.is_some() && input.progress.is_some();
         input.stalled_after.filter(|_| is_known)
@@ -287,9 +292,10 @@ impl OperationTiming {
         self.estimated_completion = self.estimate(input).map(WholeSecond::from);
     }
 
-    /// Estimates the end from the recent rate of the progress. If this is not possible, estimates
-    /// the end from the median duration of earlier runs. Returns None if neither is possible, if
-    /// the estimated end is already past, or while time does not count.
+    /// Estimates the end from the recent rate of the progress. If the rate is unknown, or if this
+    /// end is already past, estimates the end from the median duration of earlier runs. Returns
+    /// None if time does not count, if too few earlier runs are known, or if the second end is
+    /// already past, too.
     fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
@@ -308,7 +314,7 @@ impl OperationTiming {
         let passed = last_at.checked_sub(first_at)?.as_secs_f64();
         let per_percent = passed / f64::from(last.checked_sub(first)?);
         let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
-        // `whole` counts from the last rise. The time that has counted since then is subtracted.
+        // `whole` is the time from the last rise until 100 %. A part of this time has passed.
         whole.checked_sub(self.counted.saturating_sub(last_at))
     }
 }
@@ -322,9 +328,12 @@ impl TimingInput {
         Some((p95, usual.runs))
     }
 
-    /// Returns the counted time from which the operation is overdue: the rule's `expectedDuration`,
-    /// or else twice the 95th percentile of earlier runs, but at least [`MIN_EXCESS`] more than the
-    /// percentile. Returns None if neither is known.
+    /// Returns the counted time from which the operation is overdue:
+    ///
+    /// - If the rule has an `expectedDuration`: this duration.
+    /// - If enough earlier runs are known: twice their 95th percentile, but at least the percentile
+    ///   plus [`MIN_EXCESS`].
+    /// - In all other cases: None.
     fn limit(&self) -> Option<Duration> {
         self.expected.or_else(|| {
             let (p95, _) = self.usual_p95()?;
@@ -346,8 +355,8 @@ impl TimingInput {
     }
 
     /// Returns the value for `status.expected`: the usual duration of earlier runs. If there are
-    /// too few runs, returns the rule's `expectedDuration`, with the source `Rule`. This duration
-    /// is a limit, and an operation usually takes less time.
+    /// too few runs, returns the rule's `expectedDuration`, with the source `Rule`. The source
+    /// tells clients that this duration is a limit: an operation usually takes less time.
     fn shown_expectation(&self) -> Option<Expected> {
         self.usual_expectation().or_else(|| {
             Some(Expected {

@@ -43,8 +43,8 @@ impl TrackedSubject {
     }
 
     /// Returns true if the target of this restored subject is unknown. The target becomes known
-    /// with the first rule book for the kind and version of the subject, or with its first
-    /// evaluation.
+    /// with the first evaluation of the subject, or with the first rule book (the rule sets of one
+    /// target) for its kind and version.
     pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
     }

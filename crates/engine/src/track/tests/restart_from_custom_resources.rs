@@ -1,6 +1,6 @@
 //! Tests of restarts in persistence mode, in which the server also writes operations to custom
-//! resources. After a restart, a new tracker restores operations from these custom resources. Users
-//! may have edited them.
+//! resources. After a restart, a new tracker restores the operations from these custom resources.
+//! Users may have edited the custom resources.
 
 use super::*;
 use crate::rules::RuleSetsWithoutBook;
@@ -183,7 +183,8 @@ fn all_values_of_the_rules_are_restored() {
         StartTimeSource::Expression,
         "a start from `startedAt` must keep its source"
     );
-    // If another run started during the restart, the restored run is replaced.
+    // If another run started during the restart, the restored run completes with the reason
+    // `Replaced`.
     let mut fixture = before.restarted(Duration::from_secs(5));
     fixture.take_changes();
     fixture.set_rules(&RULES);
@@ -246,7 +247,6 @@ fn a_restored_debounce_period_continues_for_the_rest_of_its_time() {
 #[test]
 fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subject() {
     let before = migrating();
-    // Time of the restart.
     let back = before.now.wall + Duration::from_secs(5);
     let changed = |at: Timestamp| {
         let mut fixture = before.restarted(Duration::from_secs(5));
@@ -595,9 +595,11 @@ fn a_run_whose_end_was_not_written_is_replaced_by_a_later_run() {
         (&second, &first)
     };
     let in_progress = &in_progress;
-    // Each element is a list of custom resources in the order in which the tracker receives them.
-    // `in_progress` is the custom resource of the first run before its end, and `completed` is the
-    // one after its end. `later` is the custom resource of the second run after its end.
+    // Each element is a list of custom resources in the order in which the tracker receives them:
+    //
+    // - `in_progress`: the first run before its end
+    // - `completed`: the first run after its end
+    // - `later`: the second run after its end
     let all: [&[&InFlightOperation]; 10] = [
         &[in_progress, later],
         &[later, in_progress],
@@ -879,10 +881,10 @@ fn implausible_times_are_corrected() {
 }
 
 proptest! {
-    /// Any evaluations can happen before and after a restart or a takeover. In the end, the
-    /// operations in flight are exactly those that the last evaluation of each subject detected. If
-    /// the new tracker's first evaluation of a subject detects a restored operation, the operation
-    /// keeps its UID.
+    /// The test evaluates subjects before and after a restart or a takeover. In the end, exactly
+    /// those operations are in flight that the last evaluation of each subject detected. If the new
+    /// tracker's first evaluation of a subject detects a restored operation, the operation keeps
+    /// its UID.
     #[test]
     fn no_completion_is_lost_over_a_restart_or_a_takeover(
         before in proptest::collection::vec((0..3_usize, any::<bool>(), 0..40_u64), 0..12),

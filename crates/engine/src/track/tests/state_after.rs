@@ -36,7 +36,8 @@ impl TrackerFixture {
         self.only_operation().status.state
     }
 
-    /// Completes the first list, which contains `object`. The object last changed `age` ago.
+    /// Completes a list of the subjects. The list contains only `object`, whose last change was
+    /// `age` ago.
     pub(super) fn list_object_unchanged_for(&mut self, age: Duration, mut object: Value) {
         let changed = self.now.wall - age;
         object["metadata"] = json!({ "managedFields": [{ "time": changed.to_string() }] });
@@ -153,8 +154,8 @@ fn a_waiting_state_does_not_appear_while_the_watch_is_interrupted() {
     assert_eq!(fixture.state(), State::Progressing);
     fixture.send_event(FeedEvent::Synced { missing: None });
     assert_eq!(fixture.state(), State::Blocked);
-    // `Failing` waits for `stateAfter` when the watch is interrupted. In the list after the
-    // interruption, the rule yields `Blocked` again, which clients still see.
+    // While `Failing` waits for `stateAfter`, the watch is interrupted. In the relist, the rule
+    // yields `Blocked` again. Clients have seen `Blocked` all the time, so nothing changes.
     fixture.apply_state("Failing");
     fixture.send_event(FeedEvent::Lost);
     fixture.advance(20 * SECOND);
@@ -388,9 +389,9 @@ fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
     let mut fixture = world_before_first_list("stateAfter: 10s");
     fixture.list_object_unchanged_for(Duration::from_hours(1), blocked());
     assert_eq!(fixture.take_changes(), ["+Moving Blocked Moving"]);
-    // Kubernetes rounds times in `managedFields` down to seconds, so the change can be up to one
-    // second later. The tracker assumes that the object is unchanged for 3 s instead of 4 s. Then
-    // 7 s of `stateAfter` are left.
+    // Kubernetes rounds times in `managedFields` down to seconds, so the real change can be up to
+    // one second later. The tracker therefore counts 3 s since the change instead of 4 s. So 7 s of
+    // `stateAfter` are left.
     let mut fixture = world_before_first_list("stateAfter: 10s");
     fixture.list_object_unchanged_for(4 * SECOND, blocked());
     fixture.advance(6 * SECOND);
@@ -486,8 +487,8 @@ fn a_state_that_was_shown_before_a_restart_is_shown_after_it() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The object changes. The rule then yields this state. None if the rule does not detect the
-    /// operation.
+    /// The object changes, so that the rule yields this state. None means that the rule does not
+    /// detect the operation.
     Yields(Option<State>),
     Waits(u8),
     Lost,
@@ -562,8 +563,9 @@ proptest! {
                 }
             }
             match shown(&fixture) {
-                // If an operation is detected again during an interruption of the watch, clients
-                // can still see `Settling` until the end of the interruption.
+                // `Settling` is the state of an operation that is no longer detected. If the rule
+                // detects the operation again during an interruption of the watch, clients can see
+                // `Settling` until the end of the interruption.
                 Some(State::Settling) => prop_assert!(gap || yields.is_none()),
                 Some(state) => {
                     if state != State::Progressing && before != Some(state) {

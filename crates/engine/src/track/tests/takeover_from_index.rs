@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl TrackerFixture {
-    /// Creates a new leader that starts `away` later with the index of this leader. `add` adds
+    /// Creates a new leader that starts `away` later, with the index of this leader. `add` adds
     /// further operations to the initial state of the new leader.
     pub(super) fn taken_over_with(
         &self,
@@ -33,8 +33,7 @@ impl TrackerFixture {
         fixture
     }
 
-    /// Creates a new leader that starts `away` later with the index of this leader, without
-    /// retention and without custom resources.
+    /// Like [`Self::taken_over_with`], without retention and without further operations.
     pub(super) fn taken_over(&self, away: Duration) -> TrackerFixture {
         self.taken_over_with(settings(None), away, |_, _| {})
     }
@@ -70,7 +69,7 @@ fn retaining() -> TrackerSettings {
     settings(Some(RETENTION))
 }
 
-/// Creates a fixture with one completed operation that is retained.
+/// Creates a fixture with one completed operation, which the tracker retains.
 fn world_with_completed() -> TrackerFixture {
     let mut fixture = fixture_with(retaining());
     fixture.evaluate_vm(&["Migrating"]);
@@ -241,8 +240,8 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
             fixture
         };
         assert!(take_over(&completed).objects.is_empty());
-        // An operation in flight completes at the end of the first list, because the list does not
-        // contain its subject.
+        // An operation in flight stays until the end of the first list. The list does not contain
+        // its subject, so the operation completes.
         let mut fixture = take_over(&migrating());
         assert_eq!(fixture.only_operation().status.phase, Phase::Active);
         fixture.set_rules(&RULES);
@@ -269,9 +268,9 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         }
         fixture.send(Message::Resume(Box::new(state)));
         assert_eq!(fixture.objects, before.objects);
-        // If the namespaces cannot be read, the custom resource of an operation in flight is
-        // restored, because the first list shows whether its subject still exists. The custom
-        // resource of a completed operation is not restored.
+        // From custom resources, the leader then restores only operations in flight. The first list
+        // shows whether their subjects still exist. For a completed operation, nothing shows
+        // whether its namespace still exists.
         let mut fixture = fixture_without_rules(retaining());
         fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
@@ -324,7 +323,7 @@ fn a_custom_resource_replaces_an_object_of_the_index_only_if_it_is_completed() {
         } else {
             assert_eq!(seen[1..], ["-Migrating Ended NotDetected"]);
         }
-        // The rule still detects the operation, which starts another run.
+        // The rule still detects the operation, so the tracker starts another run.
         fixture.complete_first_list(&["Migrating"]);
         let shown = fixture.shown();
         let active = shown.iter().find(|it| it.status.phase == Phase::Active);
@@ -462,9 +461,9 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
     };
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
-        // Kubernetes rounds times in `managedFields` down to seconds. So if an object is unchanged
-        // for 5 s, the tracker assumes only 4 s, and 6 s of `appearAfter` are left. If the rule
-        // reads `now`, `appearAfter` counts from the evaluation, so all 10 s are left.
+        // Kubernetes rounds times in `managedFields` down to seconds. So if an object has been
+        // unchanged for 5 s, the tracker counts only 4 s, and 6 s of `appearAfter` are left. If the
+        // rule reads `now`, `appearAfter` counts from the first evaluation, so all 10 s are left.
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
             let mut fixture = fixture_without_rules(settings(None));
             fixture.send(Message::Resume(Box::new(InitialState::new(
@@ -503,8 +502,8 @@ fn a_debounce_period_continues_from_the_last_detection() {
     assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
     fixture.advance(SECOND);
     assert!(fixture.shown().is_empty());
-    // The debounce period ends during the takeover. The operation completes only when its subject
-    // is evaluated.
+    // Even if the debounce period ends during the takeover, the operation completes only after the
+    // new leader has evaluated its subject.
     let mut fixture = before.taken_over(Duration::from_mins(1));
     fixture.set_rules(&RULES);
     fixture.advance(SECOND);
@@ -535,8 +534,8 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
     fixture.evaluate(node(), &["Migrating"]);
     fixture.complete_list();
     assert_eq!(fixture.objects, before.objects);
-    // If a custom resource contains the end of the operation, the completed operation is shown in
-    // the new namespace.
+    // If a custom resource contains the end of the operation, the new leader shows the completed
+    // operation in the new namespace.
     let mut completed = custom_resource;
     completed.status.phase = Phase::Completed;
     completed.status.state = State::Ended;
@@ -599,7 +598,7 @@ fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
             .collect::<BTreeSet<_>>()
     };
     assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
-    // Operations in the index beyond the maximum are deleted.
+    // The same maximum applies to completed operations in the index.
     let fixture = before.taken_over_with(settings(Some(few)), SECOND, |_, _| {});
     assert_eq!(names(&fixture), ["c".into(), "d".into()].into());
 }

@@ -184,8 +184,8 @@ fn only_time_in_the_state_progressing_counts() {
     }
     fixture.apply_object(with_state("Progressing"));
     assert_eq!(fixture.seconds_until("Overdue", 900), Some(300));
-    // While the watch is interrupted, time does not count. Then even an operation that was overdue
-    // has `Overdue=False`.
+    // While the watch is interrupted, time does not count. During this time, even an operation that
+    // was overdue before has `Overdue=False`.
     fixture.send_event(FeedEvent::Lost);
     assert_eq!(fixture.status_of("Overdue").as_deref(), Some("False"));
     fixture.send_event(FeedEvent::Synced { missing: None });
@@ -214,7 +214,8 @@ fn an_import_whose_progress_stops_is_stalled_until_the_progress_rises() {
     }
     let last_progress = fixture.only_operation().status.last_progress.unwrap().0;
     assert_eq!(fixture.now.wall, last_progress + 20 * SECOND);
-    // A falling percentage is no progress. The last rise was 20 s ago, so 280 s of 5 min are left.
+    // A fall of the percentage is no progress. The last rise was 20 s ago, so 280 s are left of
+    // the limit of 300 s.
     fixture.apply_object(moving(39));
     assert_eq!(fixture.seconds_until("Stalled", 600), Some(280));
     let (_, message) = timing_condition(&fixture.only_operation(), "Stalled").unwrap();
@@ -385,8 +386,9 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
     for _ in 0..19 {
         fixture.run_for(60 * SECOND);
     }
-    // A baseline contains the durations of earlier runs. `Overdue` needs a baseline of 20 runs.
-    // The operation on `hanging` starts after only 19 runs. The run on `last` is the twentieth.
+    // A baseline contains the durations of earlier runs. The tracker derives a usual duration only
+    // from 20 or more runs. The operation on `hanging` starts after 19 runs. The run on `last` is
+    // the twentieth.
     let finding = |fixture: &TrackerFixture| Finding {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),
@@ -559,7 +561,8 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
     }
     before.apply_object(moving(1));
     before.advance(50 * SECOND);
-    // The new leader evaluates the subject before it has read the baselines.
+    // The new leader evaluates the subject before it has read the baselines (the durations of
+    // earlier runs).
     let mut fixture = before.taken_over(10 * SECOND);
     fixture.set_rule_set(RULE);
     fixture.send_event(FeedEvent::Reset);
@@ -573,8 +576,8 @@ fn an_operation_that_hangs_becomes_overdue_after_a_takeover_that_reads_the_basel
     let left = fixture
         .seconds_until("Overdue", 600)
         .expect("the operation must become overdue");
-    // The limit is twice the usual 100 s, and 70 s have passed. Baselines store durations with an
-    // error of 2 %.
+    // The limit is twice the usual 100 s, and 70 s have passed, so about 130 s are left. Baselines
+    // store durations with an error of 2 %.
     assert!((126..=134).contains(&left), "{left}");
 }
 
@@ -597,8 +600,8 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
         let mut fixture = before.taken_over(10 * SECOND);
         fixture.set_rule_set(RULE);
         fixture.send_event(FeedEvent::Reset);
-        // If the operation changes visibly before the baselines are read, it loses its usual
-        // duration until the baselines are read.
+        // If the operation changes visibly before the new leader has read the baselines, the
+        // operation has no usual duration until the leader has read them.
         fixture.apply_object(moving(if is_changed { 2 } else { 1 }));
         fixture.send_event(FeedEvent::Synced { missing: None });
         assert_eq!(typical(&fixture).is_none(), is_changed);
@@ -609,7 +612,7 @@ fn an_operation_shows_its_usual_duration_as_soon_as_the_baselines_are_read() {
         fixture.advance(SECOND);
         assert_eq!(typical(&fixture), shown);
         assert!(fixture.status_of("Overdue").is_some());
-        // If the operation already shows its usual duration, clients receive no change.
+        // The unchanged operation has kept its usual duration, so clients receive no change.
         assert_eq!(fixture.take_changes().len(), usize::from(is_changed));
     }
 }

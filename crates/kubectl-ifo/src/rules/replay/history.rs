@@ -1,6 +1,9 @@
 //! Collects the history of each operation in a replay: its start, its end, and the changes between
 //! them.
 //!
+//! A replay evaluates rules on a stream, the recording of a watch. Times in seconds of the stream
+//! are the times in the recording ([`TimeScale`]).
+//!
 //! The changes come from the tracker, the state machine that turns detections into operations. A
 //! change is in the history if a client that watches the operations would receive it.
 
@@ -17,11 +20,11 @@ use std::sync::Arc;
 /// The history of one operation.
 #[derive(Debug)]
 pub(super) struct OperationHistory {
-    /// Start, in seconds on the time scale of the stream. The start can be before the first event
-    /// if the rule computes it.
+    /// Start, in seconds of the stream. If the rule computes the start, it can be before the first
+    /// event.
     started: f64,
-    /// End in seconds of the stream: the time at which the server would show the end. With
-    /// `--hindsight`, the time from which on the operation was not detected. None while the
+    /// End, in seconds of the stream: the time at which the server would show the end. With
+    /// `--hindsight`, this is the time from which on the operation was not detected. None while the
     /// operation is active.
     completed: Option<f64>,
     /// The first state of the operation that the server would show.
@@ -273,8 +276,8 @@ impl History {
     }
 
     /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start
-    /// time in the JSON has only whole seconds. If a suitable event of the subject is within that
-    /// second, the time of the event is returned, because it is more exact.
+    /// time in the JSON has only whole seconds. If an event in the same second can be the start,
+    /// returns the time of this event, because this time is more exact.
     fn started(&self, operation: &ListedOperation, t: f64, scale: &TimeScale) -> f64 {
         let Some(created) = operation.started else {
             return t;

@@ -1,8 +1,8 @@
 //! Converts the times of a recorded stream, in seconds, to the two clocks of the detection engine.
 //! The wall clock gives dates, and the steady clock measures durations.
 //!
-//! The wall clock is derived from the timestamps in the recorded objects. The steady clock is an
-//! `Instant`, which has no fixed origin, so it begins at the time at which the scale is created.
+//! The times of the wall clock come from the timestamps in the recorded objects. The times of the
+//! steady clock are `Instant`s. The first event gets the `Instant` at which the scale is created.
 
 use ifo_client::recording::RecordedEvent;
 use ifo_engine::ClockReading;

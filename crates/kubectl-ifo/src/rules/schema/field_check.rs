@@ -1,6 +1,6 @@
-//! Checks a path of fields, such as `status.phase`, against the schema of a resource. If no object
-//! can have a field of the path, finds the most similar field that exists. Also finds the type of
-//! the value at a path.
+//! Checks a path of fields, such as `status.phase`, against the schema of a resource. For a field
+//! that no object can have, the check suggests the most similar field of the schema. This module
+//! also finds the type of the value at a path.
 
 use crate::suggestion::nearest;
 use ifo_cel::{FieldType, ObjectSchema, PathStep};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Largest nesting of references and combinations (`allOf`, `anyOf`, `oneOf`) that the check
+/// Maximum number of nested references and combinations (`allOf`, `anyOf`, `oneOf`) that the check
 /// follows for one field. Schemas can be recursive, so a limit is necessary. Beyond the limit, the
 /// check accepts any field and any type.
 const MAX_DEPTH: usize = 32;
@@ -67,7 +67,7 @@ struct SchemaTypes<'s> {
     names: BTreeSet<&'s str>,
     /// The possible strings. None if a schema does not list its possible strings.
     values: Option<Vec<String>>,
-    /// Number of added schemas. A schema without a list of possible strings counts, too.
+    /// Number of schemas whose types were added, with or without a list of possible strings.
     count: usize,
     /// True if a schema does not limit the type.
     allows_any_type: bool,
@@ -214,7 +214,7 @@ impl<'s> SchemaRoot<'s> {
             types.add_values(&schema["enum"]);
             return;
         }
-        // Without a type of its own, the schema has the types of its parts.
+        // If the schema has no `type`, the parts of its combinations define the types.
         let mut has_parts = false;
         for key in ["allOf", "anyOf", "oneOf"] {
             for part in schema[key].as_array().into_iter().flatten() {

@@ -115,8 +115,9 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the newest lines of the log of one container. `limitBytes` keeps the beginning of the
-    /// answer. So without `tailLines`, the kubelet would leave out the newest lines of a long log.
+    /// Reads the newest lines of the log of one container. If an answer is longer than
+    /// `limitBytes`, the kubelet cuts off the end, and the newest lines are missing. So the request
+    /// limits the number of lines by `tailLines`, too.
     async fn log(&mut self, pod: &str, what: &str, more: &str) {
         let namespace = escape(&self.server_namespace);
         let uri = format!(

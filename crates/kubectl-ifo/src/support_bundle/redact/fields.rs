@@ -1,4 +1,5 @@
-//! Redacts the fields of Kubernetes objects: hides names and messages.
+//! Redacts the fields of the Kubernetes objects in a support bundle: hides private names and
+//! messages.
 
 use super::public::{is_reporter, is_setting};
 use super::{Redactor, is_token};

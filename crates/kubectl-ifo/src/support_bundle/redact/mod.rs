@@ -1,7 +1,7 @@
 //! Redacts the objects, logs and metrics of a support bundle: hides private names and messages.
 //!
-//! Apart from times, a text is kept only if a list in this module allows the text or its field. So
-//! if a future release adds a field, its texts are hidden until a developer allows the field.
+//! The redactor keeps times. It keeps another text only if a list in this module allows the text or
+//! its field. So the texts of a new field are hidden until a developer allows the field.
 //!
 //! | text | in the bundle |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! The conditions `Overdue` and `Stalled` of an operation.
+//! The conditions `Overdue` (an operation takes longer than expected) and `Stalled` (the progress
+//! of an operation does not rise).
 
 use super::compact_values::WholeSecond;
 use super::{MIN_EXCESS, text};
@@ -35,7 +36,8 @@ pub enum ConditionBasis {
     /// The condition is not raised, because the operation has this state. For both conditions, only
     /// time in the state `Progressing` counts.
     State(State),
-    /// The condition is not raised, because the watch of the subject is interrupted.
+    /// The condition is not raised, because the watch of the subject (the object that the operation
+    /// is about) is interrupted.
     WatchInterrupted,
     /// The condition was restored after a restart or a change of the leader. The operation has not
     /// been updated since then.
@@ -90,8 +92,7 @@ impl fmt::Display for TimingCondition {
             }
             (ConditionBasis::EarlierRuns { p95, runs }, is_raised) => {
                 let p95 = Duration::from_secs(u64::from(*p95));
-                // The limit is twice the usual duration, or the usual duration plus `MIN_EXCESS`,
-                // whichever is longer.
+                // The limit is `2 * p95` or `p95 + MIN_EXCESS`, whichever is longer.
                 match (p95 >= MIN_EXCESS, is_raised) {
                     (true, true) => f.write_str("Longer than twice ")?,
                     (true, false) => f.write_str("Not longer than twice ")?,
