@@ -1,14 +1,14 @@
 //! Generates manifests. `make manifests` runs this program. If a file in the repository differs
-//! from the output of this program, `tests/manifests.rs` fails.
+//! from the output of this program, `tests/manifests.rs` fails. The program generates:
 //!
-//! - The CRDs are generated from Rust types.
-//! - Each folder of shipped rule sets gets a `ClusterRole` for the rule sets in its kustomization.
-//! - If the kustomization of a folder does not list a rule set, the rule set gets its own
-//!   `ClusterRole`. This role is the second document in the file of the rule set.
-//! - The table in `docs/rules-catalogue.md` is generated from all rule sets.
-//! - The OLM bundle is generated from the manifests in `deploy`.
-//! - The ConfigMap with the Grafana dashboard is generated from the JSON of the dashboard.
-//! - The Helm charts are generated from the kustomizations.
+//! - the CRDs, from Rust types
+//! - a `ClusterRole` for each folder of shipped rule sets, from the rule sets that the folder's
+//!   kustomization lists
+//! - a `ClusterRole` for each other rule set, as the second document in the file of the rule set
+//! - the table in `docs/rules-catalogue.md`, from all rule sets
+//! - the OLM bundle, from the manifests in `deploy`
+//! - the ConfigMap with the Grafana dashboard, from the JSON of the dashboard
+//! - the Helm charts, from the kustomizations
 
 #[path = "manifests/catalogue.rs"]
 mod catalogue;
@@ -88,8 +88,7 @@ fn rule_sets_in(folder: &Path) -> anyhow::Result<Vec<Shipped>> {
             continue;
         }
         let text = read(&path)?;
-        // The first document of the file is the rule set. The second document, if there is one, is
-        // the generated role.
+        // The first document of the file is the rule set. A second document is the generated role.
         let own = text.split("\n---\n").next().unwrap_or_default().trim_end();
         shipped.push(Shipped {
             folder: file_name(folder),

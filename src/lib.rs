@@ -70,7 +70,7 @@ pub mod persist;
 
 pub mod takeover;
 
-pub mod baselines;
+pub mod baseline_store;
 
 pub mod demo;
 

@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Runs the tracking task until it has processed these messages.
+    /// Runs the tracker task until it has processed these messages.
     async fn run_until_processed(writer: Writer, messages: Vec<Message>) {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),

@@ -71,7 +71,8 @@ fn alerting_rules() -> Vec<Value> {
 /// Returns the names of the metrics in a query or in a document. The suffixes `_bucket` and
 /// `_count` are removed from the names of histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
-    let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+").expect("it is valid");
+    let name = regex::Regex::new(r"\b(ifo|apiserver|process)_[a-z_]+")
+        .expect("the regular expression is valid");
     let names = name.find_iter(text).map(|found| found.as_str());
     names
         .map(|name| name.strip_suffix("_bucket").unwrap_or(name))

@@ -18,8 +18,8 @@ mod fake_apiserver;
 mod hostile_connections;
 #[path = "pipeline/invalid_and_large_objects.rs"]
 mod invalid_and_large_objects;
-#[path = "pipeline/memory.rs"]
-mod memory;
+#[path = "pipeline/memory_while_listing.rs"]
+mod memory_while_listing;
 #[path = "pipeline/rule_sets.rs"]
 mod rule_sets;
 #[path = "pipeline/server.rs"]

@@ -70,8 +70,8 @@ impl Latencies {
     }
 
     /// Records the first event of an operation after the update of its subject. Ignores events with
-    /// the phase `Completed`, because the server can send them only after a debounce period. Before
-    /// this period, the server sends an event with the state `Settling`.
+    /// the phase `Completed`, because the server can delay them by a debounce period. In this
+    /// period, the operation has the state `Settling`, and an earlier event shows this state.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();

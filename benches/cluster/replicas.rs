@@ -1,6 +1,6 @@
 //! Measures several replicas of the server: one leader, which detects operations, and followers,
-//! which copy the leader's operations. Measures processor time, memory, reads, and the time without
-//! a leader after a crash.
+//! which copy the leader's operations. The results are processor time, memory, the latency of
+//! reads, and the time without a leader after a crash.
 
 use crate::api_client::{Api, LIVE};
 use crate::latency::percentile;
@@ -58,9 +58,11 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
     measure_reads(api, &leader, &followers[0]).await
 }
 
-/// Measures reads of one operation: at the leader, at a follower that answers from its own copy,
-/// and at a follower that first sends a state query. With a state query, a follower asks the leader
-/// for its newest resourceVersion.
+/// Measures reads of one operation from:
+///
+/// - the leader
+/// - a follower that answers from its own copy
+/// - a follower that first asks the leader for its newest resourceVersion (a state query)
 async fn measure_reads(
     api: &Api,
     leader: &MeasuredServer,
@@ -113,8 +115,8 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
         let pod = format!("replica-{started}");
         let server = start_replica(api, &pod).await?;
         if replicas.is_empty() {
-            // When the other replicas start, they read the CA from the APIService. So the first
-            // replica is registered before they start.
+            // When the other replicas start, they read the CA from the APIService. So the
+            // APIService must exist before they start.
             server.register(api).await?;
         }
         replicas.push((server, pod));
@@ -122,9 +124,8 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
         let leader = wait_for_holder(api, |_| true).await?;
-        // In the fixed part of this waiting time, the followers copy the operations of the new
-        // leader. The leader renews its Lease at fixed intervals. The random part moves the kill to
-        // a random time between two renewals.
+        // During `SETTLE`, the followers copy the operations of the new leader. The random part of
+        // the pause moves the kill to a random time between two renewals of the Lease.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
         let index = replicas.iter().position(|(_, pod)| *pod == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);

@@ -172,8 +172,8 @@ impl MeasuredServer {
     /// Returns the processor time that the process has used since an earlier call of
     /// [`Self::processor_time`] returned `before`.
     pub fn processor_time_since(&self, before: Duration) -> anyhow::Result<Duration> {
-        // Threads that have ended are no longer counted, so the difference can be negative. Then
-        // the result is zero.
+        // The processor time does not include threads that have ended, so it can decrease. If it
+        // has decreased, the result is zero.
         Ok(self.processor_time()?.saturating_sub(before))
     }
 

@@ -17,7 +17,7 @@ use super::listener::bind;
 use super::start_detection::PipelineInput;
 use super::{Access, App, Signals, Started};
 use crate::auth::{AuthenticationConfig, ClusterAuthenticator, ClusterAuthorizer};
-use crate::baselines::BaselineStore;
+use crate::baseline_store::BaselineStore;
 use crate::config::{Common, ElectionConfig, Persistence, Serve};
 use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
@@ -321,8 +321,8 @@ async fn access(app: &mut App, client: &Client) -> anyhow::Result<Access> {
 }
 
 fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
-    // Another process may wait for the file. The rename ensures that this process never reads an
-    // incomplete port.
+    // Another process may wait for the file. The rename ensures that the other process never reads
+    // an incomplete port.
     let temporary = file.with_extension("tmp");
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
@@ -340,8 +340,8 @@ async fn report_deleted_namespaces(
     tracker: mpsc::Sender<Message>,
 ) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    // The sender is dropped without a value only if the term is ending. Then the default value has
-    // no effect.
+    // If the sender was dropped without a value, the term is ending. Then the default value has no
+    // effect.
     let mut seen = SeenNamespaces::new(first.await.unwrap_or_default());
     let mut events = watcher(api, watcher::Config::default())
         .default_backoff()

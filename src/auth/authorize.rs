@@ -21,16 +21,15 @@ use std::time::Duration;
 /// `/readyz/ping`, are not public.
 const PROBE_PATHS: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
-/// Time for which a decision is cached, as in Kubernetes' delegated authorization. A revoked
-/// permission is accepted for at most this time.
+/// Time for which a decision is cached, as in Kubernetes' delegated authorization. After an
+/// administrator revokes a permission, the server still accepts it for at most this time.
 const DECISION_CACHE_TTL: Duration = Duration::from_secs(10);
 
-/// Maximum number of cached decisions. When the cache is full, the oldest decision is evicted, and
-/// is reviewed again at its next use.
+/// Maximum number of cached decisions. A full cache evicts its oldest decision. The next request
+/// that needs this decision causes a new review.
 ///
-/// The requests of the last 10 s need one decision for each combination of user and attributes
-/// (such as verb, namespace and selector). A decision takes about 400 bytes, so 4,096 decisions
-/// take 1.6 MB.
+/// Each combination of user and attributes (such as verb, namespace and selector) has its own
+/// decision. A decision takes about 400 bytes, so 4,096 decisions take 1.6 MB.
 const MAX_DECISIONS: usize = 4096;
 
 /// Maximum length of the reason of a denial, in bytes. The server truncates a longer reason before

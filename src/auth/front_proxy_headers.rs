@@ -15,7 +15,7 @@ pub(super) struct UserHeaders {
     pub(super) groups: Vec<HeaderName>,
     /// Prefixes of the names of headers with extra attributes. With the prefix `x-remote-extra-`,
     /// the header `x-remote-extra-scopes: all` gives the attribute `scopes` the value `all`. No
-    /// prefix is empty. Prefixes are in lower case, as the header names of an [`http::HeaderMap`].
+    /// prefix is empty. Prefixes are in lower case, as are the names in an [`http::HeaderMap`].
     pub(super) extra_prefixes: Vec<String>,
 }
 
@@ -23,8 +23,8 @@ impl UserHeaders {
     /// Returns the user in `headers`, or `None` if no header names a user.
     ///
     /// The front proxy sends a name such as `jané` as raw bytes, which must be UTF-8. If a value
-    /// is not UTF-8, returns an error, and the caller refuses the request. If this function
-    /// replaced invalid bytes, the result could be the name of another user.
+    /// is not UTF-8, returns an error, and the caller refuses the request. A text with replaced
+    /// bytes could be the name of another user.
     pub(super) fn user(&self, headers: &HeaderMap) -> Result<Option<User>, Unauthenticated> {
         let Some(name) = first(headers, &self.name)? else {
             return Ok(None);

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 /// of the certificate. Each check is one small request to the kube-apiserver.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// If the Secret contains a new CA, the server first adds the new CA to the bundle. After this
-/// delay, the server presents a certificate of the new CA. During the delay, the bundle reaches the
-/// `APIService` and every kube-apiserver.
+/// The delay between two steps if the Secret contains a new CA. First, the server adds the new CA
+/// to the bundle. After the delay, the server presents a certificate of the new CA. During the
+/// delay, the bundle reaches the `APIService` and every kube-apiserver.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.

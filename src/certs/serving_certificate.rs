@@ -74,7 +74,7 @@ impl ServingCertificate {
     }
 
     /// Presents another certificate in all further handshakes. If the certificate or its key is
-    /// invalid, returns an error, and the current pair stays in use.
+    /// invalid, returns an error, and the current certificate stays in use.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertsError> {
         let (pair, expires) = pair(chain, key)?;
         self.current.store(Arc::new(pair));
@@ -92,15 +92,15 @@ impl ServingCertificate {
         Self::new(&chain, &key, metrics)
     }
 
-    /// Reads both files immediately and then after each `period`. If the content of a file has
-    /// changed, presents the new certificate. Never ends.
+    /// Reads the files `certificate` and `key` immediately, and again after each `period`. If the
+    /// content of a file has changed, presents the new certificate. Never ends.
     ///
     /// The method reads the files periodically, because watching files does not work on every file
     /// system. Reading also works for a mounted Secret, which the kubelet replaces through symbolic
     /// links.
     ///
-    /// If only one of the files has been replaced so far, the key does not match the certificate.
-    /// In this case, the current pair stays in use until a later read finds both new files.
+    /// While only one of the two files is new, the key does not match the certificate. The current
+    /// certificate stays in use until a later read finds both new files.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
@@ -130,7 +130,7 @@ impl ServingCertificate {
                     }
                 }
                 Err(error) => {
-                    // A repeated failure is logged once.
+                    // The same failure is logged only once.
                     let failure = Err(error.to_string());
                     if last.as_ref() != Some(&failure) {
                         tracing::error!(%error, "the last valid serving certificate stays in use");
@@ -168,8 +168,8 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {
-        // The server presents the certificate although it has expired. So the error at the client
-        // names the reason.
+        // The server presents even an expired certificate, so that the error at the client names
+        // the expiry.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;

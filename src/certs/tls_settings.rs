@@ -2,8 +2,8 @@
 //!
 //! Versions and suites have the same names as in the flags `--tls-min-version` and
 //! `--tls-cipher-suites` of Kubernetes' components. These names come from Go's package
-//! `crypto/tls`. Only names of versions and suites that rustls supports are accepted. rustls
-//! supports neither versions before TLS 1.2 nor the suites that Go calls insecure.
+//! `crypto/tls`. The server accepts only names of versions and suites that rustls supports. rustls
+//! does not support versions before TLS 1.2, or the suites that Go calls insecure.
 
 use clap::ValueEnum;
 use rustls::crypto::CryptoProvider;
@@ -15,8 +15,9 @@ use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
 pub struct TlsSettings {
     /// The lowest accepted version.
     pub min_version: TlsVersion,
-    /// The accepted cipher suites. If the list is empty, all suites are accepted. As in Go, the
-    /// list does not limit the suites of TLS 1.3, which are all secure.
+    /// The accepted cipher suites. If the list is empty, the server accepts all suites that rustls
+    /// supports. The list limits only the suites of TLS 1.2, as in Go. The server always accepts
+    /// the suites of TLS 1.3.
     pub cipher_suites: Vec<TlsCipherSuite>,
 }
 
@@ -32,7 +33,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A TLS cipher suite. It is defined by [RFC 5289](https://www.rfc-editor.org/rfc/rfc5289), [RFC
+/// A TLS cipher suite from [RFC 5289](https://www.rfc-editor.org/rfc/rfc5289), [RFC
 /// 7905](https://www.rfc-editor.org/rfc/rfc7905) or [RFC
 /// 8446](https://www.rfc-editor.org/rfc/rfc8446).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -98,7 +99,8 @@ impl TlsSettings {
         provider
     }
 
-    /// Returns the accepted versions. TLS 1.2 is left out if none of its cipher suites is accepted.
+    /// Returns the accepted versions. Leaves out TLS 1.2 if `provider` has no cipher suite of TLS
+    /// 1.2.
     pub(super) fn versions(
         &self,
         provider: &CryptoProvider,

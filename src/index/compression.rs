@@ -1,13 +1,13 @@
-//! Compresses the content of completed operations and of records. There can be many of them, and
-//! they no longer change.
+//! Compresses the content of completed operations and of records (`OperationRecord`). The index can
+//! contain many of them, and they no longer change.
 //!
 //! A list decompresses every completed operation and every record that it returns. The format is
 //! LZ4, because LZ4 decompresses more than 2 GB per second.
 //!
-//! LZ4 replaces a text that occurs again by a reference to its first occurrence. A record is short,
-//! so few texts occur twice in it. But all records are similar. So references can also point into a
-//! dictionary, which contains a typical record. With the dictionary, the compressed content of a
-//! record has about half the size.
+//! LZ4 replaces a repeated text by a reference to an earlier occurrence. A record is short, so it
+//! contains few repeated texts. But all records are similar. So references can also point into a
+//! dictionary, which contains a typical record. The dictionary halves the compressed size of a
+//! record.
 
 use ifo_engine::track::DecodedObject;
 use lz4_flex::block;
@@ -36,7 +36,8 @@ const TYPICAL_RECORD: &str = concat!(
     r#""expected":{"typicalSeconds":60,"p95Seconds":90,"runs":37,"source":"History"}}}"#,
 );
 
-/// The dictionary: the content of an entry with [`TYPICAL_RECORD`].
+/// The dictionary: [`TYPICAL_RECORD`] as an index entry stores it, in the short form of its JSON
+/// followed by the positions of its texts.
 static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let decoded = DecodedObject::decode(TYPICAL_RECORD.as_bytes());
     let decoded = decoded.expect("the typical record is an object with metadata");
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn the_typical_record_has_the_same_form_as_other_records() {
         let mut record: OperationRecord = serde_json::from_str(TYPICAL_RECORD).unwrap();
-        // The index inserts the resourceVersion.
+        // The type does not encode the resourceVersion: the index inserts it into the JSON.
         let version = record.metadata.resource_version.take().unwrap();
         let inserted = format!(r#""resourceVersion":"{version}","#);
         let without_version = TYPICAL_RECORD.replace(&inserted, "");

@@ -1,7 +1,9 @@
-//! A cursor is the position of one watch in the ring buffer, which has the latest changes of the
-//! index. The cursor waits until the index publishes a new version, and then reads the changes from
-//! the ring buffer. So a watch needs no queue of its own. If the ring buffer has dropped a change
-//! that a slow watch has not read, the cursor of this watch returns an error.
+//! A cursor delivers the changes of the index (the operations in memory) to one watch. The latest
+//! changes are in a ring buffer, which all watches share. The cursor is the position of its watch
+//! in the ring buffer. So a watch needs no queue of its own.
+//!
+//! The cursor waits until the index publishes a new version, and then reads the changes. If the
+//! ring buffer has dropped a change that a slow watch has not read, its cursor returns an error.
 
 use super::reader::IndexState;
 use super::{IndexChange, ListScope, Rv, VersionUnavailable};
@@ -11,8 +13,8 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of changes that [`Cursor::next`] returns at once. Changes with the same version
-/// are always returned together, even if they exceed this number. A watch keeps the returned
+/// Maximum number of changes that [`Cursor::next`] returns at once. It still returns all changes
+/// with the same version together, even if they exceed this number. A watch keeps the returned
 /// changes in memory until its client has received them. So this number limits the memory that slow
 /// watches take.
 const MAX_CHANGES: usize = 16;
@@ -36,9 +38,10 @@ impl Cursor {
         }
     }
 
-    /// Waits for the next changes in the cursor's scope, and returns at least one of them, in
-    /// order. Markers, which are changes without an object, are in every scope. If the writer was
-    /// dropped and no change remains, the future never completes. Cancel-safe.
+    /// Waits for the next changes in the cursor's scope (the objects that the watch selects), and
+    /// returns at least one change, in order. Changes without an object (markers) are in every
+    /// scope. If no change remains and the index has no writer any more, the future never
+    /// completes. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -58,8 +61,8 @@ impl Cursor {
         }
     }
 
-    /// Returns the version that the cursor has reached. All changes up to this version were
-    /// delivered or are outside of the scope.
+    /// Returns the version that the cursor has reached. [`Self::next`] has returned all changes in
+    /// the scope up to this version.
     pub fn rv(&self) -> Rv {
         self.rv
     }

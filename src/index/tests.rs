@@ -320,8 +320,8 @@ fn young_changes_are_limited_as_well() {
         assert!(reader.ring_bytes() <= bounds.peak_bytes());
     }
     assert!(reader.ring_bytes() > bounds.peak_bytes() - 2 * one);
-    // Each row has two limits in bytes: the normal limit, and the limit while changes are younger
-    // than [`Bounds::MIN_AGE`].
+    // Each row has two limits in bytes: the normal limit, and the limit while the oldest change is
+    // younger than [`Bounds::MIN_AGE`].
     for (bytes, most) in [(0, 0), (4 << 20, 48 << 20), (1 << 30, 1 << 30)] {
         assert_eq!(Bounds { bytes, ..MANY }.peak_bytes(), most);
     }

@@ -2,7 +2,7 @@
 //! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits concurrent
 //! lists and large objects in memory.
 
-use super::requests_and_failures::{self, Refusal};
+use super::apiserver_requests::{self, Refusal};
 use super::{
     Connection, Feed, GapReason, ObjectNames, Raw, inline, list_and_watch::WatchTask,
     read_budget::ReadBudget,
@@ -49,7 +49,7 @@ impl Feed for ClusterFeed {
 
     fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
         async move {
-            match requests_and_failures::uid(&self.connection.client, target, object).await {
+            match apiserver_requests::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
                 // After any other failure, it is unknown whether the object exists. The server then

@@ -8,8 +8,8 @@
 
 use super::{
     Connection, GapReason, Resolve,
+    apiserver_requests::{self, ReadError, Refusal},
     connection::WatchPermit,
-    requests_and_failures::{self, ReadError, Refusal},
 };
 use bytes::Bytes;
 use futures::{
@@ -104,7 +104,7 @@ impl Discovery {
     }
 
     async fn look_up(&self, gvr: &Gvr) -> Resolution {
-        let path = match requests_and_failures::group_version_path(gvr) {
+        let path = match apiserver_requests::group_version_path(gvr) {
             Ok(path) => path,
             Err(message) => {
                 return Resolution::NotServed {
@@ -203,11 +203,11 @@ impl Discovery {
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
         let unreachable = |why| Refusal::Lost(GapReason::Unreachable(why), None);
-        let request = requests_and_failures::get(path).map_err(unreachable)?;
-        let body = requests_and_failures::send(&self.permit.client, request)
+        let request = apiserver_requests::get(path).map_err(unreachable)?;
+        let body = apiserver_requests::send(&self.permit.client, request)
             .await?
             .into_body();
-        requests_and_failures::read(body, MAX_DISCOVERY)
+        apiserver_requests::read(body, MAX_DISCOVERY)
             .await
             .map_err(|error| match error {
                 ReadError::Broken(why) => unreachable(why),

@@ -25,10 +25,10 @@
 
 use super::{
     Connection, GapReason, InvalidData, Raw,
+    apiserver_requests::{self, Refusal, WatchOrPage},
     backoff::Backoff,
     body_parts::{self, BodyPart, MAX_OBJECT},
     read_budget::ReadBudget,
-    requests_and_failures::{self, Refusal, WatchOrPage},
     watch_event::{self, WatchLine},
     watch_lines::LineReader,
 };
@@ -267,8 +267,8 @@ impl WatchTask {
     /// takes longer than [`INTERRUPTION_REPORT_DELAY`], reports an interruption and continues to
     /// wait. If the answer does not begin within [`IDLE_TIMEOUT`], returns an error.
     async fn open(&mut self, client: &kube::Client, ask: WatchOrPage<'_>) -> Result<Body, Refusal> {
-        let request = requests_and_failures::build(&self.source, self.selection.as_deref(), ask)?;
-        let answer = requests_and_failures::send(client, request);
+        let request = apiserver_requests::build(&self.source, self.selection.as_deref(), ask)?;
+        let answer = apiserver_requests::send(client, request);
         tokio::pin!(answer);
         if self.synced {
             if let Ok(answer) = timeout(INTERRUPTION_REPORT_DELAY, &mut answer).await {
@@ -371,7 +371,7 @@ impl WatchTask {
                 return Err(AttemptEnd::NoWatchList { for_good: false });
             }
             WatchLine::Error(status) => {
-                return Err(requests_and_failures::refusal(status.code, &status, None).into());
+                return Err(apiserver_requests::refusal(status.code, &status, None).into());
             }
             // A periodic bookmark before the end of the initial objects shows that the
             // kube-apiserver does not support `sendInitialEvents`.

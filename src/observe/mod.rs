@@ -20,6 +20,7 @@ mod connection;
 mod discovery;
 mod folder_feed;
 
+mod apiserver_requests;
 mod backoff;
 mod body_parts;
 mod buffered_connector;
@@ -27,7 +28,6 @@ mod folder_scan;
 mod list_and_watch;
 mod page_reader;
 mod read_budget;
-mod requests_and_failures;
 mod time_limits;
 mod watch_event;
 mod watch_lines;

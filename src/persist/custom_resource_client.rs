@@ -6,7 +6,7 @@
 //! previous leader arrives late, it cannot overwrite a newer state.
 
 use super::redacted_failure::RedactedFailure;
-use super::request_failure::StoreFailure;
+use super::store_failure::StoreFailure;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;

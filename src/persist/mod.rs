@@ -31,7 +31,7 @@
 mod custom_resource_client;
 mod custom_resource_conversion;
 mod redacted_failure;
-mod request_failure;
+mod store_failure;
 mod write_queue;
 mod write_rate_and_backoff;
 mod write_status_condition;
@@ -47,7 +47,7 @@ pub use custom_resource_client::{
 };
 pub use custom_resource_conversion::{from_cr, to_cr};
 pub use redacted_failure::RedactedFailure;
-pub use request_failure::StoreFailure;
+pub use store_failure::StoreFailure;
 pub use write_queue::{AtStop, PersistSettings, UnreadRuleSets};
 pub use write_status_condition::{PersistVerdict, keep_condition};
 

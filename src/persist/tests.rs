@@ -1,5 +1,5 @@
-//! Tests of persistence mode as a whole: from the index to the custom resources in a fake cluster.
-//! The tests run on tokio's paused clock.
+//! Tests of persistence mode, in which the leader writes the operations of the index as custom
+//! resources. The tests use a fake cluster and tokio's paused clock.
 
 use super::*;
 use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
@@ -194,9 +194,9 @@ async fn after_an_outage_longer_than_the_ring_buffer_the_custom_resources_match_
     fixture
         .fake
         .set_failure(Some(StoreFailure::Unreachable("away".into(), None)));
-    // The test does not wait between these commits, so the leader's cursor reads no changes
-    // meanwhile. The ring buffer (the latest changes, which the index keeps) becomes full, and
-    // drops changes that the cursor has not read.
+    // The test does not wait between these commits, so the leader's task cannot run and read the
+    // changes. The ring buffer (the latest changes, which the index keeps) becomes full, and drops
+    // changes that the leader has not read.
     for number in 0..500 {
         fixture.commit([operation(&format!("vm-{number:03}"), "Active")]);
         if number < 490 {
@@ -354,7 +354,7 @@ async fn custom_resources_of_unread_rule_sets_are_not_completed() {
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }
 
-/// Returns `write` with an object to which `change` was applied.
+/// Returns a copy of `write` whose object `change` has changed.
 fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     let Write::Put { key, json } = write else {
         panic!("the write must be a put");
@@ -367,7 +367,7 @@ fn changed(write: &Write, change: impl Fn(&mut serde_json::Value)) -> Write {
     }
 }
 
-/// Returns `write` with these fields in the status of the object.
+/// Returns a copy of `write` whose object has these fields in its status.
 fn with_status(write: &Write, members: &serde_json::Value) -> Write {
     changed(write, |object| {
         for (name, value) in members.as_object().unwrap() {
@@ -614,8 +614,8 @@ async fn a_late_completion_by_the_previous_leader_is_not_overwritten() {
     fixture.commit([delete("a")]);
     let _next = fixture.start_leader();
     fixture.sleep(3).await;
-    // The order of the requests: the next leader reads the custom resource, the late write of the
-    // previous leader arrives, and then the patch of the next leader arrives.
+    // With this latency, the requests arrive in this order: the read by the next leader, the late
+    // write of the previous leader, and the patch of the next leader.
     fixture.set_latency(0.7);
     fixture.sleep(60).await;
     assert_eq!(fixture.verbs(), ["create", "patch", "get", "patch", "get"]);
@@ -661,8 +661,8 @@ async fn labels_of_other_clients_stay_and_obsolete_labels_of_this_server_are_rem
     );
     assert_eq!(cr.metadata.uid, uid);
     assert_eq!((status(&cr).progress, &*status(&cr).message), (None, ""));
-    // After this patch, the custom resource counts as up to date, although it has labels of another
-    // client. So the next leader writes nothing.
+    // The next leader writes nothing, because it ignores the labels of other clients when it
+    // compares the custom resource with the index.
     let requests = fixture.verbs();
     running.task.abort();
     let _next = fixture.start_leader();
@@ -697,8 +697,8 @@ async fn an_object_recreated_by_another_client_is_patched_once_and_keeps_its_lab
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
     // Another client created this copy, so managedFields does not show which labels are of this
-    // server. Then the next leader compares all labels. The label `restored` is not in the index.
-    // So the next leader reads the custom resource and patches it once. The patch changes nothing.
+    // server. So the next leader compares all labels, and finds that the label `restored` is not in
+    // the index. It reads the custom resource and patches it once. The patch changes nothing.
     assert_eq!(fixture.verbs()[before..], ["get", "patch"]);
     assert_eq!(fixture.fake.only(), cr);
 }
@@ -795,8 +795,8 @@ async fn a_server_that_runs_alone_writes_all_before_it_stops() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handover_waits_for_sent_writes_and_leaves_the_others_to_the_next_leader() {
-    // In the first case, the writes that were already sent are answered within the limit of 500 ms.
-    // In the second case, the limit ends before they are answered.
+    // With a latency of 0.3 s, the cluster answers the sent writes within the limit of 500 ms. With
+    // a latency of 30 s, the limit ends before the answers.
     for (latency, is_answered) in [(0.3, true), (30.0, false)] {
         let mut fixture = PersistFixture::new(true);
         let leader = fixture.start_leader_with(AtStop::HandOver);

@@ -20,7 +20,7 @@
 //! this write has succeeded, the queue removes the queue entry. Other orphans have no queue entry.
 
 use super::custom_resource_client::Revision;
-use super::request_failure::StoreFailure;
+use super::store_failure::StoreFailure;
 use super::write_rate_and_backoff::{self, WritePace};
 use super::written_summary::WrittenSummary;
 use crate::clock;

@@ -2,7 +2,7 @@
 //! `OperationsPersisted` in the status of this server's `APIService`, and logs each change of the
 //! status or reason of this condition.
 
-use super::request_failure::StoreFailure;
+use super::store_failure::StoreFailure;
 use crate::clock;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};

@@ -6,7 +6,7 @@
 //! resource. A summary is small, because it consists mostly of hashes.
 
 use super::custom_resource_conversion;
-use super::request_failure::StoreFailure;
+use super::store_failure::StoreFailure;
 use crate::index::IndexEntry;
 use ifo_api::live::{self, Phase, StartTimeSource, State};
 use ifo_api::persisted;
@@ -33,7 +33,7 @@ impl WrittenSummary {
     ///
     /// These fields are not in the summary, so their changes cause no write:
     ///
-    /// - `lastDetected` and the conditions, because one interruption of a watch changes them for all
+    /// - `lastDetected` and the conditions, because an interruption of a watch changes them for all
     ///   operations on the watched resource at once.
     /// - `subjectGeneration`, because it changes with each change of the subject's spec. The
     ///   subject is the object on which the operation runs.

@@ -1,8 +1,8 @@
 //! Adds a `Warning` header to lists and watches that may lack operations. An answer gets the header
 //! in each of these cases:
 //!
-//! - A rule set (the definition of how the server detects operations) does not work, for example
-//!   because it does not compile. The request could match one of its operations.
+//! - The request could match an operation of a rule set that does not work, for example because the
+//!   rule set does not compile. A rule set defines how the server detects operations.
 //! - The cluster has no rule sets.
 //! - The server has not read the rule sets yet.
 //! - This replica's index (the operations in memory) was last up to date more than 15 s ago.

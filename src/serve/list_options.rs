@@ -108,10 +108,10 @@ impl<'a> Options<'a> {
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             );
         }
-        // The kube-apiserver sets `sendInitialEvents` and `resourceVersionMatch` for some watches
-        // (`SetListOptionsDefaults`): watches that have neither option, and whose resourceVersion
-        // is empty or `0`. With `resourceVersionMatch`, the kube-apiserver refuses a continue
-        // token. So this server also refuses a continue token in these watches.
+        // Some watches have neither `sendInitialEvents` nor `resourceVersionMatch`, and their
+        // resourceVersion is empty or `0`. The kube-apiserver sets both options for these watches
+        // (`SetListOptionsDefaults`). It refuses a continue token together with
+        // `resourceVersionMatch`. So this server also refuses a continue token in these watches.
         let sends_by_default =
             self.send_initial_events.is_none() && matches!(self.version, "" | "0");
         if self.version_match.is_empty() {

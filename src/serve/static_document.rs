@@ -1,6 +1,7 @@
-//! Serves documents that do not change while the server runs: discovery and `OpenAPI`. Input: the
-//! headers `If-None-Match` and `Accept-Encoding` of a request. Output: the document, or a 304 if
-//! the client already has the document.
+//! Serves documents that do not change while the server runs: discovery and `OpenAPI`.
+//!
+//! - Input: the headers `If-None-Match` and `Accept-Encoding` of a request.
+//! - Output: the document, or a 304 if the client already has the document.
 
 use super::content_negotiation::Syntax;
 use super::{gzip, response_syntax};

@@ -28,7 +28,7 @@ const SELECTORS_BY_PHASE: &[&str] = &["status.phase=Active", "status.phase=Compl
 const NO_SELECTOR: &[&str] = &[""];
 
 /// Reads all custom resources and adds their operations to `state`. If `state` has [`MAX_RESTORED`]
-/// operations from custom resources, this function stops reading and returns no error.
+/// operations from custom resources, this function logs a warning, stops reading and returns `Ok`.
 pub(super) async fn custom_resources(
     store: &impl Store,
     state: &mut InitialState,
@@ -43,7 +43,7 @@ pub(super) async fn custom_resources(
                     if !state.add_custom_resource(operation, clock::reading()) {
                         tracing::warn!(
                             MAX_RESTORED,
-                            "there are too many custom resources; the others are not restored"
+                            "there are too many custom resources; the remaining custom resources are not restored"
                         );
                         return Ok(());
                     }
@@ -87,14 +87,14 @@ pub(super) async fn namespaces(
 /// The retries of one list.
 #[derive(Debug, Default)]
 struct Retry {
-    /// The time of the first of several consecutive answers 403. None if the last answer was not
+    /// The time of the first 403 since the latest other answer. None if the latest answer was not
     /// 403.
     refused_since: Option<Instant>,
 }
 
 impl Retry {
-    /// Waits until the next attempt. Returns `failure` at once if no further attempt must follow:
-    /// the failure is permanent, or all answers during [`REFUSAL_PERIOD`] were 403.
+    /// Waits for [`RETRY_DELAY`]. If the failure is permanent, or if all answers during
+    /// [`REFUSAL_PERIOD`] were 403, returns `failure` immediately.
     async fn wait(&mut self, failure: StoreFailure) -> Result<(), StoreFailure> {
         let is_final = match &failure {
             StoreFailure::CrdMissing | StoreFailure::Invalid(_) => true,

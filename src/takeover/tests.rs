@@ -1,6 +1,6 @@
-//! Tests of the operations that a new leader restores. A scripted kube-apiserver answers the
-//! leader's lists. Then a real tracker, which turns detections into operations, continues from the
-//! restored operations.
+//! Tests of the operations that a new leader (the replica that detects operations) restores. A
+//! scripted kube-apiserver answers the leader's lists. Then a real tracker, which turns detections
+//! into operations, continues from the restored operations.
 
 use super::*;
 use crate::index::{Bounds, ListScope, ReadVersion, Rv, VersionAssignment, index};
@@ -44,16 +44,16 @@ fn tracker(retain: bool) -> Tracker {
     Tracker::new(settings, Arc::new(()))
 }
 
-/// The start time of all operations. It must be the same for the whole test run, because an
-/// operation with another start time is another operation.
+/// Returns the start time of all operations. Each call returns the same time, because an operation
+/// with another start time is another operation.
 fn start() -> Timestamp {
     static START: LazyLock<Timestamp> =
         LazyLock::new(|| clock::reading().wall - Duration::from_mins(1));
     *START
 }
 
-/// Returns the tracker's writes for an operation on the subject `name`: the start and, if `is_over`
-/// is true, the end.
+/// Returns the tracker's writes for an operation on the subject (the object) `name`. The operation
+/// has started. If `is_over` is true, the operation has also ended.
 fn writes(name: &str, is_over: bool) -> Vec<Write> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
@@ -218,8 +218,8 @@ async fn custom_resources_in_flight_are_read_before_completed_ones() {
         ) {
             (true, false) => list(&[active("x")], "more/1"),
             (true, true) => list(&[active("y")], ""),
-            // The operation on `x` ended after the list of the operations in flight, and before the
-            // list of the completed operations. So both lists contain it.
+            // The operation on `x` ended between the list of operations in flight and the list of
+            // completed operations. So both lists contain this operation.
             (false, false) => list(&[over("a"), over("x")], "more/1"),
             (false, true) => list(&[over("b")], ""),
         }
@@ -277,7 +277,8 @@ async fn invalid_and_large_objects_do_not_affect_other_objects() {
     }
 }
 
-/// Returns a function that returns `answers` one after the other, and then repeats the last answer.
+/// Returns an `answer` function for [`serving`]. It returns one of the `answers` for each request,
+/// in order, and then repeats the last answer.
 fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
     let remaining = Mutex::new(answers.into_iter());
     let last = Mutex::new((500, json!({})));
@@ -402,8 +403,8 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
-    // Without persistence mode and without retention, the namespaces are not read. Both operations
-    // are in the index and also among the deleted entries. Each operation counts once.
+    // Without persistence mode and without retention, the leader does not read the namespaces.
+    // `listed` and `deleted` contain the same two operations. Each operation counts once.
     let client = serving(|_| status(503));
     let neither = TakeoverSources {
         persistence: false,

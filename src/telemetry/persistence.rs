@@ -72,9 +72,9 @@ impl PersistenceMetrics {
             since.map_or(WaitingSince::Nothing, WaitingSince::Since);
     }
 
-    /// Computes the waiting time of the oldest due write, and sets its metric. This runs at each
-    /// scrape, because the waiting time grows even if the queue does not change. Does nothing
-    /// before the first call of [`Self::backlog`].
+    /// Computes the waiting time of the oldest due write, and sets its metric. The server calls
+    /// this method at each scrape, because the waiting time grows even if the queue does not
+    /// change. Does nothing before the first call of [`Self::backlog`].
     pub(super) fn read(&self) {
         let waiting = *self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let age = match waiting {

@@ -280,7 +280,7 @@ fn the_rules_chart_has_the_rule_packs() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
         let packs = std::fs::read_dir(folder).expect("there are rule packs");
         let packs: Vec<String> = packs
-            .map(|entry| entry.expect("it can be read"))
+            .map(|entry| entry.expect("the entry of the folder `rules` can be read"))
             .filter(|entry| entry.path().is_dir())
             .map(|entry| entry.file_name().into_string().expect("UTF-8"))
             .collect();

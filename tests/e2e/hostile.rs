@@ -3,7 +3,7 @@
 
 mod connections;
 mod http2_client;
-mod memory;
+mod memory_under_floods;
 mod rapid_reset;
 
 use crate::harness::{RULE_SET, VM, condition, migrating, rule_set, shared, text};

@@ -2,10 +2,12 @@
 //! still read statuses, logs or metrics. So values of a watched object must not appear in the
 //! status of rule sets, in the log or in metrics.
 //!
-//! The second test writes the expression of a rule in another form, for example with a comment, and
-//! adds a label to the rule set. The meaning of the rule stays the same, so this edit must cause no
-//! relist: the server must not list the watched objects again. Another edit, which changes the
-//! meaning of the rule, must cause a relist.
+//! The second test edits a rule set, and counts relists. In a relist, the server lists all watched
+//! objects again.
+//!
+//! - The first edits add a label, and write the expression of a rule in another form, for example
+//!   with a comment. The meaning of the rule stays the same. So these edits must cause no relist.
+//! - The last edit changes the meaning of the rule. This edit must cause a relist.
 
 use crate::harness::{
     CRD, Kind, OPERATION, RULE_SET, TestCluster, condition, crd, eventually, ok_if, rule_set,
@@ -99,8 +101,8 @@ async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
 }
 
 /// Returns rule sets for [`VAULT`]. Each rule set has one expression that fails on the watched
-/// object, in another field or for another reason. The names of the rule sets are `PREFIX-0`,
-/// `PREFIX-1` and so on.
+/// object. The rule sets differ in the field of the expression, or in the reason of the failure.
+/// The names of the rule sets are `PREFIX-0`, `PREFIX-1` and so on.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),
@@ -177,8 +179,8 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let namespace = cluster.namespace("zqxsubject").await;
         install(cluster, &VAULT).await;
         create_when_served(cluster, &VAULT, namespace, &vault()).await;
-        // This rule set works. Its field `message` copies a value of the object to the operation.
-        // The author of the rule set has decided this. So the value in the operation is no leak.
+        // The expressions of this rule set do not fail. Its field `message` copies a value of the
+        // object to the operation. The author of the rule set wants this copy, so it is no leak.
         let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         cluster.ready_rule_set(&shown).await;

@@ -2,8 +2,8 @@
 //! `deploy/`. The tests send their requests with kubectl and with the kube crate.
 //!
 //! Most tests share one control plane and one server, which the first test starts. Each test has
-//! its own namespace and rule sets. Some tests restart the shared server or its kube-apiserver.
-//! Meanwhile, no other test uses the shared server. Some tests, such as the tests of the
+//! its own namespace and rule sets. If a test restarts the shared server or its kube-apiserver, no
+//! other test uses the shared server at this time. Some tests, such as the tests of the
 //! installation, start their own control plane.
 //!
 //! If this machine cannot run a control plane, the tests are skipped with a message. With
@@ -48,6 +48,7 @@ mod installation;
 mod kubectl;
 mod leaked_values;
 mod many_targets;
+mod missing_and_unreadable_targets;
 mod operation_objects;
 mod operation_records;
 mod persistence;
@@ -61,7 +62,6 @@ mod rule_sets;
 mod rules_check;
 mod shipped_roles;
 mod support_bundle;
-mod targets;
 mod writes_to_the_cluster;
 
 /// Returns the path of the binary of the kubectl plugin.

@@ -24,8 +24,8 @@ fn of_namespace(namespace: &str, all: BTreeMap<String, Value>) -> BTreeMap<Strin
 /// Changes a label of a VirtualMachine until the newest time in its `managedFields` is later than
 /// `start`, the start of its operation. The status stays the same, so the operation continues.
 ///
-/// A server that does not restore the operation uses the newest time in `managedFields` as its
-/// start. So after this change, a test can see from the start that the operation was restored.
+/// A server that does not restore the operation uses the newest time in `managedFields` as the
+/// start of the operation. So after this change, only a restored operation has the start `start`.
 async fn touch(cluster: &TestCluster, namespace: &str, name: &str, start: &str) {
     let path = format!("{}/{name}", VM.path(Some(namespace)));
     eventually("managedFields have a later time", async || {
@@ -82,7 +82,6 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let written = writes(cluster).await;
-        // A server that does not restore the operation uses the time of this change as its start.
         touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
@@ -240,7 +239,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         assert_eq!(after["d"]["status"], before["d"]["status"]);
         let reason = |it: &Value| text(it, "/status/reason").to_owned();
         eventually(
-            "operations that ended meanwhile have completed",
+            "the operations that ended while the server was down are completed",
             async || {
                 let shown = shown(&persisting).await;
                 let reasons: Vec<String> = shown.values().map(reason).collect();

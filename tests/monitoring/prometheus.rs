@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::process::Child;
 
-/// Returns the folder with `prometheus` and `promtool`. If the environment variable
-/// `IFO_PROMETHEUS` is set, the folder is its value. Otherwise, downloads the Debian package of
-/// Prometheus. If there is no such package for this machine, calls [`skip`] and returns None.
+/// Returns the folder with `prometheus` and `promtool`:
+///
+/// - If the environment variable `IFO_PROMETHEUS` is set, its value is the folder.
+/// - If the variable is not set, the function downloads the Debian package of Prometheus.
+/// - If this machine has no such package, the function calls [`skip`] and returns None.
 pub fn programs() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("IFO_PROMETHEUS") {
         return Some(folder.into());
@@ -51,8 +53,9 @@ fn skip(why: &str) {
 }
 
 /// Writes the alerts in `deploy/components/monitoring/prometheusrule.yaml` to a file that
-/// Prometheus reads. An alert fires after its condition has been true for the time in its field
-/// `for`. If `hold` is a duration such as `1s`, all alerts get this value of the field.
+/// Prometheus reads. The field `for` of an alert is the time for which its condition must be true
+/// before the alert fires. If `hold` is a duration such as `1s`, it replaces this field in all
+/// alerts.
 pub fn write_rules(file: &Path, hold: Option<&str>) {
     let mut rule: Value =
         serde_saphyr::from_str(&read("deploy/components/monitoring/prometheusrule.yaml"))

@@ -8,15 +8,15 @@ use crate::fake_apiserver::{
 };
 use crate::server::RunningServer;
 
-/// Size in bytes of the largest object in these tests that the server must evaluate. etcd does not
-/// accept an object of this size.
+/// Size in bytes of the largest object in these tests that the server must evaluate. Real objects
+/// are smaller, because etcd does not accept an object of this size.
 const LARGE: usize = 7_000_000;
 
 /// Size in bytes of an object that is too large: the server's limit for one object is 8 MiB
 /// (`MAX_OBJECT` in `src/observe/body_parts.rs`).
 const TOO_LARGE: usize = 20_000_000;
 
-/// Part of the message in the status of a rule set that reports an object above this limit.
+/// Part of the message in the status of a rule set that reports an object above the limit.
 const TOO_LARGE_MESSAGE: &str = "bytes, which is more than the limit for one object";
 
 /// Returns invalid objects on which the server can detect no operation. They have no valid name or
@@ -54,9 +54,8 @@ fn odd() -> Vec<Vec<u8>> {
     odd
 }
 
-/// Returns unusual objects on which the server must detect an operation, as pairs. The first part
-/// of a pair is the name that the operation must show for the object. In this name, U+FFFD replaces
-/// an invalid character.
+/// Returns unusual objects on which the server must detect an operation. Before each object is the
+/// name that its operation must show. In this name, U+FFFD replaces an invalid character.
 fn odd_and_busy() -> Vec<(String, Vec<u8>)> {
     let busy = |name: &str, more: &str| {
         format!(
@@ -155,10 +154,10 @@ fn growing(request: &ObjectRequest, watch_list: bool) -> Vec<Step> {
     let expired = event("ERROR", r#"{"code":410,"reason":"Expired"}"#);
     // The steps of the two watches of the server, after the initial state:
     //
-    // - `grows` ends the first watch: The object `grown` grows above the limit, the server reports
-    //   this object, and the watch expires. The server then reads all objects again, and `grown` is
+    // - `grows`, in the first watch: The object `grown` grows above the limit. The server reports
+    //   this object. Then the watch expires, and the server reads all objects again. `grown` is
     //   still too large.
-    // - `shrinks` belongs to the second watch: `grown` shrinks again.
+    // - `shrinks`, in the second watch: `grown` shrinks again.
     let grows = [
         Step::WaitForStage(1),
         Step::send(event("MODIFIED", &grown[2])),
@@ -208,12 +207,15 @@ async fn an_object_that_grows_too_large_keeps_its_operation_and_is_reported() {
             })
             .await;
         api_server.advance_to(1);
-        eventually("a status that reports the large object", async || {
-            api_server
-                .statuses_of("things")
-                .contains(TOO_LARGE_MESSAGE)
-                .then_some(())
-        })
+        eventually(
+            "a status that reports that `grown` is too large",
+            async || {
+                api_server
+                    .statuses_of("things")
+                    .contains(TOO_LARGE_MESSAGE)
+                    .then_some(())
+            },
+        )
         .await;
         assert_eq!(server.active().await, all);
         api_server.advance_to(2);

@@ -127,8 +127,8 @@ impl RunningServer {
     }
 
     /// Returns the operations in flight. Each entry is the name of a subject and the name of its
-    /// operation, such as `web Starting`. At its start, the server answers 429 until it has read
-    /// all targets. In this time, the result is empty.
+    /// operation, such as `web Starting`. If the server answers 429, the result is empty. The
+    /// server does so after its start, until it has read all resources that rule sets watch.
     pub async fn active(&self) -> Vec<String> {
         match self.text(OPERATIONS).await {
             Ok(text) => {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 /// Number of VirtualMachines. All VirtualMachines change together.
 const MACHINES: usize = 300;
-/// Number of rounds. In each round, an operation starts and ends on all VirtualMachines. The
-/// changes of all rounds have twice the size of the server's ring buffer of changes.
+/// Number of rounds. In each round, an operation starts and ends on each VirtualMachine. Together,
+/// the changes of all rounds take twice [`RING_LIMIT`].
 const ROUNDS: usize = 12;
 
 /// Size limit of the ring buffer in bytes (`RING_BOUNDS` in `src/app.rs`). The ring buffer has the
@@ -82,7 +82,7 @@ async fn an_unread_watch_ends_without_affecting_others() {
             let mut left = MACHINES;
             while left > 0 {
                 // `next` panics if no event comes before [`DEADLINE`]. So this loop also checks
-                // that the unread watch does not delay this watch.
+                // that the unread watch does not delay the watch `read`.
                 let event = read.next().await.expect("the watch must not end");
                 assert_ne!(event["type"], "ERROR", "{event}");
                 left -= usize::from(event["type"] == kind);
@@ -93,8 +93,8 @@ async fn an_unread_watch_ends_without_affecting_others() {
     let peak = crate::peak_memory(demo.id());
     assert!(peak < 128 << 20, "{} MiB at the peak", peak >> 20);
 
-    // Changes that are younger than 10 s may exceed the size limit of the ring buffer. So the test
-    // waits until the size is within the limit.
+    // The ring buffer may exceed its size limit while its changes are younger than 10 s. So the
+    // test waits until the size is within the limit.
     wait_for_metric(&demo, "ifo_index_ring_bytes", |bytes| bytes <= RING_LIMIT).await;
     // When the slow client reads again, it first receives the events that the server had already
     // sent. Then it receives an error, because the ring buffer no longer has the following changes.

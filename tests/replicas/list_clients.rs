@@ -62,7 +62,7 @@ impl LastList {
             && report.is_calm_since(phase)
         {
             report.violation(&format!(
-                "a list has version {version}, but the list before it had {before}"
+                "resourceVersion decreased from {before} to {version} between two lists of one client"
             ));
         }
         self.last = Some((begun, version));

@@ -92,8 +92,10 @@ impl Endpoint {
 
     /// Records that a disturbance of the replica begins.
     pub fn disturb(&self) {
-        self.disturbances.fetch_add(1, Ordering::AcqRel);
+        // The flag comes first, so that no client counts this disturbance and still chooses the
+        // replica.
         self.disturbed.store(true, Ordering::Release);
+        self.disturbances.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records that the replica has recovered from its disturbance.

@@ -256,7 +256,8 @@ impl Roaming {
         let mut lines = bytes.into_async_read().lines();
         loop {
             let line = tokio::time::timeout(SILENCE, lines.next()).await;
-            let line = line.map_err(|_| "a watch did not end")?;
+            let line =
+                line.map_err(|_| "a watch delivered no event and did not end within 1 minute")?;
             let Some(line) = line else {
                 return Ok(());
             };

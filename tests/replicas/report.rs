@@ -17,8 +17,8 @@ pub struct Report(Mutex<ReportContent>);
 
 #[derive(Debug, Default)]
 struct ReportContent {
-    /// The phases of the test so far, without the time before the first disturbance. A phase is a
-    /// disturbance, or None for the time after a disturbance.
+    /// The phases of the test since the beginning of the first disturbance. A phase is a
+    /// disturbance, or None between the end of a disturbance and the next one.
     phases: Vec<Option<Disturbance>>,
     counts: BTreeMap<String, u64>,
     violations: Vec<String>,
@@ -31,7 +31,8 @@ impl ReportContent {
     }
 }
 
-/// The number of a phase. 0 is the time before the first disturbance, 1 is the first disturbance.
+/// The number of a phase. 0 is the time before the first disturbance, 1 is the first disturbance,
+/// and 2 is the time after it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Phase(usize);
 
@@ -78,8 +79,10 @@ impl Report {
     }
 
     /// Records that a read through the kube-apiserver has failed. `begun` is the phase in which the
-    /// read began. `retried` is the result of a second attempt. If no phase since `begun` is a
-    /// disturbance that allows the failure, the failure is a violation.
+    /// read began. `retried` is the result of a second attempt.
+    ///
+    /// The report counts each failed read. If no disturbance since `begun` allows the failure (see
+    /// [`Disturbance::allows`]), the failure is also a violation.
     pub fn read_failed(&self, begun: Phase, failure: &str, retried: &Result<(), String>) {
         let mut state = self.state();
         let phases = state.since(begun);

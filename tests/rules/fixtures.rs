@@ -123,7 +123,7 @@ pub fn files() -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for component in std::fs::read_dir(folder()).expect("the folder exists") {
         let component = component.expect("the folder is readable").path();
-        for file in std::fs::read_dir(&component).expect("the folder contains only folders") {
+        for file in std::fs::read_dir(&component).expect("each entry is a readable folder") {
             let file = file.expect("the folder is readable").path();
             let name = file
                 .strip_prefix(folder())

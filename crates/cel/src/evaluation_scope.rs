@@ -1,7 +1,7 @@
 //! The values that expressions can read while they are evaluated on one object: `object`, `now`,
 //! `item` and the variables. `item` is one element of a list that another expression returned. A
-//! variable is an expression with a name. It is evaluated when it is first read, and its result is
-//! cached.
+//! variable is an expression with a name. The first read of a variable evaluates this expression,
+//! and later reads return the cached result.
 
 use jiff::Timestamp;
 

@@ -1,6 +1,6 @@
-//! The errors of an evaluation. An [`EvaluationFault`] contains only fixed words and texts of the
-//! expression. It never contains a value of the object, because users who cannot read the object
-//! may see the error.
+//! The errors of the evaluation of an expression on an object. An [`EvaluationFault`] contains only
+//! fixed words and parts of the expression. It never contains a value of the object, because users
+//! who cannot read the object may see the error.
 
 use std::fmt;
 
@@ -15,13 +15,12 @@ pub enum EvaluationFault {
     /// Another error, such as a wrong type, an overflow or a failed conversion.
     #[error("{0}")]
     Error(Box<FailureText>),
-    /// The budget is exhausted.
+    /// The evaluation needs more steps than its [`Budget`](super::Budget) has left.
     #[error("evaluation cost limit exceeded")]
     Budget,
 }
 
-/// The text of an error. It has the place in the expression, the operator or function, and the
-/// types of its operands, but no values.
+/// The parts of an error text, such as `1:3: no such overload: string + int`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureText {
     /// What failed, such as `no such overload`.
@@ -36,8 +35,8 @@ pub struct FailureText {
 /// A place in the text of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpressionPlace {
-    /// The name of the variable whose expression contains the place. None if the place is in the
-    /// evaluated expression itself.
+    /// The name of the variable (`variables.<name>`) whose expression contains the place. None if
+    /// the place is in the evaluated expression itself.
     pub variable: Option<Box<str>>,
     /// Line, from 1.
     pub line: usize,
@@ -77,12 +76,12 @@ impl fmt::Display for FailureText {
 pub struct MissingKey(Option<Box<str>>);
 
 impl MissingKey {
-    /// Stores a field name of the expression.
+    /// Returns the key for a name in the expression, such as `b` in `object.b`.
     pub(super) fn spelled(name: &str) -> Self {
         Self(Some(name.into()))
     }
 
-    /// Stores a literal of the expression.
+    /// Returns the key for a literal in the expression, such as `0` in `object.list[0]`.
     pub(super) fn literal(literal: &Const) -> Self {
         let key = match literal {
             Const::Str(text) => text.to_string(),
@@ -105,7 +104,7 @@ impl fmt::Display for MissingKey {
     }
 }
 
-/// A text of fixed words, which contains no values of the object.
+/// A text of words that are constants in this crate. It contains no values of the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedText(Words);
 
@@ -125,8 +124,8 @@ impl FixedText {
         Self(Words::Several(words.into()))
     }
 
-    /// Returns true if the text is from [`Self::of`], such as `no such overload`. Returns false for
-    /// a text from [`Self::joined`], which can contain names of types.
+    /// Returns true if [`Self::of`] created the text, such as `no such overload`. Returns false if
+    /// [`Self::joined`] created the text, which can then contain names of types.
     pub(super) fn is_single_text(&self) -> bool {
         matches!(self.0, Words::Single(_))
     }

@@ -50,7 +50,8 @@ impl fmt::Display for FormatError {
             Self::Index(index) => write!(f, "index {index} out of range"),
             Self::End => f.write_str(self.kind()),
             Self::Precision(error) => write!(f, "{}: {error}", self.kind()),
-            // As in cel-go, a byte is treated as a character.
+            // As in cel-go, the text shows one byte, as the character with the code point of this
+            // byte.
             Self::Unrecognized(byte) => write!(f, "{} \"{}\"", self.kind(), char::from(*byte)),
         }
     }
@@ -74,7 +75,8 @@ pub(super) enum FormatPart<'t> {
     Clause(Clause),
 }
 
-/// Iterates over the parts of a format string. The caller must stop at the first error.
+/// Iterates over the parts of a format string. The caller must stop at the first error, because the
+/// iterator does not skip a wrong clause.
 pub(super) struct FormatParts<'t> {
     rest: &'t str,
     /// Number of values in the list.

@@ -1,15 +1,15 @@
-//! The places of ops in the text of the expression. An op is a node of the compiled expression. The
-//! places are needed only after a failure and for explanations. So the op tree does not contain the
-//! places, and they cost nothing during an evaluation.
+//! The places of ops in the text of the expression. An op is a node of the compiled expression.
+//! Only error messages and explanations need the places. So the places are not part of the op tree,
+//! and cost nothing during an evaluation.
 
 use std::collections::HashMap;
 
 use super::op::Op;
 
-/// The place of an op in the text, in bytes.
+/// The place of an op in the text of the expression. All fields are offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
-    /// The position of an error of the op, such as the position of an operator.
+    /// The position that error messages show for the op, such as the position of its operator.
     pub at: usize,
     /// The first byte of the op and its operands.
     pub start: usize,
@@ -18,7 +18,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Returns the smallest span that contains both spans. The position is that of `self`.
+    /// Returns the smallest span that contains both spans. Its position `at` is that of `self`.
     pub(super) fn with(self, other: Self) -> Self {
         Self {
             at: self.at,
@@ -28,8 +28,8 @@ impl Span {
     }
 }
 
-/// The spans of the ops of one tree. The key is the address of the op's operands on the heap, which
-/// stays the same when the op is moved. An op without operands has no span.
+/// The spans of the ops of one tree. The key is the address of the op's operands on the heap. This
+/// address stays the same when the op is moved. An op without operands has no span.
 #[derive(Debug, Default)]
 pub(super) struct Spans(HashMap<usize, Span>);
 
@@ -113,7 +113,7 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
         let before = source.get(..start).unwrap_or_default();
         start = before.trim_end_matches(|c| is_name(c) || c == '.').len();
     }
-    // If the last token is the dot before a name, the name is added.
+    // If the span ends with the dot before a name, `text_of` adds the name.
     let skip = |end: usize, is_part: &dyn Fn(char) -> bool| {
         let rest = source.get(end..).unwrap_or_default();
         end + rest.len() - rest.trim_start_matches(is_part).len()
@@ -134,8 +134,8 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the first position, from `end` on, at which each bracket and each quote that was opened
-/// after `start` is closed. If there is no such position, returns the end of `source`.
+/// Returns the first position, not before `end`, at which no bracket and no quote after `start` is
+/// still open. If there is no such position, returns the end of `source`.
 fn balanced_end(source: &str, start: usize, end: usize) -> usize {
     let mut open = 0_i32;
     let mut quote = None;

@@ -261,7 +261,7 @@ static SORT: [Overload; 8] = [
     m(&[List(&Bytes)], List(&Bytes)),
 ];
 /// The internal function that cel-go calls for the macro `sortBy`. Its arguments are the list and
-/// the list of the keys. The name of the function occurs in errors.
+/// the list of the keys. Error messages contain the name of this function.
 static SORT_BY_KEYS: [Overload; 8] = [
     m(&[LIST_A, List(&Int)], LIST_A),
     m(&[LIST_A, List(&Uint)], LIST_A),
@@ -323,8 +323,8 @@ static NAMED: [Overload; 1] = [f(&[Str], Optional(&NamedFormat))];
 static CONSTANT_FORMAT: [Overload; 1] = [f(&[], NamedFormat)];
 static VALIDATE: [Overload; 1] = [m(&[NamedFormat, Str], Optional(&LIST_STRING))];
 
-/// Returns the overloads of a function or operator. The result is empty for an unknown name. The
-/// parser returns operators under names such as `_+_`.
+/// Returns the overloads of a function or operator, or an empty slice for an unknown name. An
+/// operator has the name that the parser gives to it, such as `_+_`.
 pub(super) fn overloads(name: &str) -> &'static [Overload] {
     match name {
         "_+_" => &ADD,

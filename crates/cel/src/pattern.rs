@@ -1,6 +1,8 @@
-//! The regular expressions of the functions `matches`, `find` and `findAll`. Syntax and meaning
-//! equal those of RE2 in Go. Most errors also have the text of Go. The size of a compiled pattern
-//! is limited, and a search with a complex pattern takes more steps of the budget.
+//! The regular expressions of the CEL functions `matches`, `find` and `findAll`. Syntax and meaning
+//! equal those of RE2 in Go. Most error messages have the same text as in Go.
+//!
+//! The size of a compiled pattern is limited. Each search takes steps of the evaluation's
+//! [`Budget`]. A search with a complex pattern takes more steps.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -18,8 +20,8 @@ use super::value::{Fault, Text, V, charge, steps};
 const MAX_COMPILED: usize = 1 << 20;
 
 /// Maximum size of a cache of automaton states in bytes (256 KiB). The `regex` crate has such a
-/// cache for each pattern and thread. If a cache is full, the crate clears it. If this happens too
-/// often, the search becomes slower.
+/// cache for each pattern and thread. If a cache is full, the crate clears it. If the crate must
+/// clear a cache too often, it switches to a slower search method.
 const MAX_STATE_CACHE: usize = 1 << 18;
 
 /// Maximum number of patterns in the cache of [`cached_pattern`]. Only computed patterns are in the
@@ -37,8 +39,7 @@ const STATES_PER_WEIGHT: u64 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
     regex: Regex,
-    /// The number of steps of a search is multiplied by this factor. A pattern with few states has
-    /// the weight 1.
+    /// Factor by which the steps of a search are multiplied (see [`STATES_PER_WEIGHT`]).
     weight: u64,
 }
 
@@ -120,8 +121,10 @@ pub(super) fn find<'e>(
 }
 
 /// Returns the matches in `text` from left to right. The matches do not overlap. `limit` is the
-/// maximum number of matches; None means no limit. As in Go, an empty match directly after another
-/// match does not count.
+/// maximum number of matches; None means no limit.
+///
+/// As in Go, an empty match directly after another match is left out. For example, the matches of
+/// `a*` in `"baaab"` are `""`, `"aaa"` and `""`.
 pub(super) fn find_all<'e>(
     pattern: &Pattern,
     text: &Text<'e>,

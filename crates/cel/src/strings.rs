@@ -2,7 +2,7 @@
 //! Kubernetes uses.
 //!
 //! The number of budget steps of a call depends on the number of bytes that the call reads and
-//! creates. Indexes count code points.
+//! creates. The index of a character counts code points, not bytes.
 
 use std::sync::LazyLock;
 
@@ -32,7 +32,8 @@ pub(super) fn call<'e>(
             [V::Str(separator)] => separator,
             _ => return Err(no_overload(function, args)),
         };
-        // As in cel-go, the type of the first element decides whether the overload matches.
+        // As in cel-go, only the type of the first element selects the overload. If a later element
+        // is not a string, `join` returns another error.
         let first = list.element(0);
         if !list.is_list() || first.is_some_and(|first| !matches!(first, V::Str(_))) {
             return Err(no_overload(function, args));
@@ -95,14 +96,14 @@ pub(super) fn no_overload<'e>(function: Function, args: &[V<'_>]) -> Fault<'e> {
     Fault::words(&words)
 }
 
-/// Returns the error for an index outside of a text. Unlike cel-go's error, it does not contain the
-/// index, because the index can be a value of the object.
+/// Returns the error for an index outside of a text. cel-go's error also contains the index. Here,
+/// the index can be a value of the watched object, and errors must not contain such values.
 fn out_of_range<'e>() -> Fault<'e> {
     Fault::error("index out of range")
 }
 
-/// Returns the bytes of `text` from `start` to `end`. If `text` is borrowed or returned as a whole,
-/// no bytes are copied.
+/// Returns the bytes of `text` from `start` to `end`. If `text` is borrowed, or if the result is
+/// the whole text, the function copies no bytes and charges no steps.
 pub(super) fn slice<'e>(
     text: &Text<'e>,
     start: usize,

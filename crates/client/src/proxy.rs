@@ -1,9 +1,10 @@
 //! Chooses the proxy for the connection to a kube-apiserver, with the same result as client-go. The
-//! `proxy-url` in the kubeconfig overrides environment variables. Environment variables are
-//! interpreted like in Go's `golang.org/x/net/http/httpproxy`.
+//! `proxy-url` in the kubeconfig overrides the environment variables. This module interprets the
+//! environment variables as Go's `golang.org/x/net/http/httpproxy` does.
 //!
 //! The libraries kube and hyper-util interpret `NO_PROXY` in other ways, so this module does not
-//! use them. kube compares `NO_PROXY` with the address of the proxy. hyper-util ignores ports.
+//! use them. kube compares `NO_PROXY` with the address of the proxy, not of the server. hyper-util
+//! ignores the ports in `NO_PROXY`.
 
 use http::Uri;
 use ipnet::IpNet;
@@ -75,7 +76,7 @@ impl ProxiedServer {
     /// Returns true if an entry of `NO_PROXY` matches the server. An entry has one of these forms:
     ///
     /// - `*` matches every server.
-    /// - A network such as `192.0.2.0/24` matches its addresses.
+    /// - A network such as `192.0.2.0/24` matches a server with an address in this network.
     /// - An IP address matches a server with this address.
     /// - A domain name matches a server with this name, and all subdomains.
     /// - A domain name with a leading `.` or `*.`, such as `*.example`, matches only the

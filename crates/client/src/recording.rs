@@ -6,7 +6,7 @@
 //!   and contains neither `t` nor `resource`.
 //!
 //! The time of an event without `t` is one second after the previous event, or 0 for the first
-//! event. So only the order of such events is meaningful.
+//! event. So for such events, only the order has a meaning.
 
 use crate::kinds::{KnownKinds, group_and_version};
 use crate::manifest::Object;
@@ -173,7 +173,11 @@ fn identify(
                 resource: plural.to_owned(),
             }
         }
-        Some(_) => return Err("resource is not group/version/plural".to_owned()),
+        Some(_) => {
+            return Err(
+                "resource must be group/version/plural, version/plural or plural".to_owned(),
+            );
+        }
         None => kinds.resource(
             api_version
                 .as_deref()

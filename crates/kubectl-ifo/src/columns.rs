@@ -8,7 +8,7 @@ mod table;
 
 pub(super) use table::{Table, terminal_width};
 
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::plain_text::one_line;
 use super::sort::urgency;
 use ifo_api::duration;

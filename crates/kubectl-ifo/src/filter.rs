@@ -4,8 +4,8 @@
 //! cluster.
 
 use super::api_client::ApiClient;
-use super::kinds::{ChosenKind, Kinds};
-use super::operation::ListedOperation;
+use super::discovered_kinds::{ChosenKind, Kinds};
+use super::listed_operation::ListedOperation;
 use super::output::ListFormat;
 use super::problem::Problem;
 use ifo_api::labels;

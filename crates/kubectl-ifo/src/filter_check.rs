@@ -22,9 +22,9 @@
 //! [`check`] first compares the values with the operations that the command has already listed. A
 //! value that matches a listed operation needs no request.
 
+use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters};
-use super::kinds::ChosenKind;
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, escape, names, namespaces};
 use super::output::{ListFormat, complain};
 use super::problem::Problem;

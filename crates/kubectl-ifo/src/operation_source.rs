@@ -17,7 +17,7 @@ pub(super) use object_names::{escape, names, namespaces};
 use self::combined_completeness::combined;
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
 use super::filter::Filters;
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;

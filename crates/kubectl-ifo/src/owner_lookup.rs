@@ -6,8 +6,8 @@
 //! be read, the owners above it stay unknown, and the request is not repeated.
 
 use super::api_client::ApiClient;
-use super::kinds::Kinds;
-use super::operation::{ListedOperation, ListedSubject};
+use super::discovered_kinds::Kinds;
+use super::listed_operation::{ListedOperation, ListedSubject};
 use super::ownership::{ObjectIdentity, Ownership};
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

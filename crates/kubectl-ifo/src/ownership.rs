@@ -21,7 +21,7 @@
 //! Owner references can form a cycle. The graph keeps such cycles, so code that walks the graph
 //! must not loop forever. The graph ignores only a reference of an object to itself.
 
-use super::operation::{ListedOperation, ListedSubject};
+use super::listed_operation::{ListedOperation, ListedSubject};
 use ifo_client::kinds::group;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Serialize;

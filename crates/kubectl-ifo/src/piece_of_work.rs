@@ -33,7 +33,7 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::operation::{ConditionView, ListedOperation, ListedSubject};
+use super::listed_operation::{ConditionView, ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};

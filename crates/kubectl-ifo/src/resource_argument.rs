@@ -2,10 +2,10 @@
 //! name. As in kubectl, the user can also type a plural or a short name, in upper or lower case. A
 //! group can follow, such as in `virtualmachines.kubevirt.io/web`.
 
+use super::discovered_kinds::{ChosenKind, Kinds};
 use super::filter::Filters;
 use super::filter_check;
-use super::kinds::{ChosenKind, Kinds};
-use super::operation::{ListedOperation, ListedSubject};
+use super::listed_operation::{ListedOperation, ListedSubject};
 use super::operation_source::OperationSource;
 use super::ownership::ObjectIdentity;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
 use super::columns::OperationColumn;
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::problem::Problem;
 use serde_json::Value;
 use std::cmp::Ordering;

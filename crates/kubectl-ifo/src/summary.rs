@@ -6,11 +6,11 @@
 
 use super::colors::Paint;
 use super::columns::{self, Table};
+use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::kinds::Kinds;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
-use super::operation::{JsonField, ListedOperation, OperationJson};
+use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{ListFormat, TextStyle, encode, print, table};
 use super::piece_of_work;

@@ -2,7 +2,7 @@
 //! `tree`, `describe`, `top` and the lookup of owners.
 
 use super::api_client::ApiClient;
-use super::operation::{ListedOperation, ListedSubject};
+use super::listed_operation::{ListedOperation, ListedSubject};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::client::Body;

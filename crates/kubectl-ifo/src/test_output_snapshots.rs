@@ -1,6 +1,6 @@
 //! Compares the output of commands with snapshot files, and builds the operations for such tests.
 
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 
 use super::columns::terminal_width;
 use super::list::incomplete_line;
-use super::operation::{ListedOperation, OperationKey};
+use super::listed_operation::{ListedOperation, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::{ListFormat, complain, print, print_error_line};
 use super::plain_text::cut_painted;

@@ -1,10 +1,9 @@
-//! Makes one of our `ClusterRole`s the owner of our `APIService`, so that both are deleted
-//! together.
+//! Makes one of our `ClusterRole`s the owner of our `APIService`. When an administrator removes the
+//! server and thus the `ClusterRole`, the garbage collector also deletes the `APIService`.
 //!
-//! While an `APIService` is registered and no server answers for it, no namespace of the cluster
-//! can be deleted. An administrator who removes the server may forget the `APIService`, because it
-//! is in a separate manifest. With the owner reference, the garbage collector deletes the
-//! `APIService` together with the `ClusterRole`.
+//! Without an owner, the administrator may forget the `APIService`, because it is in a separate
+//! manifest. While an `APIService` is registered and no server answers for it, no namespace of the
+//! cluster can be deleted.
 
 use crate::replicate::OWNER;
 use futures::StreamExt as _;
@@ -16,12 +15,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use std::time::Duration;
 
-/// Time between a failed attempt and the next attempt. The task retries, because an administrator
-/// can grant missing permissions at any time, and the server receives no event about this.
+/// Time between a failed attempt to set the owner and the next attempt. An administrator can grant
+/// missing permissions at any time. The server receives no event about this, so it retries.
 const RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// Adds [`OWNER`] to the owners of the `APIService` `name` whenever the `APIService` does not have
-/// this owner. Never ends.
+/// Watches the `APIService` `name`. Adds the `ClusterRole` [`OWNER`] to its owners whenever this
+/// owner is missing. Never ends.
 ///
 /// Only the first failure is logged, because the server also works if its `APIService` has no
 /// owner.
@@ -81,7 +80,7 @@ async fn set_owner(
         .await
     {
         Ok(_) => Ok(()),
-        // The `APIService` was deleted in the meantime. If an administrator registers it again, the
+        // The `APIService` does not exist any more. If an administrator registers it again, the
         // watch delivers an event.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error),

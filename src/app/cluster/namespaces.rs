@@ -50,8 +50,8 @@ impl NamespaceIdentity {
 }
 
 impl SeenNamespaces {
-    /// Creates the state before the first event. `first` contains the namespaces that the new leader
-    /// knew when it took over.
+    /// Creates the state before the first event. `first` contains the namespaces that the new
+    /// leader knew when it took over.
     pub(super) fn new(first: KnownNamespaces) -> Self {
         let identity = |created| NamespaceIdentity { uid: None, created };
         let known = first.into_iter();

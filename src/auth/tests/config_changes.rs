@@ -94,8 +94,8 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
-    // The watch reports all versions of the `ConfigMap` in order. When `trust` accepts the third CA,
-    // `AuthenticationConfig::follow` has already processed the invalid versions and the deletion.
+    // The watch reports all versions of the `ConfigMap` in order. When `trust` accepts the third
+    // CA, `AuthenticationConfig::follow` has processed the invalid versions and the deletion.
     let (third, last) = (ca("third"), ca("last"));
     cluster.put(PATH, json!({"data": config_map_data(&third, &last)}));
     let seen = || {

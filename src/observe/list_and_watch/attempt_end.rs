@@ -2,7 +2,7 @@
 //! which request the feed sends next.
 
 use crate::observe::GapReason;
-use crate::observe::requests_and_failures::Refusal;
+use crate::observe::apiserver_requests::Refusal;
 use std::time::Duration;
 
 /// The reason why a watch, a list, or an attempt to open a watch has ended.

@@ -4,10 +4,10 @@
 use super::{AttemptEnd, IDLE_TIMEOUT, INTERRUPTION_REPORT_DELAY, WatchTask};
 use crate::observe::{
     GapReason, InvalidData,
+    apiserver_requests::{Refusal, WatchOrPage},
     body_parts::MAX_OBJECT,
     page_reader::{PageFault, PagePart, PageReader},
     read_budget::ListPermit,
-    requests_and_failures::{Refusal, WatchOrPage},
     watch_event,
 };
 use http_body_util::BodyExt as _;

@@ -1,7 +1,7 @@
 //! Tests of the requests for custom resources, and of the [`StoreFailure`] that each failed request
 //! returns.
 
-use super::super::request_failure::DEFAULT_RETRY_AFTER;
+use super::super::store_failure::DEFAULT_RETRY_AFTER;
 use super::*;
 use http::StatusCode;
 use ifo_api::persisted::InFlightOperationSpec;

@@ -4,7 +4,7 @@
 use super::{AtStop, JobResult, PersistSettings};
 use crate::index::IndexEntry;
 use crate::persist::custom_resource_client::Revision;
-use crate::persist::request_failure::StoreFailure;
+use crate::persist::store_failure::StoreFailure;
 use crate::persist::write_rate_and_backoff;
 use crate::persist::written_summary::WrittenSummary;
 use ifo_api::live::Phase;

@@ -23,7 +23,7 @@ struct ProcessState {
 }
 
 impl SimulatedProcess {
-    /// Creates a process on a machine with the clock offsets `skew`.
+    /// Creates a process on a machine whose clocks differ by `skew` from the simulated clocks.
     pub fn new(skew: Skew) -> Self {
         Self(Arc::new(Mutex::new(ProcessState {
             skew,
@@ -47,8 +47,8 @@ impl SimulatedProcess {
         self.lock().polls_left = Some(polls);
     }
 
-    /// Simulates that the virtual machine is paused for `time`: the boot clock advances, but no
-    /// timer does.
+    /// Simulates that the machine is suspended for `time`. The boot clock, which also runs while a
+    /// machine is suspended, advances. Timers do not advance.
     pub fn pause_machine_for(&self, time: Duration) {
         self.lock().skew.boot += time;
     }
@@ -79,7 +79,7 @@ impl SimulatedProcess {
         skew.within(body)
     }
 
-    /// Changes the state, and wakes the process.
+    /// Changes the state, and wakes the task that runs the process.
     fn change(&self, change: impl FnOnce(&mut ProcessState)) {
         let mut state = self.lock();
         change(&mut state);

@@ -27,7 +27,8 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The bounds of the ring buffer with the latest changes. The bounds are small, so that the buffer
-/// drops changes that clients and followers still need. Then they must list again.
+/// drops changes that clients and followers still need. This makes the clients and followers list
+/// again.
 const BOUNDS: Bounds = Bounds {
     bytes: 1 << 10,
     age: Duration::from_secs(30),
@@ -131,8 +132,8 @@ impl WholeReplica {
         environment.network.add(address.clone(), peer);
         let mark_ready = async move {
             let mut synced = synced;
-            // The mirror owns the sender, and lives as long as the process. So the wait does not
-            // fail.
+            // The wait fails only if the sender is dropped. The mirror owns the sender, and lives
+            // as long as the process.
             let _ = synced.wait_for(Option::is_some).await;
             is_ready.store(true, Relaxed);
         };

@@ -40,7 +40,7 @@ pub struct Subjects(Arc<Mutex<SubjectsState>>);
 #[derive(Default)]
 struct SubjectsState {
     objects: BTreeMap<String, Value>,
-    /// All changes so far. The flag is true if the object was deleted.
+    /// All changes so far: the changed object, and true if the change is its deletion.
     changes: Vec<(Value, bool)>,
     changed: watch::Sender<usize>,
     uids: u32,
@@ -262,13 +262,13 @@ impl SimulatedFeed {
                 self.send(Message::AllRuleSetsRead(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
-                // The sender is dropped only when the tracker ends. Then this task ends, too.
+                // This wait fails only if the tracker has ended. Then this task ends, too.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
                 unread_rule_sets.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
-                // The sender lives as long as the subjects, so a failed wait is ignored.
+                // This wait cannot fail, because `self.subjects` contains the sender.
                 let _ = changed.wait_for(|&count| count > known).await;
                 for (object, is_deleted) in self.subjects.changes_after(known) {
                     known += 1;
@@ -287,7 +287,8 @@ impl SimulatedFeed {
         }
     }
 
-    /// Lists all subjects. Returns the number of changes up to this list.
+    /// Lists all subjects, and sends them to the tracker. Returns the number of changes before the
+    /// list.
     async fn relist(&mut self, source: &Source, detector: &mut Detector) -> usize {
         self.feed(source, Some(detector.reset())).await;
         self.random_delay(500).await;

@@ -1,6 +1,11 @@
-//! Tests of reads from a follower, a replica that copies the leader's index (the operations in
-//! memory). They test the copy, the waiting of reads, the reported age of the copy, and readiness.
-//! A scripted leader answers the follower.
+//! Tests of reads from a follower. A follower is a replica that copies the leader's index, which
+//! has the operations in memory. In these tests, a scripted leader answers the follower. The tests
+//! check:
+//!
+//! - the copy of the index
+//! - how long a read waits until the copy is current
+//! - the age of the copy that the follower reports
+//! - the readiness of the replica
 
 use crate::clock::BootTime;
 use crate::index::{Bounds, IndexReader, Key, Rv, VersionAssignment, Write, Writer, index_from};
@@ -261,9 +266,9 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_with_a_version_unknown_to_the_leader_copies_the_whole_state() {
-    // Situation: a leader is cut off from the network, and another replica takes over without the
-    // last changes of this leader. Then the old leader becomes a follower. The new leader does not
-    // know the newest resourceVersion of this follower, which is 1500 here.
+    // The situation before this test: the network cuts off a leader, and another replica becomes
+    // the leader without the last changes of the old leader. Now the old leader is a follower. Its
+    // newest resourceVersion is 1500, which the new leader does not know.
     let pair = LeaderAndFollower::start(Rv(1_500));
     let mut in_sync = pair.in_sync.clone();
     in_sync.wait_for(Option::is_some).await.unwrap();
@@ -407,8 +412,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // After more than 3 s without an answer from the leader, the leader may have stopped leading.
-    // Then no other replica serves clients better, so this replica stays ready.
+    // If the leader has not answered for more than 3 s, it may have stopped leading. Without a
+    // leader, no other replica serves clients better. So this replica stays ready.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);
@@ -417,8 +422,8 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     assert!(pair.replica_status.impairment().is_some());
     cluster_contact.send_replace(ClusterContact::default());
     assert_eq!(pair.replica_status.impairment(), None);
-    // The kube-apiserver does not answer the leader either. So all replicas may be affected, and
-    // this replica stays ready.
+    // Now the kube-apiserver does not answer the leader either. All replicas may have this problem,
+    // so this replica stays ready.
     let now = tokio::time::Instant::now();
     *pair.leader.cluster_answered.lock().unwrap() = Some(now);
     lose();
@@ -513,7 +518,8 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.is_unregistered());
     assert_eq!(replica_status.impairment(), None);
-    // After the registration, the time limit for reaching the leader starts again.
+    // When the `APIService` is registered again, the 10 s in which the follower must reach the
+    // leader start again.
     leader_queries.set_unregistered(true);
     leader_queries.set_unregistered(false);
     tokio::time::sleep(Duration::from_secs(9)).await;

@@ -1,5 +1,6 @@
-//! Tests the rule-set controller with a simulated discovery, simulated feeds and a simulated
-//! cluster that stores statuses. tokio's clock is paused.
+//! Tests the rule-set controller, which publishes compiled rule sets and writes the status of each
+//! rule set. Discovery, the feeds (the watches of resources) and the cluster that stores statuses
+//! are simulated. tokio's clock is paused.
 
 mod conditional_writes;
 mod publishing;
@@ -68,7 +69,7 @@ impl Resolve for FakeDiscovery {
             .lock()
             .unwrap()
             .take()
-            .expect("the controller calls this once");
+            .expect("the controller must call `changes` only once");
         UnboundedReceiverStream::new(changes).boxed()
     }
 }

@@ -78,8 +78,8 @@ async fn a_new_connection_evicts_a_newcomer_of_the_address_with_most_newcomers()
     let open = crowd.iter().filter(|slot| !is_evicted(slot)).count();
     assert_eq!(open, SLOTS - 2 - 1);
     assert!(crowd[..57].iter().all(is_evicted) && !is_evicted(&lone));
-    // A newcomer whose probe has been answered is evicted before an older newcomer that has sent no
-    // request.
+    // The server evicts a newcomer whose probe it has answered before an older newcomer that has
+    // sent no request.
     drop(RequestInFlight::of(&crowd[65].connection));
     let _next = connect(&all, 3).await;
     assert!(is_evicted(&crowd[65]) && !is_evicted(&crowd[57]));

@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::io::Read as _;
 use tower::ServiceExt as _;
 
-/// Largest number of chunks that [`send`] reads from an uncompressed body. Then it ends the
-/// request. The chunks contain the initial events of a watch and some bookmarks. The limit is
-/// needed because a fuzzer can request a very long watch: a watch of one year would send half a
-/// million bookmarks.
+/// Largest number of chunks that [`send`] reads from an uncompressed body. After these chunks,
+/// [`send`] ends the request. For a watch, they contain the initial events and some bookmarks. The
+/// limit is needed because a fuzzer can request a very long watch: a watch of one year would send
+/// half a million bookmarks.
 const MAX_CHUNKS: usize = 6;
 
 /// Checks that the code of an error is one of `expected`, and that its body is a `Status` with this
@@ -75,7 +75,7 @@ pub fn send(
             .into_parts();
         let mut bytes = Vec::new();
         let is_compressed = head.headers.contains_key(header::CONTENT_ENCODING);
-        // The server compresses no watches, so a compressed body ends.
+        // The server does not compress watches, so a compressed body is not endless.
         let max_chunks = if is_compressed {
             usize::MAX
         } else {
@@ -198,8 +198,8 @@ fn check_json(body: &[u8]) {
     }
 }
 
-/// Returns true if the path is a health probe, or a public path for which this server has a
-/// document.
+/// Returns true if the path is a health probe, or a document that the server serves without
+/// authorization, such as the OpenAPI document.
 fn is_public(path: &str) -> bool {
     let path = path.strip_suffix('/').unwrap_or(path);
     let document = path.strip_prefix("/openapi/v3").unwrap_or(path);

@@ -1,4 +1,5 @@
-//! Checks of continue tokens and of list options for the fuzz targets.
+//! Checks of continue tokens and of list options. The fuzz targets call these checks with random
+//! inputs.
 
 use super::{ContinueToken, ListRange, Options, key_in_token, list};
 use crate::index::{ListScope, ReadVersion, Rv};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 ///
 /// - An invalid token must cause a 400.
 /// - Encoding and decoding must not change a valid token.
-/// - The pages that a valid token requests must contain all objects from its key `start` on.
+/// - A valid token contains a key `start` and a resourceVersion (its version). The pages that the
+///   token requests must contain all objects from `start` on.
 /// - All pages must have the token's version. If this version is negative, they must have the
 ///   newest version of the index.
 /// - If the index has dropped the token's version, the answer must be a 410. If the index has not
@@ -39,7 +41,7 @@ pub fn check(fuzz_server: &FuzzServer, token: &str, limit: usize) {
     }
 }
 
-/// Reads all pages of `namespace` from `token` on, and compares them with the index. An empty
+/// Reads all pages of a list from `token` on, and compares them with the index. An empty
 /// `namespace` means all namespaces.
 fn check_pages(fuzz_server: &FuzzServer, token: &ContinueToken, namespace: &str, limit: usize) {
     let reader = &fuzz_server.live.reader;

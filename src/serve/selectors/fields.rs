@@ -46,8 +46,8 @@ pub struct ResolvedFieldRequirement {
 /// Parses a field selector. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<FieldRequirement>, ErrorStatus> {
     let mut terms: Vec<&str> = terms(text).filter(|term| !term.is_empty()).collect();
-    // The order decides which of several invalid requirements the error names. As in the
-    // kube-apiserver, it is the first in sorted order.
+    // If several requirements are invalid, the error names the first of them in sorted order, as in
+    // the kube-apiserver.
     terms.sort_unstable();
     let parsed: Result<Vec<_>, _> = terms
         .into_iter()

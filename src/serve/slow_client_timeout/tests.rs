@@ -15,15 +15,17 @@ use tokio::time::{advance, sleep};
 struct Connection {
     /// The chunks that the connection has taken from the body.
     chunks: mpsc::UnboundedReceiver<Bytes>,
-    /// The task of the exchange. Its result is true if the exchange was not aborted.
+    /// The task of the exchange (a request and its answer). Its result is true if the exchange was
+    /// not aborted.
     exchange: JoinHandle<bool>,
-    /// Number of calls of `on_abort`.
+    /// Number of calls of `on_abort`, which [`Delivery`] calls when the exchange is aborted.
     aborts: Arc<AtomicUsize>,
     /// True until the body of the answer has been dropped. The body contains a [`Kept`].
     kept: Arc<AtomicBool>,
 }
 
-/// The value that the body keeps. The flag becomes false when this value is dropped.
+/// A value that the body keeps until its last byte is sent. The flag becomes false when this value
+/// is dropped.
 struct Kept(Arc<AtomicBool>);
 
 impl Drop for Kept {

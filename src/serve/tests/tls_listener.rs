@@ -89,7 +89,7 @@ impl Listening {
         Self::within(Limits::default().connections, router, shutdown).await
     }
 
-    /// Starts a listener with this limit of connections.
+    /// Starts a listener that keeps at most `connections` connections open.
     pub async fn within(connections: usize, router: Router, shutdown: CancellationToken) -> Self {
         let identity = Identity::new("localhost");
         let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -36,7 +36,7 @@ pub(super) struct WatchPlan {
     /// `bookmarks` is true, too.
     pub(super) marks_initial_end: bool,
     /// True if the option `sendInitialEvents` is true. The start of such a watch never fails with a
-    /// 410.
+    /// 410, because the watch begins with the current state.
     pub(super) initial_events_requested: bool,
     pub(super) duration: Duration,
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Largest number of differences that the report shows for one request. If there are more, the
-/// report ends with `and N more`.
+/// Largest number of differences that the report shows for one request. If a request has more, the
+/// report adds only their number (`and N more`).
 const SHOWN: usize = 8;
 /// Largest number of characters of a value in the report. The report shows `…` instead of the rest.
 const WIDTH: usize = 300;

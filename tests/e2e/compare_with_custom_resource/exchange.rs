@@ -62,7 +62,8 @@ impl TableRequest {
         }
     }
 
-    /// Returns the HTTP request to the resource of `side`: the live resource or the custom resource.
+    /// Returns the HTTP request to the resource of `side`: the live resource or the custom
+    /// resource.
     pub fn to(&self, side: &Side) -> http::Request<Body> {
         let mut request = http::Request::builder()
             .method(&self.method)

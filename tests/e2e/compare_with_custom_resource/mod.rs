@@ -38,9 +38,9 @@ use tokio::time::Instant;
 /// handle this number, because many of the requests are watches that only wait for events.
 const CONCURRENT: usize = 100;
 
-/// Minimum number of attempts for a request whose answers differ. The test repeats such a request
-/// until its answers agree or [`DEADLINE`] has passed, but at least this number of times. Some
-/// answers vary, because they depend on which of two timeouts the kube-apiserver notices first.
+/// Minimum number of attempts before the test gives up a request whose answers differ. The test
+/// gives up only if [`DEADLINE`] has passed, too. The test repeats requests, because some answers
+/// depend on which of two timeouts the kube-apiserver notices first.
 const MIN_REPETITIONS: usize = 3;
 
 /// Largest number of attempts of the whole test. The test starts again if answers differ and the

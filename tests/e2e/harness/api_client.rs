@@ -17,7 +17,7 @@ pub struct Caller {
 pub struct ApiAnswer {
     pub code: u16,
     pub text: String,
-    /// The body if it is JSON. Otherwise null.
+    /// The body, or null if the body is not JSON.
     pub body: Value,
 }
 
@@ -104,8 +104,8 @@ impl Caller {
             .unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Sends a GET request to a server that may be stopped. If the server answers with an error,
-    /// returns this answer. If the connection fails, returns an error.
+    /// Like [`Self::get`], but returns an error if the connection fails. Tests use it for a server
+    /// that may be stopped.
     pub async fn try_get(&self, path: &str) -> Result<ApiAnswer, String> {
         let request = Request::get(path).body(Body::empty());
         self.try_send(request.expect("tests send valid requests"))

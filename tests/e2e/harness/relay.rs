@@ -1,6 +1,7 @@
 //! A TCP relay between a server under test and the kube-apiserver. A test uses the relay to
-//! interrupt the server's connections. If the environment variable `IFO_E2E_GAPS` is set, a relay
-//! interrupts the connections of the shared server periodically, to simulate an overloaded machine.
+//! interrupt the server's connections. If the environment variable `IFO_E2E_GAPS` is set, the
+//! server of the shared cluster also has a relay. This relay interrupts the connections
+//! periodically, to simulate an overloaded machine.
 
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

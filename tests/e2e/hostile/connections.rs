@@ -69,9 +69,9 @@ async fn assert_others_are_served(cluster: &TestCluster, direct: &Config) {
     bob.get(&path).await.ok();
 }
 
-/// Opens connections from four addresses in turn, until the task is aborted. Sends one request for
-/// `path` on each connection. When more than [`CONNECTIONS`] connections are open, closes the
-/// oldest one. `attempts` counts the attempts to connect.
+/// Opens connections until the task is aborted, each from the next of four addresses. Sends one
+/// request for `path` on each connection. When more than [`CONNECTIONS`] connections are open,
+/// closes the oldest connection. `attempts` counts the attempts to connect.
 async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicUsize>) {
     let mut open: Vec<RawConnection> = Vec::new();
     loop {
@@ -90,7 +90,8 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
 }
 
 /// Floods a server with connections of `user`, and sends a request for `path` on each connection.
-/// Asserts that other clients are served meanwhile, and that the watch of another user stays open.
+/// Asserts that the server still serves other clients, and that a watch that another user opened
+/// before the flood stays open.
 fn others_are_served_during_flood(user: &'static str, path: &str) {
     alone(async |cluster| {
         let target = Persisting::start(cluster, &WITHOUT_PERSISTENCE).await;
@@ -100,7 +101,6 @@ fn others_are_served_during_flood(user: &'static str, path: &str) {
         let connector = RawConnector::presenting(cluster, &target.server, &certificate, &key).await;
         let connector = Arc::new(connector);
         let attempts = Arc::new(AtomicUsize::new(0));
-        // Another user opens a watch before the flood.
         let bob = holder(cluster, direct.clone(), BOB, "people");
         let watch = format!("{}?watch=1", OPERATION.path(None));
         let request = http::Request::get(watch).body(Vec::new());

@@ -95,8 +95,9 @@ fn informers_match_the_server_after_any_traffic_and_restart() {
     alone(async |cluster| {
         let mut traffic = Traffic::start(cluster).await;
         traffic.steps(60).await;
-        // client-go doubles its retry delay after each failure. The test starts new informers after
-        // two of the four stops, because the delay of the same informers would become long.
+        // client-go doubles its retry delay after each failure. If the informers stayed the same
+        // for all four stops, this delay would make the test slow. So the test replaces the
+        // informers after two stops.
         for _ in 0..2 {
             let mut informers = Informers::start(cluster).await;
             for how in [Stop::Terminate, Stop::Kill] {

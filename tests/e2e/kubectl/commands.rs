@@ -2,8 +2,8 @@
 //! output.
 
 use super::Scene;
+use super::command_lines::{Columns, Expect, LINES};
 use super::program::{Kubectl, KubectlOutput};
-use super::table::{Columns, Expect, LINES};
 use crate::harness::{TestCluster, columns, eventually, text};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
@@ -15,9 +15,9 @@ const AT_ONCE: usize = 4;
 /// Runs all command lines. Fails with a list of all differences.
 pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
     let mut scene = Scene::create(cluster, "kubectl").await;
-    // The kube-apiserver reads the OpenAPI document of the ifo server some time after the
-    // APIService was created.
-    eventually("operations are documented", async || {
+    // `kubectl explain` fails until the kube-apiserver has read the OpenAPI document of the ifo
+    // server. The kube-apiserver reads it some time after the APIService was created.
+    eventually("kubectl explain describes operations", async || {
         let output = kubectl.run(&["explain", "ifo"]).await;
         if output.succeeded {
             Ok(())
@@ -191,7 +191,7 @@ fn header(columns: Columns) -> Vec<String> {
         Columns::Labels => format!("{usual} LABELS"),
         Columns::TwoLabels => format!("{usual} TEAM OPERATION"),
     };
-    // In this text, an underscore stands for a space.
+    // `FULL_MESSAGE` stands for the column `FULL MESSAGE`.
     let names = all.split_whitespace();
     names.map(|name| name.replace('_', " ")).collect()
 }
@@ -250,8 +250,8 @@ pub fn row(operation: &Value) -> Vec<String> {
     ]
 }
 
-/// Parses a table. Returns its header, and its rows without the column AGE. Returns an error if a
-/// cell of this column is not an age.
+/// Parses a table. Returns its header, and its rows without the column AGE. If a cell of the
+/// column AGE is not an age, returns an error.
 fn table(text: &str) -> Result<(Vec<String>, Vec<Vec<String>>), String> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

@@ -3,9 +3,9 @@
 //! `kubectl get -w` and `kubectl wait` while an operation ends. Both tests compare the output with
 //! the expected output.
 
+mod command_lines;
 mod commands;
 mod program;
-mod table;
 mod watches;
 
 pub use program::Kubectl;

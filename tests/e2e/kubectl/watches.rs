@@ -137,7 +137,10 @@ fn parse_output(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
                 return Ok(Vec::new());
             };
             let header = columns(header);
-            let age = header.iter().position(|it| *it == "AGE").ok_or("no AGE")?;
+            let age = header
+                .iter()
+                .position(|it| *it == "AGE")
+                .ok_or("the header has no column AGE")?;
             let row = |line: &&str| {
                 let mut cells = columns(line);
                 if cells.len() == header.len() {

@@ -1,6 +1,6 @@
-//! Tests of persistence mode: other clients change the custom resources of operations. The server
-//! must continue to write these custom resources, and must keep labels and annotations of other
-//! clients.
+//! Tests of persistence mode, in which the server writes each operation as a custom resource. In
+//! these tests, other clients change the custom resources. The server must continue to write them,
+//! and must keep labels and annotations of other clients.
 
 use super::{CR, Persisting, crs, delete_custom_resources, writes};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};

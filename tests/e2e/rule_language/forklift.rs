@@ -1,5 +1,6 @@
-//! Test of the shipped rules for Forklift. A plan of Forklift migrates three virtual machines. The
-//! rules detect one operation for the plan, and one operation for each virtual machine.
+//! Test of the shipped rules for Forklift, which migrates virtual machines to KubeVirt. A plan is a
+//! resource of Forklift. The plan of this test migrates three virtual machines. The rules detect
+//! one operation for the plan, and one operation for each virtual machine.
 
 use self::At::{Convert, Error, Failed, Initialize, Succeeded, Transfer};
 use super::event_lines;
@@ -97,8 +98,8 @@ fn condition(kind: &str) -> Value {
     })
 }
 
-/// Returns the status of the plan. `condition_of_it` is the type of its condition, such as
-/// `Executing`.
+/// Returns the status of the plan. `condition_of_it` is the type of its second condition, such as
+/// `Executing`. The first condition is always `Ready`.
 fn plan(condition_of_it: &str, [db, web, app]: [At; 3]) -> Value {
     json!({
         "conditions": [condition("Ready"), condition(condition_of_it)],
@@ -138,7 +139,7 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             .patch_status(&PLAN, namespace, "wave1", &ready)
             .await;
 
-        // Each step of the test consists of three parts:
+        // Each tuple is a step of the test:
         //
         // - the condition of the plan
         // - the point of the migration of `db`, `web` and `app`
@@ -250,8 +251,9 @@ fn a_plan_and_each_of_its_machines_migrate_fail_and_succeed() {
             for (life, expected) in want.iter_mut().zip(expected) {
                 life.extend(expected.lines().map(str::to_owned));
             }
-            // No operation becomes `Settling`. The rules read the end of each operation from the
-            // status of the plan, so the operation completes without a debounce period.
+            // If the rules no longer detect an operation, it is usually `Settling` for a debounce
+            // period before it ends. Here, no operation becomes `Settling`: the rules read its end
+            // from the status of the plan, so it completes at once.
             events
                 .until(&format!("step {number}: {want:#?}"), |all| {
                     (lives(all) == want).then_some(())

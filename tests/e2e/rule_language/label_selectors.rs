@@ -276,11 +276,14 @@ fn a_selector_shared_by_all_rule_sets_is_sent_with_the_watch() {
             )
         })
         .await;
-        eventually("the server sends a request without a selector", async || {
-            let later = requests(cluster, &BACKUP).split_off(sent);
-            let all = later.iter().any(|uri| !uri.contains("labelSelector="));
-            ok_if(all, later)
-        })
+        eventually(
+            "the server sends a request without a selector",
+            async || {
+                let later = requests(cluster, &BACKUP).split_off(sent);
+                let all = later.iter().any(|uri| !uri.contains("labelSelector="));
+                ok_if(all, later)
+            },
+        )
         .await;
     });
 }

@@ -22,9 +22,9 @@ pub(super) const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 pub(super) const DURATION: &str = "^([0-9]+|([0-9]+(\\.[0-9]+)?(ms|s|m|h))+)$";
 /// Pattern of an entry of `supersedes`: `*`, or the name of an operation, which is a label value.
 pub(super) const OPERATION_OR_ALL: &str = "^(\\*|[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)$";
-/// CEL expression that is false for a rule that has `itemKey` but not `forEach`.
+/// CEL expression that refuses (is false for) a rule that has `itemKey` but not `forEach`.
 pub(super) const KEY_NEEDS_LIST: &str = "!has(self.itemKey) || has(self.forEach)";
-/// CEL expression that is false for a rule that has `stalledAfter` but not `progress`.
+/// CEL expression that refuses (is false for) a rule that has `stalledAfter` but not `progress`.
 pub(super) const STALL_NEEDS_PROGRESS: &str = "!has(self.stalledAfter) || has(self.progress)";
 /// CEL expression that is true if every key of the map `self` is a valid label key.
 pub(super) const KEYS_ARE_QUALIFIED: &str = "self.all(key, key.indexOf('/') <= 253 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";

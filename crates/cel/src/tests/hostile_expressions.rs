@@ -276,7 +276,8 @@ fn the_digits_of_quantities_are_limited() {
         ("quantity('1e2147483647').add(1)", Err(())),
         ("quantity('12345678901234567890e2147483647')", Err(())),
         ("quantity(object.long)", Err(())),
-        // The quantity has 1,015 digits before the point, and is stored with nine decimal places.
+        // With 1,015 digits before the point and nine after it, `object.most` has 1,024 digits, the
+        // maximum.
         ("quantity(object.most).sub(1).isInteger()", Ok("bool:false")),
         ("quantity(object.most).add(1)", Err(())),
         ("isQuantity(object.long)", Ok("bool:false")),

@@ -1,6 +1,9 @@
-//! Tests that expressions give the answers of Kubernetes, and that the answers do not depend on the
-//! projection, which is the set of fields that are decoded. The answers of Kubernetes are recorded
-//! in `tests/golden/kubernetes-cel/answers.jsonl` (see `tests/cel-oracle`).
+//! Tests that this crate evaluates CEL expressions with the same results as Kubernetes. The program
+//! in `tests/cel-oracle` has recorded the answers of Kubernetes in
+//! `tests/golden/kubernetes-cel/answers.jsonl`. An answer is a value or an error.
+//!
+//! Other tests check that a result does not depend on the projection: the set of fields of the
+//! object that are decoded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -227,8 +230,8 @@ fn every_expression_has_the_same_value_on_projected_and_whole_objects() {
     let expressions = object_expressions(answers);
     let mut merged = Projection::default();
     for (_, program) in &expressions {
-        // Expressions that read the whole object are left out. With them, the union of the
-        // projections would be the whole object.
+        // This union of projections leaves out expressions that read the whole object. With them,
+        // the union would be the whole object.
         if *program.projection() != whole {
             merged.merge(program.projection());
         }
@@ -291,8 +294,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
     let inner = environment.with_item();
     let items = "[object].filter(x, true)";
     let items = super::super::compile(items, ResultKind::Any, &inner).unwrap();
-    // Each of these expressions reads the same fields as the original expression, but through a
-    // variable or through `item`. So its result must be the same.
+    // A rewritten expression reads the same fields as its original, but through a variable or
+    // through `item`. So both must have the same result.
     let mut rewritten = Vec::new();
     let mut originals = Vec::new();
     for (index, (source, program)) in object_expressions(answers).into_iter().enumerate() {
@@ -313,7 +316,8 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         };
         for rewrite in rewrites {
             // If the object has no `spec`, `has(object.spec)` is false, but `has(variables.spec)`
-            // is an error. So a rewritten expression with such a test is left out.
+            // is an error. So the test leaves out rewritten expressions that contain
+            // `has(variables.spec)` or similar texts.
             let is_test = |name| {
                 let tests = [
                     format!("has(variables.{name})"),
@@ -333,7 +337,7 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         .map(|compiled| compiled.map(|compiled| Program(Arc::new(compiled))))
         .collect();
     let mut compared = 0;
-    // In these objects, most of the expressions find all fields that they read.
+    // These objects have all fields that most of the expressions read.
     for name in ["odd", "pod", "vm", "node", "custom"] {
         let json = answers.object_named(name);
         let doc = Doc::parse(json.as_bytes(), &whole).unwrap();

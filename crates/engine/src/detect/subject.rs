@@ -36,8 +36,9 @@ pub struct Subject {
     pub generation: Option<i64>,
     /// The field `metadata.ownerReferences`.
     pub owners: Vec<OwnerReference>,
-    /// Newest time in `metadata.managedFields`. The detector decodes these times during a list, and
-    /// when a change of the object starts or ends an operation. None if no such time was decoded.
+    /// Newest time in `metadata.managedFields`. The detector decodes these times only during a
+    /// list, and when a change of the object starts or ends an operation. None if the detector
+    /// decoded no such time.
     pub managed: Option<Timestamp>,
 }
 
@@ -86,8 +87,8 @@ impl Subject {
         whole.or_else(|| PartialMetadata::read(json).into_subject())
     }
 
-    /// Returns a key that is unique among all objects: the UID, or target, namespace and name if
-    /// there is no UID.
+    /// Returns a key that is unique among all objects: the UID. If the object has no UID, the key
+    /// consists of `target` (the resource of the object), the namespace and the name.
     pub fn identity(&self, target: &Gvr) -> Arc<str> {
         self.uid.clone().unwrap_or_else(|| {
             let namespace = self.namespace.as_deref().unwrap_or_default();

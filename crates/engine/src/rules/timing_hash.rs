@@ -1,14 +1,18 @@
-//! The timing hash of a rule: a hash of the fields that affect the duration of the operation. These
-//! fields decide when the operation starts, when it ends, and which state it has. The state is
-//! included, because a duration contains only the time in the state `Progressing`.
+//! The timing hash of a rule: a hash of the fields that affect the learned duration of the
+//! operation. These fields decide:
 //!
-//! If the hash changes, durations of earlier runs can no longer be compared with durations of new
-//! runs. So `ifo-apiserver` learns the usual duration again. A run is one occurrence of an
-//! operation, from its start to its end.
+//! - when the operation starts and ends
+//! - which state it has, because a duration contains only the time in the state `Progressing`
+//! - which outcome it has, because durations are learned only from successful runs
+//! - which size it has, because a duration is learned for one unit of the size
 //!
-//! The hash is made from the source texts and not from compiled expressions, so that a new release
-//! of `ifo-apiserver` computes the same hash. White space and comments of expressions do not change
-//! the hash.
+//! A run is one occurrence of an operation, from its start to its end. If the hash changes,
+//! durations of earlier runs can no longer be compared with durations of new runs. So
+//! `ifo-apiserver` forgets the usual duration, and learns it again.
+//!
+//! The hash is computed from the source texts of the expressions. A hash of compiled expressions
+//! could change with each release of `ifo-apiserver`. White space and comments of expressions do
+//! not change the hash.
 
 use ifo_api::labels;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule, Variable};

@@ -222,7 +222,7 @@ impl InitialState {
         }
         let operation = &restored.operation;
         let last = match restored.ended {
-            Some(ended) => operation.detected_until(Some(ended)),
+            Some(ended) => operation.detected_until(ended),
             None => operation.start.max(operation.last_detected),
         };
         self.namespace_created(restored)

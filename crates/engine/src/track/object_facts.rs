@@ -90,7 +90,8 @@ impl DecodedObject {
     /// string, or if the JSON has 4 GiB or more.
     pub fn decode(json: &[u8]) -> Result<Self, serde_json::Error> {
         let text = std::str::from_utf8(json).map_err(serde_json::Error::custom)?;
-        u32::try_from(text.len()).map_err(|_| serde_json::Error::custom("the JSON has 4 GiB or more"))?;
+        u32::try_from(text.len())
+            .map_err(|_| serde_json::Error::custom("the JSON has 4 GiB or more"))?;
         let object: WireObject<'_> = serde_json::from_str(text)?;
         let metadata = object.metadata.get();
         // Serde also decodes an array as a struct, so the first character is checked.

@@ -9,10 +9,10 @@
 //! again during this period, the operation completes.
 
 mod delayed_state;
-mod encode_json;
-mod in_flight_operation;
+mod encode_operation;
 mod operation_record;
 mod restore_operation;
+mod short_json_writer;
 mod timing;
 
 pub use delayed_state::{Observed, Yielded};

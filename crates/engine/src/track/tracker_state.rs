@@ -246,7 +246,7 @@ impl SharedState {
         let mut until = now.steady + left;
         let mut ended = LastRun {
             start: operation.start.as_second(),
-            end: operation.detected_until(Some(end)).as_second(),
+            end: operation.detected_until(end).as_second(),
         };
         if let Some((later, before)) = self.ended.remove(&id) {
             until = until.max(later);

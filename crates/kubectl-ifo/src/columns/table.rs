@@ -8,7 +8,7 @@ mod tests;
 use super::OperationColumn::{self, Age, Message, Namespace, Operation, Progress, State, Subject};
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS, EMPTY_CELL, with_member_prefix};
 use crate::colors::Paint;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::output::{COLUMN_GAP, TextStyle};
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;

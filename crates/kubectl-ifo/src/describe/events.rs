@@ -1,7 +1,7 @@
 //! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
 use crate::api_client::{ApiClient, ListOptions};
-use crate::operation::ListedSubject;
+use crate::listed_operation::ListedSubject;
 use crate::operation_source::{PAGE_OBJECTS, escape};
 use crate::plain_text;
 use jiff::Timestamp;

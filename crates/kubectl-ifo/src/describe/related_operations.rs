@@ -5,7 +5,7 @@
 //! correlation group, with the label `ifo.kubevirt.io/correlation-group`. If operations on two
 //! objects are in the same group, all operations on the two objects are related.
 
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::ownership::{Ownership, OwnershipNode};
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use super::rule_details::DescribedRule;
 use super::{OperationDescription, events, related_operations, text};
 use crate::colors::Paint;
-use crate::operation::{ListedOperation, operation_name_in};
+use crate::listed_operation::{ListedOperation, operation_name_in};
 use crate::ownership::Ownership;
 use crate::test_fixtures::{client, now, on, subject};
 use k8s_openapi::api::core::v1::Event;

@@ -6,7 +6,7 @@ use super::related_operations::Related;
 use super::rule_details::DescribedRule;
 use crate::colors::Paint;
 use crate::columns::{self, EMPTY_CELL};
-use crate::operation::seconds_text;
+use crate::listed_operation::seconds_text;
 use crate::output::table;
 use crate::plain_text::{ago, one_line, pad};
 use jiff::Timestamp;

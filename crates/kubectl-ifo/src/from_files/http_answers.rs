@@ -36,7 +36,7 @@ struct FileRequest<'a> {
 }
 
 impl<'a> FileRequest<'a> {
-    /// Splits the path of an object or of a list. None for any other path.
+    /// Splits the path of an object or of a list. Returns None for any other path.
     fn of(request: &'a Request<Body>) -> Option<Self> {
         let uri = request.uri();
         let mut segments = uri.path().trim_start_matches('/').split('/');
@@ -193,8 +193,8 @@ fn events(contents: &FileContents, asked: &FileRequest<'_>) -> Response<FileBody
         .iter()
         .filter(|it| it["metadata"]["namespace"].as_str() == asked.namespace)
         .collect();
-    // If the files contain no Event of this namespace, they do not show whether Events of this
-    // namespace were recorded.
+    // If the files contain no Event of this namespace, there were no Events, or they were not
+    // recorded. It is unknown which, so the answer is not an empty list.
     if in_namespace.is_empty() {
         let namespace = asked.namespace.unwrap_or_default();
         return not_contained(contents, &format!("the Events of namespace {namespace}"));

@@ -10,12 +10,12 @@ mod table;
 
 use super::colors::Colors;
 use super::connect::Connect;
+use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::from_files::ParsedLabelSelector;
-use super::kinds::Kinds;
 use super::list::{WorkArgs, objects, print_incomplete};
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
 use super::piece_of_work::PieceOfWork;
@@ -33,8 +33,8 @@ use std::time::Duration;
 
 /// The flags of `history`.
 #[derive(Debug, clap::Args)]
-// `history` shows only completed operations, so `-A` (`--all-phases`) has no effect on phases. The
-// command accepts `-A`, because in kubectl this flag means all namespaces.
+// `history` shows only completed operations, so the help does not list `--all-phases` (`-A`). The
+// command accepts `-A` as the flag for all namespaces, as in kubectl.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 #[command(after_help = "\
 The last line, on standard error, says how far back the history reaches. The server keeps a limited
@@ -132,8 +132,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .filter(|it| filters.matches(it) && selector.matches(&it.labels))
         .collect();
     filter_check::check_and_warn(&filters, &source, &selected).await?;
-    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. In
-    // this case, a note explains the empty result.
+    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
+    // if the result is also empty, the command prints that no rule set is installed.
     let is_unchecked =
         selected.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets));
     let earliest_end = args.since.map(|since| before(clock::now(), since));
@@ -227,7 +227,7 @@ fn rows(
 type NewestFirst = (
     Reverse<Option<Timestamp>>,
     Reverse<Option<Timestamp>>,
-    super::operation::OperationKey,
+    super::listed_operation::OperationKey,
 );
 
 fn newest_first(operation: &ListedOperation) -> NewestFirst {
@@ -242,8 +242,8 @@ fn sort_newest_first(operations: &mut [ListedOperation]) {
     operations.sort_by_cached_key(newest_first);
 }
 
-/// Formats `kind.group/name`, as kubectl does with `-o name`. An operation with a namespace comes
-/// from a record, because custom resources are cluster-scoped.
+/// Formats `kind.group/name`, as kubectl does with `-o name`. Records are namespaced, and custom
+/// resources are cluster-scoped. So an operation with a namespace comes from a record.
 fn resource_name(operation: &ListedOperation) -> String {
     match operation.namespace {
         Some(_) => records::resource_name(&operation.name),

@@ -3,7 +3,7 @@
 //! operations.
 
 use crate::api_client::ListOptions;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::operation_source::{OperationSource, PAGE_OBJECTS, Served, escape, namespaces};
 use crate::problem::Problem;
 use ifo_api::{LIVE_GROUP, VERSION, live, record};

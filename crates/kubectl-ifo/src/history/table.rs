@@ -2,7 +2,7 @@
 //! kinds become initials, less important columns are left out, and names are cut.
 
 use crate::columns::{EMPTY_CELL, MEMBER_PREFIX};
-use crate::operation::{ListedOperation, seconds_text};
+use crate::listed_operation::{ListedOperation, seconds_text};
 use crate::output::{COLUMN_GAP, TextStyle};
 use crate::plain_text::{cut, one_line};
 use jiff::Timestamp;
@@ -198,8 +198,8 @@ fn fit(columns: &mut Vec<HistoryCells>, rows: &[ListedOperation], screen: usize)
     gap
 }
 
-/// Returns the cell of the column `Kind` for a narrow terminal. A kind of several words is shortened
-/// to its initials: `VirtualMachineInstance` gives `VMI`.
+/// Returns the cell of the column `Kind` for a narrow terminal. A kind of several words is
+/// shortened to its initials: `VirtualMachineInstance` gives `VMI`.
 fn short_kind(operation: &ListedOperation) -> String {
     let kind = Kind.text(operation);
     let initials: String = operation

@@ -1,5 +1,5 @@
-//! `kubectl ifo impact NODE`: shows what is in flight on a node, what a drain of the node would
-//! interrupt, and what blocks a drain.
+//! `kubectl ifo impact NODE`: shows the operations in flight on a node, the objects that a drain of
+//! the node would interrupt, and the objects and flags that block a drain.
 //!
 //! ```text
 //! cluster_objects (requests) ─▶ drain (decides, no I/O) ─▶ text, or JSON and YAML
@@ -19,7 +19,7 @@ use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::from_files;
 use super::list::WorkArgs;
-use super::operation::{JsonField, ListedOperation, OperationJson};
+use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
 use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
 use super::piece_of_work;
@@ -37,12 +37,12 @@ const INCOMPLETE: u8 = 3;
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
-// `--from` is hidden. If the user gives this flag, an error message explains that files do not show
-// the present state of the cluster.
+// `--from` is hidden, because files do not show the present state of the cluster. If the user gives
+// this flag, the command fails with this explanation.
 #[command(mut_arg("from", |it| it.hide(true)))]
 #[command(after_help = "\
-Nothing is changed: the command only reads. DaemonSet Pods and mirror Pods are not interrupted by a
-drain, so they are not listed.
+Nothing is changed: the command only reads. A drain does not interrupt DaemonSet Pods and
+mirror Pods, so the command does not list them as interrupted.
 
 Exit codes:
   0  the answer is complete, whether or not something blocks a drain
@@ -116,7 +116,7 @@ const FIELDS: &[JsonField] = &[
     JsonField::Message,
 ];
 
-/// Prints the impact.
+/// Runs the command, and returns its exit code.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let namespace = args.connect.namespace();
     // The files of `--from` contain neither Pods nor disruption budgets nor virtual machines.

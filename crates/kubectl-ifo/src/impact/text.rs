@@ -5,7 +5,7 @@ use super::cluster_objects::NodeObjectsReader;
 use super::drain::{AffectedObject, DrainBlocker, DrainEffect, DrainImpact};
 use crate::clock;
 use crate::columns::{EMPTY_CELL, Table};
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::output::{TextStyle, table};
 use crate::plain_text::{cut_painted, first_names, one_line};
 

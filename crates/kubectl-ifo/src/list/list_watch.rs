@@ -3,7 +3,7 @@
 use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
-use crate::operation::{ListedOperation, OperationKey};
+use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
 use crate::output::{complain, print};
 use crate::piece_of_work;

@@ -21,7 +21,7 @@ pub(crate) struct IncompleteJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     not_working: Option<usize>,
     /// The rule sets that do not work. The server names at most ten rule sets in each answer. Empty
-    /// if the user may not list rule sets, or if there is another reason.
+    /// if the user may not list rule sets, or if the reason is not rule sets that do not work.
     named: Vec<Named>,
 }
 
@@ -43,18 +43,18 @@ impl IncompleteJson {
     }
 }
 
-/// Combines the completeness of two lists into the completeness of both lists together. In the
-/// table, "because of rule sets" means that some rule sets do not work. The first row that applies
-/// gives the result.
+/// Combines the completeness of two lists into the completeness of both lists together. A list is
+/// incomplete either because rule sets do not work, or for another reason. The first row that
+/// applies gives the result:
 ///
 /// | the two lists | result |
 /// | --- | --- |
-/// | both are incomplete because of rule sets | incomplete, with the rule sets of both |
-/// | both are incomplete for other reasons | incomplete for the reason of `one` |
-/// | only one of them is incomplete for another reason | incomplete for that reason |
-/// | only one of them is incomplete because of rule sets | incomplete because of these rule sets |
-/// | both are complete | complete |
-/// | otherwise | not stated |
+/// | rule sets do not work in both lists | incomplete, with the rule sets of both lists |
+/// | `one` is incomplete for another reason | incomplete, with the reason of `one` |
+/// | `other` is incomplete for another reason | incomplete, with the reason of `other` |
+/// | rule sets do not work in only one list | incomplete, with these rule sets |
+/// | both lists are complete | complete |
+/// | neither list is incomplete, and the completeness of a list is not stated | not stated |
 pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
     use Incomplete::NotWorking as BrokenRuleSets;
     use ListCompleteness::{Complete, Incomplete as MayMiss, NotStated};

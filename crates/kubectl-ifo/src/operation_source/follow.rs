@@ -7,7 +7,7 @@
 use super::OperationSource;
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
-use crate::operation::{ListedOperation, OperationKey};
+use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::problem::Problem;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{Stream, StreamExt as _};

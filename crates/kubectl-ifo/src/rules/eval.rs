@@ -197,7 +197,7 @@ impl RuleSetNames {
         };
         let Some(each) = &rule.for_each else {
             return Err(format!(
-                "the rule {name} has no forEach, so there is no item"
+                "the rule {name} has no forEach, so the expression cannot use item with --operation"
             ));
         };
         Ok(Self {

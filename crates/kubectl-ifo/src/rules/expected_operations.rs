@@ -1,7 +1,7 @@
 //! Reads the annotation with the operations that the rules are expected to detect on an object.
 //! `rules test --expect` compares the annotation with the detected operations.
 
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use ifo_client::manifest::Object;
 use std::collections::BTreeSet;
 

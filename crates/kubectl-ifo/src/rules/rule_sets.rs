@@ -36,7 +36,8 @@ fn api_version() -> String {
     format!("{GROUP}/{VERSION}")
 }
 
-/// Compiles the rule sets among the objects of `input`. Adds their errors to `input.faults`.
+/// Compiles the rule sets among the objects of `input`. Adds the errors of invalid rule sets to
+/// `input.faults`. If there is no rule set and no other error, adds an error that says so.
 pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
     let mut loaded: Vec<Loaded> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
@@ -161,10 +162,11 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Returns a warning for each operation in `supersedes` that no rule in the files detects on the
-/// same target. (When an operation starts, it ends the operations on the same object that its rule
-/// lists in `supersedes`.) An unknown operation is no error, because a rule set outside these files
-/// can detect the operation.
+/// Returns a warning for each unknown operation in the field `supersedes` of a rule. (When the
+/// operation of a rule starts, it ends the operations on the same object that `supersedes` lists.)
+///
+/// An operation is unknown if no rule in the files detects it on the same target. This is no error,
+/// because a rule set outside these files can detect the operation.
 pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {

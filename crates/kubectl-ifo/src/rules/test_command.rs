@@ -15,7 +15,7 @@ use super::explain::{self, RuleExplanation};
 use super::input_files::{FoundObject, Input};
 use super::rule_sets;
 use crate::clock;
-use crate::operation::{JsonField, ListedOperation, ListedSubject};
+use crate::listed_operation::{JsonField, ListedOperation, ListedSubject};
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::Gvr;

@@ -5,7 +5,7 @@ use super::related_objects::RelatedObject;
 use super::row::TopRow;
 use super::theme::Theme;
 use crate::columns::{EMPTY_CELL, age};
-use crate::operation::{ConditionView, ListedOperation};
+use crate::listed_operation::{ConditionView, ListedOperation};
 use crate::plain_text::{ago, cut, one_line, pad};
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -74,8 +74,7 @@ pub(super) fn lines(
     if !operation.labels.is_empty() {
         page.heading("Labels");
     }
-    // Labels come last, because `ifo-apiserver` sets most labels, and these labels repeat values of
-    // the lines above.
+    // Labels come last, because most labels repeat values of the lines above.
     for (key, value) in &operation.labels {
         page.text(&format!("{key}={value}"));
     }
@@ -164,8 +163,8 @@ impl PageLines {
         self.push(0, "", self.theme.dim(), &one_line(text));
     }
 
-    /// Adds a text that is indented by `indent` columns. The name is in the indentation of the
-    /// first line. If `indent` is 0, the name has its own line.
+    /// Adds a text that is indented by `indent` columns. The indentation of the first line contains
+    /// the name. If `indent` is 0, the name has its own line above the text.
     fn push(&mut self, indent: usize, name: &str, style: ratatui::style::Style, text: &str) {
         if indent == 0 && !name.is_empty() {
             self.lines.push(Line::styled(cut(name, self.width), style));
@@ -201,8 +200,8 @@ impl PageLines {
             0 => String::new(),
             depth => format!("{}└─ ", "   ".repeat(depth - 1)),
         };
-        // If the indentation takes more than half of the line, its beginning is left out, so that
-        // the name is visible.
+        // Only the last part of a long indentation is shown, in at most half of the line. So the
+        // name stays visible.
         let hidden_indent = indent.width().saturating_sub(self.width / 2);
         let indent: String = indent.chars().skip(hidden_indent).collect();
         let mut room = self.width.saturating_sub(indent.width());

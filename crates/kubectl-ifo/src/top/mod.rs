@@ -29,9 +29,9 @@ mod tests;
 
 use super::colors::Colors;
 use super::connect::Connect;
+use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::kinds::Kinds;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation_source::{OperationFollower, OperationSource, Served};
 use super::problem::Problem;

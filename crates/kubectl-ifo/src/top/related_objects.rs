@@ -2,10 +2,11 @@
 //! the detail page of `top`.
 //!
 //! The owners and descendants come from the owner references and the correlation groups (label
-//! `ifo.kubevirt.io/correlation-group`) of the operations in `top`. No request is sent.
+//! `ifo.kubevirt.io/correlation-group`) of the operations in `top`. This module sends no
+//! requests.
 
 use super::row::TopRow;
-use crate::operation::OperationKey;
+use crate::listed_operation::OperationKey;
 use crate::ownership::Ownership;
 use crate::plain_text::one_line;
 use std::collections::{HashMap, HashSet};
@@ -30,8 +31,10 @@ pub(super) struct RelatedObject {
 }
 
 /// Returns the subject of the operation `of`, with its owners before it and its descendants after
-/// it. The most distant owner comes first. [`Ownership`] finds the possible parents of an object,
-/// as for `kubectl ifo tree`. Above the subject, only the preferred parent of an object is shown.
+/// it. The most distant owner comes first.
+///
+/// An object can have several possible parents. [`Ownership`] finds and orders them, as for
+/// `kubectl ifo tree`. Above the subject, only the first parent of an object is shown.
 pub(super) fn related_objects<'a>(
     of: &Arc<TopRow>,
     all: impl Iterator<Item = &'a Arc<TopRow>>,
@@ -105,7 +108,7 @@ pub(super) fn related_objects<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::ListedOperation;
+    use crate::listed_operation::ListedOperation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
     /// Creates an operation on a subject whose UID equals its name.

@@ -117,8 +117,8 @@ impl Write for FrameBuffer {
 
     fn flush(&mut self) -> io::Result<()> {
         let frame = std::mem::take(&mut self.0);
-        // When ratatui's `Terminal` is dropped, it writes a command that shows the cursor. `restore`
-        // has already shown the cursor, so this function discards the command.
+        // After `restore`, ratatui's `Terminal` is dropped, and writes a command that shows the
+        // cursor. `restore` has already shown the cursor, so this function discards the command.
         if !IN_USE.load(Ordering::SeqCst) {
             return Ok(());
         }

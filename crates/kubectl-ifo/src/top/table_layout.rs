@@ -77,8 +77,8 @@ impl TopLayout {
             };
             let more = most.saturating_sub(*width);
             // There are three texts for a state: the complete text, the text without markers such
-            // as "(overdue)", and its first four letters. More space helps only if a longer text
-            // fits.
+            // as "(overdue)", and its first four letters. So the column grows only if a longer
+            // text fits.
             if wanted == State && more > free {
                 continue;
             }

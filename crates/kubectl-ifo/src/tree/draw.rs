@@ -3,7 +3,7 @@
 
 use super::forest::Forest;
 use crate::columns::{self};
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::output::TextStyle;
 use crate::ownership::ObjectIdentity;
 use crate::plain_text::{cut, one_line, pad};
@@ -18,9 +18,9 @@ const INDENT: usize = 2;
 /// The indentation of an object without a parent.
 const TOP: &str = "    ";
 
-/// Largest number of levels by which an object is indented. Each level takes as many terminal
-/// columns as [`TOP`], with a bar or blank. If an object is on a deeper level, its indentation
-/// begins with [`DEEPER_MARK`], and the outermost levels are left out.
+/// Largest number of levels by which an object is indented. The indentation of a level is as wide
+/// as [`TOP`]. If an object is on a deeper level, its indentation begins with [`DEEPER_MARK`], and
+/// the outermost levels are left out.
 const MAX_LEVELS: usize = 32;
 /// The limit for the narrowest terminals, in place of [`MAX_LEVELS`].
 const MIN_LEVELS: usize = 2;

@@ -5,7 +5,7 @@
 //! Every object occurs at most once, even if owner references form a cycle. The code has no
 //! recursion, so the depth of a tree is not limited.
 
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::ownership::{ObjectIdentity, Ownership};
 use std::collections::{BTreeMap, HashMap};
 

@@ -2,7 +2,7 @@
 //! `--output json|yaml`.
 
 use super::forest::Forest;
-use crate::operation::{JsonField, OperationJson};
+use crate::listed_operation::{JsonField, OperationJson};
 use crate::operation_source::IncompleteJson;
 use crate::ownership::ObjectIdentity;
 use serde::Serialize;

@@ -4,7 +4,7 @@
 //! that match. `tree` does not evaluate the selector itself. It lists the matching operations with
 //! a separate request that contains the selector.
 
-use crate::operation::{ListedOperation, OperationKey};
+use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::OperationSource;
 use crate::problem::Problem;
 use std::collections::{HashMap, HashSet};

@@ -9,11 +9,11 @@ mod label_selection;
 mod tests;
 
 use super::colors::Paint;
+use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::kinds::Kinds;
 use super::list::{CommonArgs, print_incomplete};
-use super::operation::ListedOperation;
+use super::listed_operation::ListedOperation;
 use super::operation_source::{IncompleteJson, OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, encode, print, print_error_line};
 use super::owner_lookup::OwnerLookup;

@@ -8,7 +8,7 @@ use super::{ResourceArgument, json_output, matching_nodes};
 use crate::colors::Paint;
 use crate::columns::OperationColumn;
 use crate::filter::Filters;
-use crate::operation::{ListedOperation, ListedSubject};
+use crate::listed_operation::{ListedOperation, ListedSubject};
 use crate::output::TextStyle;
 use crate::ownership::Ownership;
 use crate::sort::SortBy;

@@ -4,8 +4,8 @@
 //! does not work.
 
 use crate::api_client::{ApiClient, ListCompleteness};
+use crate::discovered_kinds::ChosenKind;
 use crate::filter::{FilterValue, Filters, one_of};
-use crate::kinds::ChosenKind;
 use crate::plain_text::first_names;
 use crate::problem::{HOME, Problem};
 use ifo_api::completeness::{Incomplete, NotWorking};

@@ -1,8 +1,8 @@
 //! `kubectl ifo wait`: lets scripts wait until operations have ended or started.
 //!
 //! The command succeeds only if the goal is certainly reached. For the goal `idle`, an empty list
-//! of operations is not enough. The rule sets must also work, and the watch must not be
-//! interrupted, so that no operation can be missing.
+//! of operations is not enough. If a rule set does not work, or if the watch is interrupted, the
+//! list can lack operations. So the command also checks the rule sets and the watch.
 
 mod detection_check;
 mod progress;

@@ -4,7 +4,7 @@ use super::wait_loop::CHECK_INTERVAL;
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use crate::clock;
 use crate::columns;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::plain_text;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;

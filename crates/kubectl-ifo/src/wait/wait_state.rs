@@ -2,7 +2,7 @@
 //! of operations (such as migrations), the state of the watch, and the time. This module does no
 //! I/O.
 
-use crate::operation::{ListedOperation, OperationKey};
+use crate::listed_operation::{ListedOperation, OperationKey};
 use clap::ValueEnum;
 use std::collections::BTreeMap;
 use std::time::Duration;

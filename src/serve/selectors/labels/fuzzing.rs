@@ -1,4 +1,4 @@
-//! Checks of the parser of label selectors for the fuzz targets.
+//! Checks the parser of label selectors. The fuzz targets call these checks with random texts.
 
 use super::{LabelRequirement, Test, all_match, parse};
 use crate::index::ObjectTexts;
@@ -10,17 +10,17 @@ use std::fmt::Write as _;
 /// The labels of one object.
 type TextLabels = BTreeMap<String, String>;
 
-/// Largest number of requirements that are compared with example labels. Further requirements are
-/// only parsed. Each requirement adds examples, and every requirement is compared with all
+/// Largest number of requirements that [`check`] compares with example labels. Further requirements
+/// are only parsed. Each requirement adds examples, and `check` compares every requirement with all
 /// examples. So the time grows with the square of this number.
 const MAX_COMPARED: usize = 12;
 
 /// Checks a label selector:
 ///
-/// - If the parsed requirements are formatted and parsed again, the result must be the same
-///   requirements.
+/// - If the check formats the parsed requirements and parses the text again, the result must be the
+///   same requirements.
 /// - Each requirement must match labels as the Kubernetes documentation describes.
-/// - Errors must be a 400.
+/// - Each error must have the status code 400.
 pub fn check(text: &str) {
     let requirements = match parse(text) {
         Ok(requirements) => requirements,
@@ -113,9 +113,11 @@ impl Spelling {
     }
 }
 
-/// Returns example labels for a selector. For each requirement, there are examples with several
-/// values of the label, and an example that also has the labels of earlier requirements. For a
-/// comparison, some values are close to its number. The first example has no labels.
+/// Returns example labels for a selector:
+///
+/// - an example without labels
+/// - for each requirement, examples with several values of its label (`a>5` adds 4, 5 and 6)
+/// - for each requirement, one example that also has the labels of the earlier requirements
 fn examples(requirements: &[LabelRequirement]) -> Vec<TextLabels> {
     let mut all = vec![TextLabels::new()];
     let mut many = TextLabels::new();
@@ -141,7 +143,8 @@ fn examples(requirements: &[LabelRequirement]) -> Vec<TextLabels> {
     all
 }
 
-/// Returns the JSON of the labels, with an escape sequence for each character.
+/// Returns the labels as a JSON object. An escape sequence such as `\u0061` replaces each character
+/// of the keys and values.
 fn escaped(labels: &TextLabels) -> String {
     let string = |text: &str| {
         let mut out = String::from("\"");

@@ -6,8 +6,8 @@ use crate::serve::quoted_client_text::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
-/// Largest number of errors in the message about one requirement. Further errors are left out. An
-/// error takes some 300 bytes, and a set may have thousands of invalid values.
+/// Largest number of errors in the message about one requirement. The message leaves out further
+/// errors. An error takes some 300 bytes, and a set may have thousands of invalid values.
 const MAX_REPORTED_ERRORS: usize = 10;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
@@ -192,7 +192,7 @@ fn unexpected(found: SelectorToken<'_>, expected: &str) -> String {
     format!("found '{}', expected: {expected}", found.text())
 }
 
-/// Returns the values if all are valid label values. Otherwise, returns an error message about the
+/// Returns the values if all are valid label values. If not, returns an error message about the
 /// invalid values.
 fn check_values(key: &str, values: BTreeSet<&str>) -> Result<BTreeSet<String>, String> {
     let invalid = values
@@ -253,7 +253,7 @@ fn value_error(key: &str, position: usize, value: &str) -> String {
     )
 }
 
-/// Returns the error messages about an invalid key.
+/// Returns an error message for each reason why a key is invalid.
 fn key_errors(key: &str) -> Vec<String> {
     let parts: Vec<&str> = key.splitn(3, '/').collect();
     let mut errors = Vec::new();

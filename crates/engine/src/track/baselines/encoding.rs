@@ -36,7 +36,7 @@ pub enum BaselinesError {
     #[error("format {0} is unknown, expected {FORMAT}")]
     Format(u32),
     /// The text or the number of baselines exceeds its limit.
-    #[error("the text or the number of baselines exceeds the limit of this server")]
+    #[error("the text is too long, or there are too many baselines")]
     TooLarge,
     /// A sketch cannot be decoded.
     #[error("the durations of {operation} of rule set {rule_set} cannot be decoded")]

@@ -21,7 +21,7 @@ impl Operation {
     pub fn record(&self, view: &SubjectView, end: &End, completed: Timestamp) -> Vec<u8> {
         let (says, rule_set) = (&self.primary.says, &self.primary.rule_set);
         let subject = &view.subject;
-        let until = self.detected_until(Some(completed));
+        let until = self.detected_until(completed);
         let outcome = end.state();
         let mut message = end.message();
         message.truncate(message.floor_char_boundary(MAX_MESSAGE));

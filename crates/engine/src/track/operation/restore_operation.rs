@@ -10,7 +10,7 @@
 //! contains only the names of its rule sets. Their rules become known when the rule book of the
 //! resource arrives. The rule book contains all compiled rule sets for the resource.
 
-use super::in_flight_operation::operation_reason;
+use super::encode_operation::operation_reason;
 use super::{
     ChangeContext, Detected, Detection, Observed, Operation, OperationTiming, SubjectView, Yielded,
 };

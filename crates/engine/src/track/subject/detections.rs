@@ -1,5 +1,7 @@
-//! Groups the results of one evaluation by operation and rule set, and applies them to the earlier
-//! detections of each operation.
+//! Updates the detections of operations after an evaluation of the rules on an object. A detection
+//! is the result of a rule that detects an operation on the object. This module groups the results
+//! of the evaluation by operation and rule set. Then it applies them to the earlier detections of
+//! each operation.
 
 use crate::detect::{EvaluatedElements, Finding};
 use crate::rules::RuleBook;
@@ -15,13 +17,13 @@ type RuleKey = (Arc<str>, Arc<str>);
 /// The results of one evaluation, grouped by operation and rule set.
 #[derive(Default)]
 pub(super) struct DetectionsByRuleSet {
-    /// Detection of each rule, by operation and name of the rule set. None if the rule failed or
-    /// was not evaluated.
+    /// The detections, by operation and name of the rule set. None for a rule that failed or was
+    /// not evaluated.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
     /// The rules without a result for the object, or for some elements of `forEach`:
     ///
-    /// - Rules with `forEach` that were evaluated on some elements, but not on all. The value
-    ///   contains the keys of the evaluated elements.
+    /// - Rules with `forEach` that were evaluated on some elements of their list, but not on all.
+    ///   The value contains the keys of the evaluated elements.
     /// - All other rules that failed or were not evaluated. The value is empty.
     failed_lists: BTreeMap<RuleKey, HashSet<Arc<str>>>,
 }
@@ -73,8 +75,8 @@ impl DetectionsByRuleSet {
     /// - If the rule set detects the operation, its new detection replaces the earlier detection.
     /// - If the rule failed, or was not evaluated on the element, the earlier detection stays.
     /// - If the rule set has no result for the operation, the earlier detection is removed.
-    /// - If the rule set has another target than `book`, the earlier detection stays, because the
-    ///   rule set was not evaluated.
+    /// - If the earlier detection is for another target than the target of `book`, it stays: this
+    ///   evaluation did not include its rule set.
     pub(super) fn apply(
         &mut self,
         book: &RuleBook,

@@ -1,5 +1,5 @@
-//! Tests of the tracker: when operations start, change and complete. The tests set the clock, and
-//! compare the changes that clients would receive.
+//! Tests of the tracker, which decides when operations start, change and complete. The tests set
+//! the clock, and compare the changes that clients would receive.
 
 mod continue_while;
 mod optional_rule_fields;
@@ -45,7 +45,8 @@ struct TrackerFixture {
     generation: u64,
 }
 
-/// Creates a fixture with one rule set. The first list of its feed is complete and empty.
+/// Creates a fixture with one rule set. The first list of its feed (the watch of its resource) is
+/// complete and empty.
 fn fixture() -> TrackerFixture {
     fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
@@ -163,9 +164,11 @@ impl TrackerFixture {
         }
     }
 
-    /// Applies a write of an operation to `objects`, and adds the change that a watching client
-    /// receives to `changes`. A write that changes nothing is ignored. A write of a record is only
-    /// applied to `records`.
+    /// Applies a write:
+    ///
+    /// - A write of an operation changes `objects`. The change that a watching client receives is
+    ///   added to `changes`. If the object does not change, nothing is added.
+    /// - A write of a record (of a completed operation) changes only `records`.
     fn apply(&mut self, change: Write) {
         let seen = match change {
             Write::Put { key, json } => {
@@ -185,8 +188,8 @@ impl TrackerFixture {
                     positions,
                     facts,
                 } = operation;
-                // A follower shortens the JSON, decodes the facts and finds the texts. The results
-                // must be the same as on the leader.
+                // A follower computes the other fields from the JSON. The results must be the same
+                // as on the leader.
                 let decoded = DecodedObject::decode(&json).unwrap();
                 assert_eq!(decoded.short_json, short_json);
                 assert_eq!((decoded.facts, decoded.metadata), (facts, metadata.clone()));
@@ -226,8 +229,11 @@ impl TrackerFixture {
         });
     }
 
-    /// Evaluates `subject`. `what` contains the detected operations: `operation` for the first rule
-    /// set, or `rule set:operation`. A leading `!` stands for a rule that failed.
+    /// Sends the results of an evaluation of `subject`. `what` contains the detected operations:
+    ///
+    /// - `Migrating` is an operation of the first rule set.
+    /// - `b:Migrating` is an operation of the rule set `b`.
+    /// - `!Migrating` and `!b:Migrating` stand for a rule that failed.
     fn evaluate(&mut self, subject: Subject, what: &[&str]) {
         let findings = what.iter().map(|what| {
             let (failed, what) = what
@@ -255,7 +261,7 @@ impl TrackerFixture {
         self.evaluate_with(subject, findings);
     }
 
-    /// Evaluates `subject` with these results of the rules.
+    /// Sends an evaluation of `subject` with the results `findings` of the rules.
     fn evaluate_with(&mut self, subject: Subject, findings: Vec<Finding>) {
         let evaluation = Evaluation {
             subject,
@@ -278,7 +284,7 @@ impl TrackerFixture {
     }
 
     /// Deletes a namespace. `again` is the creation time of a new namespace with the same name, or
-    /// None if there is no such namespace.
+    /// None if there is no new namespace.
     fn delete_namespace(&mut self, name: &str, again: Option<Timestamp>) {
         let name = name.into();
         self.send(Message::NamespaceDeleted { name, again });
@@ -512,7 +518,7 @@ fn an_evaluation_without_visible_changes_writes_nothing() {
     }
     assert_eq!(fixture.version, version);
     assert!(fixture.take_changes().is_empty());
-    // The next visible change contains the newest generation.
+    // The next visible change contains the newest `metadata.generation` of the subject.
     fixture.evaluate(
         Subject {
             generation: Some(20),
@@ -773,8 +779,8 @@ fn operations(what: u8) -> Vec<&'static str> {
 }
 
 proptest! {
-    /// After any order of events and a debounce period, the shown operations are exactly the
-    /// operations that the last evaluation of each existing object detected. No timer is left.
+    /// After any order of events, the test waits for a debounce period. Then clients see exactly
+    /// the operations that the last evaluation of each existing object detected. No timer is left.
     #[test]
     fn no_completion_is_lost_in_any_order_of_events(steps in steps()) {
         let mut fixture = fixture();

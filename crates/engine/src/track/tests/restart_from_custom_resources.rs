@@ -230,7 +230,11 @@ fn a_restored_debounce_period_continues_for_the_rest_of_its_time() {
     assert_eq!(fixture.only_operation().status.state, State::Settling);
     fixture.complete_first_list(&[]);
     fixture.advance(Duration::from_secs(5));
-    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
+    assert_eq!(
+        fixture.shown().len(),
+        1,
+        "the debounce period of 30 s must not be over after 29 s"
+    );
     fixture.advance(Duration::from_secs(1));
     assert!(fixture.shown().is_empty());
     // If the first evaluation detects the operation again, the debounce period is cancelled.
@@ -269,7 +273,11 @@ fn a_debounce_period_that_was_not_recorded_starts_at_the_last_change_of_the_subj
     assert_eq!(condition(&object, "Detected").0, "False");
     assert_eq!(object.status.last_detected.0, since);
     fixture.advance(Duration::from_secs(25));
-    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
+    assert_eq!(
+        fixture.shown().len(),
+        1,
+        "the debounce period of 30 s must not be over after 29 s"
+    );
     // A second restart does not change the end of the debounce period.
     let mut again = fixture.restarted(Duration::ZERO);
     again.complete_first_list(&[]);

@@ -158,8 +158,8 @@ fn values_from_the_index_are_taken_over_without_checks() {
     let mut before = migrating();
     let name = before.only_operation().metadata.name;
     before.edit(|object| object["status"]["message"] = "x".repeat(10_000).into());
-    // The edited UID is not the UID that this release of ifo computes. A leader with another
-    // release could have written such a UID.
+    // This release of ifo would compute another UID for the operation. A leader of another release
+    // could have written the edited UID.
     before.edit(|object| object["metadata"]["uid"] = "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f".into());
     let mut fixture = before.taken_over(SECOND);
     assert_eq!(fixture.objects, before.objects);
@@ -268,9 +268,9 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         }
         fixture.send(Message::Resume(Box::new(state)));
         assert_eq!(fixture.objects, before.objects);
-        // From custom resources, the leader then restores only operations in flight. The first list
-        // shows whether their subjects still exist. For a completed operation, nothing shows
-        // whether its namespace still exists.
+        // If the namespaces cannot be read, the leader restores only custom resources of operations
+        // in flight. The first list shows whether their subjects still exist. For a completed
+        // operation, nothing shows whether its namespace still exists.
         let mut fixture = fixture_without_rules(retaining());
         fixture.now.wall = before.now.wall;
         let mut state = InitialState::new("ifo-system".into(), None);
@@ -499,7 +499,11 @@ fn a_debounce_period_continues_from_the_last_detection() {
     fixture.complete_first_list(&[]);
     assert_eq!(fixture.objects, before.objects);
     fixture.advance(5 * SECOND);
-    assert_eq!(fixture.shown().len(), 1, "29 s of 30 s");
+    assert_eq!(
+        fixture.shown().len(),
+        1,
+        "the debounce period of 30 s must not be over after 29 s"
+    );
     fixture.advance(SECOND);
     assert!(fixture.shown().is_empty());
     // Even if the debounce period ends during the takeover, the operation completes only after the

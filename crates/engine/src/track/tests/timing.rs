@@ -386,9 +386,9 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
     for _ in 0..19 {
         fixture.run_for(60 * SECOND);
     }
-    // A baseline contains the durations of earlier runs. The tracker derives a usual duration only
-    // from 20 or more runs. The operation on `hanging` starts after 19 runs. The run on `last` is
-    // the twentieth.
+    // A baseline contains the durations of earlier runs. `Overdue` needs a baseline of 20 runs.
+    // The operation on `hanging` starts when the baseline has 19 runs. The run on `last` is the
+    // twentieth.
     let finding = |fixture: &TrackerFixture| Finding {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),

@@ -3,7 +3,7 @@
 use super::{FollowedNamespace, OperationChange, watch_with_relist};
 use crate::api_client::ApiClient;
 use crate::filter::Filters;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::operation_source::OperationSource;
 use crate::problem::Problem;
 use crate::test_output_snapshots;

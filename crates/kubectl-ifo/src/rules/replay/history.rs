@@ -8,7 +8,7 @@
 //! change is in the history if a client that watches the operations would receive it.
 
 use super::time_scale::TimeScale;
-use crate::operation::{JsonField, ListedOperation, ListedSubject, OperationJson};
+use crate::listed_operation::{JsonField, ListedOperation, ListedSubject, OperationJson};
 use crate::rules::expected_operations;
 use ifo_api::Key;
 use ifo_client::manifest::Object;

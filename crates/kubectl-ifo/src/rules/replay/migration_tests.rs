@@ -7,7 +7,7 @@
 
 use super::super::input_files::Input;
 use super::*;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::piece_of_work;
 use ifo_api::{Key, record};
 use std::collections::BTreeSet;

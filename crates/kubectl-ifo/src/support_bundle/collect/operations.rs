@@ -4,7 +4,7 @@
 use super::{BundleCollection, BundleList, CUSTOM_RESOURCES, RECORDS_PART, failure_of};
 use crate::api_client::ListCompleteness;
 use crate::filter::Filters;
-use crate::operation::ListedOperation;
+use crate::listed_operation::ListedOperation;
 use crate::operation_source::{OperationSource, Served, escape};
 use crate::support_bundle::index::{OperationsPart, PartResult};
 use crate::support_bundle::limits::{OPERATIONS, RECORDS};

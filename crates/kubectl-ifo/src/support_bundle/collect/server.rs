@@ -115,9 +115,9 @@ impl BundleCollection {
         }
     }
 
-    /// Reads the newest lines of the log of one container. If an answer is longer than
-    /// `limitBytes`, the kubelet cuts off the end, and the newest lines are missing. So the request
-    /// limits the number of lines by `tailLines`, too.
+    /// Reads the newest lines of the log of one container. `tailLines` selects the newest lines.
+    /// Without `tailLines`, the kubelet would begin with the oldest lines, and `limitBytes` would
+    /// cut off the newest lines.
     async fn log(&mut self, pod: &str, what: &str, more: &str) {
         let namespace = escape(&self.server_namespace);
         let uri = format!(

@@ -1,4 +1,5 @@
-//! Redacts logs and metrics line by line: hides names and messages.
+//! Redacts the logs and metrics in a support bundle line by line. A pseudonym replaces each name. A
+//! text such as `<redacted, 19 characters>` replaces each message.
 
 use super::{Redactor, is_token};
 use jiff::Timestamp;
@@ -7,8 +8,8 @@ use serde_json::{Map, Value};
 /// Prefixes of the names of the metrics of `ifo-apiserver`. Other metrics are left out.
 const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
 
-/// Labels of metrics whose values are words of an API or numbers. Such values are kept. A value in
-/// another form becomes a pseudonym.
+/// Labels of metrics. The values of these labels are words of an API or numbers, and are kept. If a
+/// value has another form, a pseudonym replaces it.
 const KEPT_METRIC_LABELS: [&str; 14] = [
     "code",
     "component",
@@ -26,8 +27,8 @@ const KEPT_METRIC_LABELS: [&str; 14] = [
     "version",
 ];
 
-/// Fields of a JSON log line whose texts are kept if they have the expected form. The texts of all
-/// other fields are hidden.
+/// Fields of a JSON log line. The text of such a field is kept if it has the expected form: for
+/// example, `timestamp` must contain a time. The texts of all other fields are hidden.
 const KEPT_FIELDS: [&str; 5] = ["level", "target", "timestamp", "gvr", "code"];
 
 /// Names of fields that the server writes to JSON log lines. The names are kept. The text of a
@@ -105,7 +106,8 @@ impl Redactor {
     }
 
     fn log_line(&self, line: &str) -> String {
-        // The kubelet puts the time before each line, because the request has `timestamps=true`.
+        // The request for the log has `timestamps=true`. So the kubelet puts the time before each
+        // line.
         let (time, line) = match line.split_once(' ') {
             Some((time, rest)) if time.parse::<Timestamp>().is_ok() => (format!("{time} "), rest),
             _ => (String::new(), line),
@@ -193,7 +195,8 @@ impl Redactor {
         };
         let is_number = |word: &str| word.parse::<f64>().is_ok();
         let value = value.trim();
-        // An exemplar can follow the value, after a number sign. Exemplars are removed.
+        // An OpenMetrics exemplar can follow the value, after ` #`. It can contain names, so it is
+        // removed.
         let value = value.split(" #").next().unwrap_or_default();
         value
             .split(' ')
@@ -227,8 +230,8 @@ impl Redactor {
     }
 }
 
-/// Returns the index of the brace that ends the labels. Braces in the value of a label are skipped.
-/// None if no brace ends the labels.
+/// Returns the index of the brace that ends the labels of a metric. Skips braces in the values of
+/// labels. Returns None if no brace ends the labels.
 fn end_of_labels(text: &str) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -241,7 +244,8 @@ fn end_of_labels(text: &str) -> Option<usize> {
     }
 }
 
-/// Returns the index of the quotation mark that ends the value of a label.
+/// Returns the index of the quotation mark that ends the value of a label. `text` begins after the
+/// opening quotation mark. Returns None if there is no such quotation mark.
 fn end_of_value(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {

@@ -1,4 +1,5 @@
-//! Names and texts that are public because they are part of this project or of Kubernetes.
+//! Names and texts that the redaction of a support bundle keeps. They are public because they are
+//! part of this project or of Kubernetes.
 
 use crate::support_bundle::{DEFAULT_NAMESPACE, SERVER_NAME};
 use ifo_client::manifest;
@@ -6,7 +7,8 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// The YAML files in `rules/`: the shipped rule sets, and other manifests beside them.
+/// The contents of the YAML files in `rules/`: the shipped rule sets, and other manifests beside
+/// them.
 const SHIPPED: &[&str] = &include!(concat!(env!("OUT_DIR"), "/shipped_rule_sets.rs"));
 
 /// The page that describes all settings of `ifo-apiserver`.
@@ -130,9 +132,8 @@ pub(super) fn is_reporter(name: &str) -> bool {
 
 /// Returns true if `ifo-apiserver` has a flag or an environment variable with this name.
 pub(super) fn is_setting(name: &str) -> bool {
-    // On the page, flags and variables are between backticks. Words outside of backticks are
-    // ordinary words, and an object of the user can have such a name. So only texts between
-    // backticks are compared.
+    // The page has flags and variables between backticks. The other words of the page do not count,
+    // because an object of the user can have such a name.
     let mut code = CONFIGURATION.split('`').skip(1).step_by(2);
     let is_variable = name.starts_with(|c: char| c.is_ascii_uppercase())
         && name

@@ -5,7 +5,7 @@ use super::model::{LoopAction, Model, TopEvent, TopLink, TopOrder};
 use super::theme::Theme;
 use super::view;
 use crate::colors::Paint;
-use crate::operation::{ConditionView, ListedOperation};
+use crate::listed_operation::{ConditionView, ListedOperation};
 use crate::operation_source::OperationChange;
 use crate::problem::Problem;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

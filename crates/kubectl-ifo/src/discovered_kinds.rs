@@ -15,7 +15,7 @@
 //! aggregated discovery. On such a cluster, only the requests for single API versions find kinds.
 
 use super::api_client::ApiClient;
-use super::operation::ListedSubject;
+use super::listed_operation::ListedSubject;
 use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;

@@ -224,7 +224,12 @@ pub(super) fn refusal(code: u16, status: &ApiStatus, retry_after: Option<Duratio
     let message = if matches!(code, 401 | 403 | 404 | 429 | 503 | 504) && !said.is_empty() {
         said
     } else {
-        tracing::debug!(code, reason = status.reason, said, "the kube-apiserver refused a request");
+        tracing::debug!(
+            code,
+            reason = status.reason,
+            said,
+            "the kube-apiserver refused a request"
+        );
         let reason = Some(&*status.reason).filter(|reason| is_reason(reason));
         reason.unwrap_or_else(canonical).to_owned()
     };

@@ -1,7 +1,9 @@
-//! Writes the short form of an operation's JSON, and records the positions of its texts. The caller
-//! writes the members in the order of the type `InFlightOperation`. Serializing this type itself
-//! would take twice the time, because its texts would have to be copied. The tests of the tracker
-//! compare the JSON from this module with that of `InFlightOperation`.
+//! Writes the JSON of an operation in its short form, in which two bytes replace each frequent key.
+//! Also records the positions of the texts in the short form.
+//!
+//! The caller writes the members in the order of the type `InFlightOperation`. Serializing this
+//! type itself would take twice the time, because its texts would have to be copied. The tests of
+//! the tracker compare the JSON from this module with that of `InFlightOperation`.
 
 use crate::rules::Labels;
 use crate::track::object_facts::{EncodedOperation, ObjectFacts};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 /// Initial capacity of the buffer, in bytes. The short form of most operations is smaller.
 const TYPICAL_BYTES: usize = 2048;
 
-/// The short form of an operation's JSON, and the positions in it.
+/// The short form of an operation's JSON, and the positions of the texts and labels in it.
 pub struct ShortJsonWriter {
     short_json: Vec<u8>,
     /// Position of the value of `metadata`.
@@ -38,7 +40,7 @@ impl ShortJsonWriter {
         }
     }
 
-    /// Writes an object, whose members `write_members` writes.
+    /// Writes an object. `write_members` writes the members of the object.
     pub fn object(&mut self, write_members: impl FnOnce(&mut Self)) {
         self.short_json.push(b'{');
         write_members(self);
@@ -150,7 +152,7 @@ impl ShortJsonWriter {
         }
     }
 
-    /// Writes a field that only the test release of the server has.
+    /// Writes a field that stands for a field of another release. Only a test uses this feature.
     #[cfg(feature = "neighbour-release")]
     pub fn neighbour_field(&mut self) {
         self.short_json
@@ -166,7 +168,7 @@ impl ShortJsonWriter {
     }
 }
 
-/// A value that can be written as JSON without keys.
+/// A value without members, such as a string or a list of strings, that can be written as JSON.
 pub trait JsonValue {
     /// Appends the value as JSON.
     fn append_to(&self, out: &mut Vec<u8>);
@@ -179,9 +181,9 @@ impl<T: JsonValue + ?Sized> JsonValue for &T {
 }
 
 impl JsonValue for str {
-    /// Few texts contain characters that must be escaped. The processor searches several bytes at
-    /// once for these characters, and `serde_json` only one byte at a time. An operation has so many
-    /// texts that this saves a tenth of the time of a change.
+    /// Copies a text without characters that must be escaped. Most texts have no such character.
+    /// The search for such characters processes several bytes at once, and `serde_json` only one.
+    /// This saves a tenth of the time that a change of an operation takes.
     fn append_to(&self, out: &mut Vec<u8>) {
         let must_escape = self.bytes().fold(0, |found, byte| {
             found | u8::from(matches!(byte, 0..b' ' | b'"' | b'\\'))

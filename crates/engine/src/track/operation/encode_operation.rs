@@ -1,6 +1,6 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
-use super::encode_json::{JsonValue, ShortJsonWriter, TextList, TimeJson, append_with_serde};
+use super::short_json_writer::{JsonValue, ShortJsonWriter, TextList, TimeJson, append_with_serde};
 use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{VERSION}"));
 
 impl Operation {
-    /// Encodes the operation in flight.
+    /// Encodes the operation as in flight.
     pub fn active(&self, view: &SubjectView) -> EncodedOperation {
         let says = &self.primary.says;
         let state = if self.detections.is_empty() {
@@ -41,7 +41,8 @@ impl Operation {
     /// Encodes the operation as completed. `now` is the time of its end.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> EncodedOperation {
         let (state, last) = (end.state(), self.primary.says.progress);
-        // An operation that succeeded has 100 %. Otherwise the last known progress stays.
+        // If the progress of an operation that succeeded is known, it becomes 100 %. Any other
+        // operation keeps its last known progress.
         let progress = match state {
             State::Succeeded => last.map(|_| 100),
             _ => last,
@@ -62,7 +63,7 @@ impl Operation {
     ) -> EncodedOperation {
         let subject = &view.subject;
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
-        let until = completed.map(|_| self.detected_until(completed));
+        let until = completed.map(|at| self.detected_until(at));
         let labels = self.labels(view, state);
         let says = &self.primary.says;
         let timing = &self.timing;
@@ -160,17 +161,22 @@ impl Operation {
         json.text_if(TextField::Work, key!("work"), work);
     }
 
-    /// Returns the time until which the operation was detected. If rules still detect the operation
-    /// when it completes, this is its end.
+    /// Returns the time until which rules detected the operation. `completed` is the end of the
+    /// operation.
     ///
-    /// The returned time is never before the start. The start of a run can be delayed by one
-    /// second, because of the previous run. The returned time is never after the end either.
-    /// Another watch can report an end that is earlier than the last detection.
-    pub fn detected_until(&self, completed: Option<Timestamp>) -> Timestamp {
-        let until = match (self.detected, completed) {
-            (Detected::False, Some(completed)) => self.detected_since.min(completed),
-            (_, None) => self.detected_since,
-            (_, Some(completed)) => completed,
+    /// If the condition `Detected` is `False`, the result is the time of the latest change of this
+    /// condition. In all other cases, the result is the end.
+    ///
+    /// The result is limited in both directions:
+    ///
+    /// - It is not before the start. The start can be later than the detection, because the tracker
+    ///   can delay the start of a run by one second after a previous run.
+    /// - It is not after the end. Another watch can report an end that is earlier than the last
+    ///   detection.
+    pub fn detected_until(&self, completed: Timestamp) -> Timestamp {
+        let until = match self.detected {
+            Detected::False => self.detected_since.min(completed),
+            Detected::True | Detected::Unknown => completed,
         };
         until.max(self.start)
     }
@@ -233,11 +239,11 @@ impl Operation {
             }))
     }
 
-    /// Returns the labels of the rule set and the labels of the server. If both have a key, the
-    /// value of the server is used.
+    /// Returns the labels of the rule set and the labels of the server. If both contain the same
+    /// key, the label has the value of the server.
     fn labels(&self, view: &SubjectView, state: State) -> Labels {
         let (subject, rule_set) = (&view.subject, &self.primary.rule_set);
-        // The exact capacity saves memory, because the map would otherwise double its capacity.
+        // The exact capacity saves memory: a map that grows doubles its capacity.
         let own = &self.primary.says.labels;
         let of_server = labels::SERVER_SUFFIXES.len();
         let nodes = &self.primary.says.nodes;
@@ -344,13 +350,13 @@ fn encode_subject(view: &SubjectView, json: &mut ShortJsonWriter) {
     }
 }
 
-/// Number of labels for the owner of the subject. They are absent if the subject has no owner.
+/// Number of labels that describe the owner of the subject. They are absent if it has no owner.
 const OWNER_LABELS: usize = 5;
 
 /// Labels for the first two nodes that the operation touches.
 const NODE_LABELS: [&str; 2] = ["node", "node-2"];
 
-/// Rounds a time down to whole seconds, as in JSON.
+/// Rounds a time down to whole seconds, as in the JSON of the operation.
 fn whole_second(time: Timestamp) -> Timestamp {
     let before = i64::from(time.subsec_nanosecond() < 0);
     Timestamp::from_second(time.as_second() - before).unwrap_or(time)

@@ -70,8 +70,8 @@ impl SimulatedLeases {
         }
     }
 
-    /// Sets the failures of requests. A request that was sent earlier keeps its delay. If the
-    /// kube-apiserver has not processed this request yet, the new probabilities apply to it.
+    /// Sets the failures of requests. If the kube-apiserver has not processed a request yet, the
+    /// new probabilities apply to it. Its delay stays the same.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
     }

@@ -8,7 +8,7 @@
 //! term. After a crash, the durations since the last write are lost.
 //!
 //! The manifests create the ConfigMap without data. So the server needs no permission to create
-//! ConfigMaps.
+//! `ConfigMap`s.
 
 use crate::telemetry::Metrics;
 use ifo_engine::track::{Baselines, BaselinesError, Message, SharedBaselines};

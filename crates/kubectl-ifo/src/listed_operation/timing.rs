@@ -39,8 +39,9 @@ impl ListedOperation {
         format!("{} ({markers})", self.state)
     }
 
-    /// Returns the state whose colour the operation has. A progressing operation that is overdue or
-    /// stalled has the colour of a blocked operation, because the user should look at it.
+    /// Returns the state whose colour the operation has. This is usually its own state. A
+    /// progressing operation that is overdue or stalled has the colour of `Blocked`, because the
+    /// user should look at it.
     pub(crate) fn color_state(&self) -> &str {
         if self.state == "Progressing" && (self.is_overdue() || self.is_stalled()) {
             "Blocked"
@@ -49,9 +50,9 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the usual duration, such as `2m5s`. If fewer than five earlier runs are known,
-    /// formats the `expectedDuration` of the rule, which is a limit: `limit 10m`. Empty if neither
-    /// the usual duration nor this limit is known.
+    /// Formats the usual duration that the server has learned from earlier runs, such as `2m5s`. If
+    /// there are fewer than five earlier runs, formats the `expectedDuration` of the rule as a
+    /// limit, such as `limit 10m`. Returns an empty text if neither duration is known.
     pub(crate) fn usual_duration(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -63,8 +64,8 @@ impl ListedOperation {
         }
     }
 
-    /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or
-    /// `limit 10m (from the rule)`. Empty if [`Self::usual_duration`] is empty.
+    /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or `limit 10m
+    /// (from the rule)`. Returns an empty text if [`Self::usual_duration`] is empty.
     pub(crate) fn usual_duration_and_source(&self) -> String {
         let Some(expected) = self.expected else {
             return String::new();
@@ -91,14 +92,14 @@ impl ListedOperation {
         }
     }
 
-    /// Returns the estimated completion. None if the operation has completed, or if this time is
-    /// past or unknown.
+    /// Returns the time at which the operation will probably complete. Returns None if the
+    /// operation has completed, or if the estimated time is past or unknown.
     pub(crate) fn future_completion(&self, now: Timestamp) -> Option<Timestamp> {
         self.estimated_completion
             .filter(|at| self.active && *at > now)
     }
 
-    /// Formats the time until the estimated completion: `about 2m left`. Empty if
+    /// Formats the time until the estimated completion: `about 2m left`. Returns an empty text if
     /// [`Self::future_completion`] returns None.
     pub(crate) fn time_left(&self, now: Timestamp) -> String {
         self.future_completion(now)
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(it.usual_duration_and_source(), "limit 10m (from the rule)");
         assert_eq!(it.usual_duration(), "limit 10m");
         // A later release of `ifo-apiserver` can send a source that this plugin does not know. The
-        // usual duration is then unknown, but the operation is still read.
+        // plugin then shows the operation without a usual duration.
         let it = read(&json!({"expected": {"typicalSeconds": 600, "source": "Oracle"}}));
         assert_eq!(it.usual_duration_and_source(), "");
     }

@@ -75,7 +75,8 @@ async fn send_requests(
     connection
 }
 
-/// Sends requests on several connections, and waits until the headers of all answers have arrived.
+/// Sends [`STREAMS`] requests on each of several connections, and waits until the headers of all
+/// answers have arrived.
 async fn send_and_wait(
     connector: &RawConnector,
     connections: usize,

@@ -94,8 +94,8 @@ impl StoreFailure {
             .details
             .map(|details| details.causes)
             .unwrap_or_default();
-        // A patch contains the uid of the object. If the object was deleted and a new object has its
-        // name, the uids differ, and the kube-apiserver refuses the field `metadata.uid`.
+        // A patch contains the uid of the object. If a new object now has the name of the deleted
+        // object, the uids differ, and the kube-apiserver refuses the field `metadata.uid`.
         let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
         let why = RedactedFailure::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {
