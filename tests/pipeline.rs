@@ -20,10 +20,10 @@ mod hostile_connections;
 mod invalid_and_large_objects;
 #[path = "pipeline/memory_while_listing.rs"]
 mod memory_while_listing;
+#[path = "pipeline/real_server.rs"]
+mod real_server;
 #[path = "pipeline/rule_sets.rs"]
 mod rule_sets;
-#[path = "pipeline/server.rs"]
-mod server;
 #[path = "pipeline/signals_and_addresses.rs"]
 mod signals_and_addresses;
 #[path = "pipeline/slow_watch.rs"]

@@ -20,10 +20,10 @@ mod incomplete_objects;
 mod mutants;
 #[path = "rules/mutation.rs"]
 mod mutation;
+#[path = "rules/shipped_operation_names.rs"]
+mod shipped_operation_names;
 #[path = "rules/sources_of_limits.rs"]
 mod sources_of_limits;
-#[path = "rules/stable_operation_names.rs"]
-mod stable_operation_names;
 #[path = "rules/work_keys.rs"]
 mod work_keys;
 

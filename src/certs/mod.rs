@@ -22,7 +22,7 @@ mod certificate_encoder;
 mod own_ca;
 mod own_certificate;
 mod serving_certificate;
-mod tls_settings;
+mod tls_versions_and_ciphers;
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
 pub use serving_certificate::{ServingCertificate, server_config};
-pub use tls_settings::{TlsCipherSuite, TlsSettings, TlsVersion};
+pub use tls_versions_and_ciphers::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -28,7 +28,7 @@ pub struct IndexEntry {
     key: Key,
     rv: Rv,
     facts: ObjectFacts,
-    content: Content,
+    content: StoredContent,
     /// Length of the short form of the JSON in bytes.
     json_length: u32,
     /// The value of `metadata`, with its braces.
@@ -39,7 +39,7 @@ pub struct IndexEntry {
 
 /// The short form of an object's JSON, followed by the encoded positions of its texts.
 #[derive(Debug)]
-enum Content {
+enum StoredContent {
     Plain(Box<[u8]>),
     /// The compressed content of a completed operation. A completed operation no longer changes, so
     /// the server compresses it only once.
@@ -99,9 +99,9 @@ impl Encoded {
     /// Creates the entry for `key`. The content of a completed operation is compressed.
     pub fn entry(self, key: Key) -> IndexEntry {
         let content = if self.facts.completed.is_some() {
-            Content::Packed(Packed::new(&self.content))
+            StoredContent::Packed(Packed::new(&self.content))
         } else {
-            Content::Plain(self.content.into())
+            StoredContent::Plain(self.content.into())
         };
         IndexEntry {
             key,
@@ -155,8 +155,8 @@ impl IndexEntry {
     /// Returns the content without compression.
     fn content(&self) -> Cow<'_, [u8]> {
         match &self.content {
-            Content::Plain(content) => Cow::Borrowed(content),
-            Content::Packed(packed) => Cow::Owned(packed.decompress()),
+            StoredContent::Plain(content) => Cow::Borrowed(content),
+            StoredContent::Packed(packed) => Cow::Owned(packed.decompress()),
         }
     }
 
@@ -168,8 +168,8 @@ impl IndexEntry {
     /// Returns the approximate size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         let content = match &self.content {
-            Content::Plain(content) => content.len(),
-            Content::Packed(packed) => packed.len(),
+            StoredContent::Plain(content) => content.len(),
+            StoredContent::Packed(packed) => packed.len(),
         };
         size_of::<Self>() + content + self.key.name.len()
     }

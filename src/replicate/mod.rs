@@ -14,6 +14,7 @@
 //! resourceVersions in the Lease before it issues them. The next leader starts above the reserved
 //! resourceVersions. See [`Leadership::reserved`].
 
+mod copy_leader_index;
 mod election;
 mod incomplete_rule_sets_report;
 mod leader_link_https;
@@ -21,7 +22,6 @@ pub mod leader_link_interface;
 mod leadership;
 mod lease_contents;
 mod lease_store;
-mod mirror;
 mod replica_status;
 mod run_role;
 mod takeover_from_0_1_0;
@@ -31,12 +31,12 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub use copy_leader_index::Mirror;
 pub use election::{Election, ElectionInputs};
 pub use incomplete_rule_sets_report::ReplicatedReporter;
 pub use leader_link_https::{HttpLinkFactory, PeerCredentials};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
-pub use mirror::Mirror;
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};
 pub use takeover_from_0_1_0::{Predecessor, Succession};

@@ -171,7 +171,7 @@ impl Predecessor {
                     HttpLinkFactory::through(self.client.clone())
                 }
             };
-            super::mirror::load_newest(writer, &link).await
+            super::copy_leader_index::load_newest(writer, &link).await
         };
         match loading.await {
             Ok(()) => writer.head() > Rv(0),

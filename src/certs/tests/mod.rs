@@ -5,4 +5,4 @@ mod own_ca;
 mod own_certificate;
 mod secrets;
 mod serving_files;
-mod tls_settings;
+mod tls_versions_and_ciphers;

@@ -186,7 +186,7 @@ fn a_long_object_is_parsed() {
 fn a_completed_operation_is_restored_from_its_compressed_form() {
     let text = r#"{"metadata":{"resourceVersion":"7","name":"x"},"status":{"completed":"2026-11-01T10:20:30Z"}}"#;
     let entry = encode(Rv(7), text.as_bytes()).unwrap();
-    assert!(matches!(entry.content, Content::Packed(_)));
+    assert!(matches!(entry.content, StoredContent::Packed(_)));
     assert_eq!(&*entry.json(), text.as_bytes());
     let open = entry.open();
     let texts = open.texts();

@@ -3,8 +3,8 @@
 //! message.
 
 mod election_only_cluster;
+mod election_scenarios;
 mod follower_reads;
 mod lease_contents_and_requests;
 mod random_elections;
 mod random_replicas;
-mod scenarios;

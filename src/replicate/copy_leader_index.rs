@@ -59,7 +59,7 @@ enum CopyStart {
 pub(super) enum MirrorError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error("a change of the leader contradicts the copy: {0}")]
+    #[error("a change that the leader sent contradicts the copy: {0}")]
     Diverged(String),
 }
 
