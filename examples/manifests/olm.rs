@@ -17,11 +17,17 @@ const NAMESPACE: &str = "ifo-system";
 /// Folder in which OLM mounts the serving certificate.
 const CERTIFICATES: &str = "/apiserver.local.config/certificates";
 
-/// The objects that become files of the bundle: the path of the manifest that contains the object,
-/// the kind and the name. The bundle has no files for these objects of `deploy/base` and
-/// `deploy/rbac`:
+/// The objects that become files of the bundle. Each entry has the path of the manifest that
+/// contains the object, then the kind and the name of the object.
 ///
-/// - the objects that OLM itself creates
+/// OLM creates roles under generated names. But the server needs the ClusterRole
+/// `ifo-apiserver-registration` under this name, because it sets this ClusterRole as an owner. So
+/// this ClusterRole is a file, although OLM also creates a role with its rules.
+///
+/// The bundle has no files for these objects of `deploy/base` and `deploy/rbac`:
+///
+/// - the other objects that OLM itself creates
+/// - the Namespace, because it must exist before OLM installs the bundle
 /// - the admission policies, because OLM cannot install them
 /// - the CA Secret, because OLM issues the serving certificate
 const FILES: [(&str, &str, &str); 7] = [

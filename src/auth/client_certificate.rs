@@ -117,9 +117,9 @@ impl ClientCaBundle {
             })
     }
 
-    /// Returns the names of the CAs in `others` that a CA in `self` covers ([`covers`]). A server
-    /// that trusts only the CAs in `self` also accepts the client certificates that the covered CAs
-    /// have issued.
+    /// Returns the names of the covered CAs in `others`. A CA is covered if a server that trusts
+    /// only the CAs in `self` also accepts the client certificates that this CA has issued
+    /// ([`covers`]).
     pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));

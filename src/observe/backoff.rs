@@ -5,15 +5,18 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first delay, without jitter. Each failure doubles the next delay, up to a maximum.
+/// The first step, from which the delay is computed. The delay is a random time between half of the
+/// step and the whole step. Each failure doubles the step, up to a maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// Minimum duration of an attempt that resets the number of failures. A shorter attempt does not
-/// reset the number, even if the attempt ends without an error. So if an API server ends each watch
-/// at once, the delay grows.
+/// An attempt that lasts at least this long resets the number of failures. The attempt begins
+/// before its first request, and ends when its watch ends. A shorter attempt does not reset the
+/// number, even if the attempt ends without an error. So if an API server ends each watch at once,
+/// the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Counts consecutive failed attempts.
+/// Counts the failures since the last reset. The end of an attempt counts as a failure even if the
+/// attempt ended without an error.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,

@@ -1,5 +1,7 @@
 //! Splits a line of a watch response into the type of the event and the JSON of the object. The
-//! object is decoded only in BOOKMARK and ERROR events.
+//! objects of BOOKMARK and ERROR events are also decoded. The objects of other events stay JSON. If
+//! such an object is too large to be kept, its name, UID and version are read from the beginning of
+//! its JSON.
 //!
 //! Go's encoder writes `{"type":"ADDED","object":{…}}`, always in this order and without spaces. In
 //! such a line, the object begins after `{"type":"ADDED","object":` and ends before the last brace.
@@ -24,7 +26,7 @@ pub(super) enum WatchLine {
     /// An ADDED or MODIFIED event, with the object.
     Applied(Bytes),
     /// A DELETED event, with the last state of the object. If the object is too large to be read,
-    /// the JSON contains only the fields of [`WatchLine::TooLarge::object`].
+    /// the JSON contains only `name`, `namespace`, `uid` and `resourceVersion`, in `metadata`.
     Deleted(Bytes),
     /// An ADDED or MODIFIED event with an object that is too large to be read.
     TooLarge {
@@ -141,8 +143,8 @@ pub(super) fn read_head(head: &[u8], length: u64) -> Option<WatchLine> {
     }
 }
 
-/// Returns the JSON of [`WatchLine::TooLarge::object`], from the beginning of the object's JSON.
-/// Returns `None` if the beginning lacks the name or the UID.
+/// Reads the beginning of an object's JSON. Returns JSON with the same fields as
+/// [`WatchLine::TooLarge::object`]. Returns `None` if the beginning lacks the name or the UID.
 pub(super) fn identity(object: &[u8]) -> Option<Bytes> {
     parse_beginning(object, ParserPosition::Object).1
 }

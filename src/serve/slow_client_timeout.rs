@@ -1,8 +1,8 @@
 //! Aborts answers that clients read too slowly. Input: the body of an answer. Output: a body with
 //! the same bytes, which ends when the connection has sent the last byte.
 //!
-//! Until an answer is sent, its request counts towards the limit of requests or watches, and the
-//! answer keeps objects in memory. So clients have a limited time to read an answer:
+//! Until the body ends, its request counts towards the limit of requests or watches, and the answer
+//! keeps objects in memory. So clients have a limited time to read an answer:
 //!
 //! - An authorized request that is not a watch, such as a list: the client must read the whole
 //!   answer within a minute, as in the kube-apiserver.
@@ -13,6 +13,10 @@
 //!
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
+//!
+//! An HTTP/1.1 answer of known length is an exception. hyper drops its body earlier: when hyper has
+//! the last byte in its buffer, but may not have sent it. From then on, the request no longer
+//! counts, and the client must read some data at least every two minutes, as in a watch.
 //!
 //! A client can keep its HTTP/2 connection alive, but leave the flow-control window of a stream at
 //! zero. Then the server cannot send data on this stream. TCP timeouts and pings do not detect such
@@ -142,8 +146,8 @@ struct UnsentChunks {
 struct SentProgress {
     /// Number of unsent chunks.
     chunks: usize,
-    /// The time of the last progress. A sent chunk is progress. A new chunk is progress only if no
-    /// other chunk is unsent.
+    /// The time of the last progress. Each sent chunk is progress. If all earlier chunks have been
+    /// sent, a new chunk also sets this time, because the wait for the client begins with it.
     last_progress: Instant,
 }
 
@@ -199,8 +203,8 @@ impl Drop for Chunk {
     }
 }
 
-/// A body that ends when its last byte has been sent. Until then, the body keeps a value of type
-/// `K`, such as the slot of the request.
+/// A body that ends when its last byte has been sent. Until the body is dropped, it keeps a value
+/// of type `K`, such as the slot of the request.
 pub struct Delivery<K> {
     body: Body,
     /// True if `body` has ended. Its last bytes may still be unsent.
@@ -215,9 +219,9 @@ pub struct Delivery<K> {
 impl<K: Send + Unpin + 'static> Delivery<K> {
     /// Limits the time to read `body`. For a watch, `time_limit` is None, and [`STALL_TIMEOUT`]
     /// applies. The new body drops `kept` when the last byte has been sent, or when the answer is
-    /// aborted. In HTTP/1.1, if the length of the answer is known, the new body drops `kept` when
-    /// hyper has taken the last byte. `on_abort` is called if the answer is aborted because the
-    /// client is too slow.
+    /// aborted. There is one exception: for an HTTP/1.1 answer of known length, `kept` is dropped
+    /// earlier, when hyper has the last byte in its buffer. `on_abort` is called if the answer is
+    /// aborted because the client is too slow.
     pub fn body(
         body: Body,
         time_limit: Option<Duration>,

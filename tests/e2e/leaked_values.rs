@@ -101,8 +101,8 @@ async fn relists(cluster: &TestCluster, kind: &Kind) -> u64 {
 }
 
 /// Returns rule sets for [`VAULT`]. Each rule set has one expression that fails on the watched
-/// object. The rule sets differ in the field of the expression, or in the reason of the failure.
-/// The names of the rule sets are `PREFIX-0`, `PREFIX-1` and so on.
+/// object. In each rule set, the expression is in another field (such as `message`), or fails for
+/// another cause (such as a wrong type). The rule sets are named `PREFIX-0`, `PREFIX-1` and so on.
 fn failing(prefix: &str) -> Vec<Value> {
     let fields = [
         ("expression", "int(object.spec.text) > 1"),

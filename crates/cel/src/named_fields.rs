@@ -36,8 +36,9 @@ pub struct NamedField {
     pub column: usize,
 }
 
-/// The paths in `object` from which the value of an expression can come. A conditional has the
-/// paths of both branches. A computed value has no path.
+/// The fields of `object` from which the value of an expression can come, as paths. For example,
+/// `object.spec.a` has the path `spec.a`, and `x ? object.spec.a : object.spec.b` has two paths:
+/// `spec.a` and `spec.b`. A computed value, such as `1 + 2`, has no path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueOrigins(Vec<OriginPlace>);
 

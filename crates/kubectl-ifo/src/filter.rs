@@ -138,8 +138,9 @@ impl Filters {
         Ok(found)
     }
 
-    /// Returns an error with `message` if a value of `-o` is an output format. Commands without
-    /// output formats call this method.
+    /// Returns an error if a value of `-o` is an output format. Commands without output formats
+    /// call this method. The text of the error is `message`. For a format that only kubectl
+    /// supports, it is the text of [`Self::take_format`].
     pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
         self.accepts_format = false;
@@ -188,11 +189,14 @@ impl Filters {
             .unwrap_or_default()
     }
 
-    /// Returns the label selector for a request that asks only whether the list is complete.
-    /// `ifo-apiserver` then considers only the rule sets that can detect operations with these
-    /// labels. The selector contains `--selector`, and the components and operations of the
-    /// filters. If a component cannot be the value of a label, the selector contains no components.
-    /// The same holds for operations.
+    /// Returns the label selector for the request of `OperationSource::probe`. With this request,
+    /// the plugin asks `ifo-apiserver` whether its lists of operations are complete. For the
+    /// answer, `ifo-apiserver` considers only the rule sets that can detect operations with these
+    /// labels.
+    ///
+    /// The selector contains `--selector`, and the components and operations of the filters. If a
+    /// component cannot be the value of a label, the selector contains no components. The same
+    /// holds for operations.
     pub(super) fn label_selector(&self) -> String {
         let label_in = |label: &str, values: &[String]| {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
@@ -227,8 +231,8 @@ impl Filters {
     }
 
     /// Returns true if the filters select `operation`, regardless of its phase. This method does
-    /// not compare the label selector. The server evaluates the label selector of a list, and
-    /// `history` evaluates it for completed operations.
+    /// not compare the labels with `--selector`. When the plugin lists operations, the server
+    /// evaluates `--selector`. For completed operations, the command `history` evaluates it.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();

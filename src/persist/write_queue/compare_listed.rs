@@ -103,10 +103,12 @@ impl Queue {
         }
     }
 
-    /// Returns the wanted state of an orphan. Returns None if a rule set of the orphan is unread:
-    /// the server may not have read all objects that the rule set watches. This rule set may still
-    /// detect the operation, so a later comparison decides. Also returns None if the queue does not
-    /// know the unread rule sets yet.
+    /// Returns the wanted state of an orphan. If the orphan is completed, or its namespace was
+    /// deleted, the state is `Gone`. For other orphans, the method returns None in two cases:
+    ///
+    /// - A rule set of the orphan is unread ([`super::UnreadRuleSets`]). The rule set can still
+    ///   detect the operation when its target is read. So a later comparison decides.
+    /// - The queue does not know yet which rule sets are unread.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);

@@ -121,8 +121,8 @@ fn decompress(headers: &HeaderMap, body: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Checks that the status code of an answer is one that this server uses, and that the body matches
-/// the content type.
+/// Checks the status code and the body of an answer. The code must be 2xx, 304, 4xx or 504. The
+/// body must match the content type.
 pub fn check(method: &Method, uri: &Uri, answer: &CheckedAnswer) {
     let CheckedAnswer {
         code,

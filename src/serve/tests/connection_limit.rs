@@ -103,13 +103,15 @@ async fn silent_connections_of_two_addresses_do_not_block_a_third() {
     let mut third = open_http2(&listening, 4).await;
     assert!(probe_succeeds(&mut third).await);
     // One of the eight slots is reserved for the front proxy. `third` uses one slot, and the six
-    // newest silent connections use the others. The server evicted the older silent connections. No
-    // time limit closed a connection, because the time limits are longer than this test.
+    // newest silent connections use the others. The server evicted the older silent connections.
+    // The server also closes connections that exceed a time limit. But the time limits are longer
+    // than this test.
     let open: Vec<usize> = (0..silent.len())
         .filter(|&it| is_open(&silent[it]))
         .collect();
     assert_eq!(open, [14, 15, 16, 17, 18, 19]);
-    // For further silent connections, the server evicts only silent connections, not `third`.
+    // To make room for new silent connections, the server evicts only older silent connections. It
+    // does not evict `third`.
     for _ in 0..100 {
         silent.push(connect(&listening, 2).await);
     }

@@ -295,8 +295,9 @@ fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
     block.extend(payload);
 }
 
-/// Encodes a string without Huffman codes (RFC 7541, 5): its length as an integer with a prefix of
-/// seven bits, then its bytes.
+/// Encodes a string without Huffman codes, as in section 5 of RFC 7541. The length of the string
+/// comes first: one byte if the length is below 127, otherwise several bytes. Then come the bytes
+/// of the string.
 fn literal(fields: &mut Vec<u8>, text: &str) {
     let mut rest = text.len();
     if rest < 127 {

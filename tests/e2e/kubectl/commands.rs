@@ -1,4 +1,4 @@
-//! Runs the kubectl command lines of [`super::table`], and compares their output with the expected
+//! Runs the kubectl command lines of [`super::command_lines`], and compares their output with the expected
 //! output.
 
 use super::Scene;

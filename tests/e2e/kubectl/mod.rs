@@ -1,7 +1,7 @@
-//! Tests of kubectl with operations. There are two tests, each for a current and for an old version
-//! of kubectl. The first test runs the command lines of a table. The second test runs
-//! `kubectl get -w` and `kubectl wait` while an operation ends. Both tests compare the output with
-//! the expected output.
+//! Tests of kubectl with operations. There are four tests: two with a current version of kubectl,
+//! and the same two with an old version. The first of the two runs the command lines of a table.
+//! The second runs `kubectl get -w` and `kubectl wait` while an operation ends. All tests compare
+//! the output with the expected output.
 
 mod command_lines;
 mod commands;

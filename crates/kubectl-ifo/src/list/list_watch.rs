@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 
-/// Prints the listed `operations`. Then prints each change of an operation that the user has
-/// selected. `is_named` returns true for these operations: the user has given their names, or no
-/// names at all. Depending on the output format, the output is rows of a table, documents or names.
+/// Prints the listed `operations`. Then prints each change of an operation for which `is_named`
+/// returns true. If the user has given names, `is_named` returns true only for operations with
+/// these names. Otherwise it returns true for all operations. Depending on the output format, the
+/// output is rows of a table, documents or names.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,

@@ -1,9 +1,10 @@
 //! `kubectl ifo rules …`: the tools for authors of rule sets.
 //!
 //! The tools read rule sets, objects and recorded watches from files. Only `check --cluster` needs
-//! a cluster, from which it reads schemas. `test`, `replay` and `eval` evaluate rules with the same
-//! code as the server. The module of each of these three tools lists the remaining differences from
-//! the server. If a tool finds an error in its input, its exit code is 1.
+//! a cluster, from which it reads schemas. `test` and `replay` evaluate rules, and `eval` evaluates
+//! one expression. These three tools use the same code as the server. Their modules list the
+//! remaining differences from the server. If a tool finds an error in its input, its exit code is
+//! 1.
 //!
 //! ```text
 //! files ─▶ input_files ─▶ rule_sets ─┬─▶ check   (also reads schemas)

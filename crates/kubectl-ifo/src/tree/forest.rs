@@ -50,9 +50,9 @@ pub(super) struct ResourceNode<'a> {
 
 impl<'a> Forest<'a> {
     /// Builds the trees of all operations for which `is_included` returns true. An object without
-    /// operations is shown if several shown objects are directly below it. There is one exception:
-    /// a cluster-scoped top without operations, such as a Node, is not shown above namespaced
-    /// objects.
+    /// operations is shown if it has several children in the tree. There is one exception: a
+    /// cluster-scoped top without operations, such as a Node, is not shown above namespaced
+    /// objects. If an object is not shown, its children become children of its parent.
     pub(super) fn all(
         ownership: &Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
@@ -83,8 +83,9 @@ impl<'a> Forest<'a> {
             }
         }
         if without_cycles(parents.clone()) != parents {
-            // The preferred parents form a cycle. So this loop takes the parents on the shortest
-            // paths from the tops instead, which cannot form a cycle.
+            // The loop above took the first suitable parent of each object. These parents form a
+            // cycle. So this loop takes the parents on the shortest paths from the tops instead,
+            // which cannot form a cycle.
             for (number, nearest) in &found {
                 parents[*number] = *nearest;
             }

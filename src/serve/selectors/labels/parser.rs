@@ -1,13 +1,15 @@
 //! Parses label selectors. Input: the text of a selector. Output: the requirements, or an error.
 //! Errors have the same text as in Kubernetes' parser, because clients show these texts to users.
+//! There is one exception: if a requirement has more than 10 invalid values, the message contains
+//! only the first 10 errors.
 
 use super::{LabelRequirement, Test};
 use crate::serve::quoted_client_text::{Quoted, join_errors};
 use ifo_api::labels::{MAX_VALUE, is_key, is_value};
 use std::collections::BTreeSet;
 
-/// Largest number of errors in the message about one requirement. The message leaves out further
-/// errors. An error takes some 300 bytes, and a set may have thousands of invalid values.
+/// Largest number of errors in the message about one requirement. Kubernetes' message has no such
+/// limit. An error takes some 300 bytes, and a set may have thousands of invalid values.
 const MAX_REPORTED_ERRORS: usize = 10;
 
 const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and \
