@@ -26,7 +26,7 @@ use crate::replicate::{
 use crate::rules::{Report, Reporter};
 use crate::serve::{
     AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters, VersionInfo,
-    resource_definitions,
+    served_resources,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
@@ -225,8 +225,8 @@ impl App {
         let covered = ReplicatedReporter::new(reporter, self.replica_status.clone());
         let own = covered.clone();
         let mut resources = vec![
-            resource_definitions::inflight_operations(self.operations.clone()),
-            resource_definitions::operation_records(self.operations.clone()),
+            served_resources::inflight_operations(self.operations.clone()),
+            served_resources::operation_records(self.operations.clone()),
         ];
         resources.extend(more);
         ServerParameters {

@@ -13,8 +13,6 @@
 mod alerts;
 #[path = "monitoring/dashboard.rs"]
 mod dashboard;
-#[path = "monitoring/durations.rs"]
-mod durations;
 #[path = "demo/harness.rs"]
 #[allow(
     dead_code,
@@ -22,6 +20,8 @@ mod durations;
     reason = "tests/demo.rs needs the other part of it"
 )]
 mod harness;
+#[path = "monitoring/overdue_and_stalled_alerts.rs"]
+mod overdue_and_stalled_alerts;
 #[path = "monitoring/prometheus.rs"]
 mod prometheus;
 #[path = "monitoring/queries.rs"]

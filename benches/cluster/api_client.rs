@@ -42,8 +42,11 @@ impl Api {
         })
     }
 
-    /// Creates the CRDs of rule sets and `VirtualMachine` objects, the namespace `ifo-system` with
-    /// the Secret for the server's CA, and the shipped rule set for `VirtualMachine` objects.
+    /// Prepares the cluster for the server. Creates:
+    ///
+    /// - the CRDs `operationrulesets` and `virtualmachines`
+    /// - the namespace `ifo-system` with the Secret for the server's CA
+    /// - the shipped rule set for `VirtualMachine` objects
     pub async fn install(&self) -> anyhow::Result<()> {
         self.define(
             "operationrulesets.ifo.kubevirt.io",

@@ -50,7 +50,7 @@ pub const PATHS: [MeasuredPath; 6] = [
     },
     MeasuredPath {
         name: "commit",
-        item: "a change of the index; each of 1,000 operations has four, in commits of one or two",
+        item: "an index change; each of 1,000 operations has four: start, change, settling, end",
         run: commit,
     },
     MeasuredPath {
@@ -84,7 +84,7 @@ const OPERATIONS_PER_NAMESPACE: usize = 100;
 /// Number of counted lists. The result is their average. Before the counted lists, the benchmark
 /// reads one list without counting, so that the caches are filled.
 const LISTS: usize = 3;
-/// Time within which all objects enter one [`Stage`], one after the other.
+/// Duration of a [`Stage`]. In this time, the objects enter the stage one after the other.
 const STAGE: Duration = Duration::from_mins(1);
 
 /// The limits of the index's ring buffer of changes. The server uses the same limit of the size.
@@ -156,6 +156,7 @@ fn commit() -> usize {
     let commits = pipeline.commits(&Stage::ALL);
     let items = count_changes(&commits);
     let (mut writer, reader) = empty_index();
+    // Each commit contains one or two changes.
     let mut commits = commits.into_iter();
     counted_section(&mut || {
         for changes in commits.by_ref() {

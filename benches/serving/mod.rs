@@ -8,7 +8,7 @@ use ifo::auth::{DemoUser, DemoUsers};
 use ifo::index::IndexReader;
 use ifo::replicate::ReplicaStatus;
 use ifo::rules::IncompleteRuleSets;
-use ifo::serve::{self, Limits, Readiness, ServerParameters, VersionInfo, resource_definitions};
+use ifo::serve::{self, Limits, Readiness, ServerParameters, VersionInfo, served_resources};
 use ifo::telemetry::Metrics;
 use ifo_api::completeness::Gaps;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn router(reader: IndexReader) -> Router {
     serve::router(ServerParameters {
         replica_status: ReplicaStatus::alone(reader.clone()),
         incomplete_rule_sets: Arc::new(IncompleteRuleSets::default),
-        resources: vec![resource_definitions::inflight_operations(reader)],
+        resources: vec![served_resources::inflight_operations(reader)],
         authenticate: users.clone(),
         authorize: users,
         completeness: Arc::new(Gaps {

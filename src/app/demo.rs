@@ -15,7 +15,7 @@ use crate::demo::{self, ObjectServer, ObjectStore, RuleSetStore, Scenes, kinds, 
 use crate::index;
 use crate::observe::{Feed, Folder, Raw, Resolve};
 use crate::rules::RuleSetEvent;
-use crate::serve::{self, resource_definitions};
+use crate::serve::{self, served_resources};
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use futures::stream::{self, BoxStream};
@@ -94,7 +94,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     };
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
-    let more = Some(resource_definitions::operation_rule_sets(rule_sets));
+    let more = Some(served_resources::operation_rule_sets(rule_sets));
     let source = DemoObjects::open(&app, &common, &config).await?;
     let mut router = serve::router(app.server(access, more, Some(source.advertised_resources())));
     if let DemoObjects::Scenes(scenes) = &source {

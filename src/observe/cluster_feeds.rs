@@ -52,10 +52,11 @@ impl Feed for ClusterFeed {
             match apiserver_requests::uid(&self.connection.client, target, object).await {
                 Ok(uid) => uid.as_deref() == object.uid,
                 Err(Refusal::Lost(GapReason::NotFound { .. }, _)) => false,
-                // After any other failure, it is unknown whether the object exists. The server then
-                // assumes that the object exists, and that its labels no longer match. So its
-                // operations end after the debounce period (30 s by default). If a rule detects an
-                // operation again in this time, the operation continues.
+                // A watch with a label selector also reports a deletion when the labels of an
+                // object no longer match. After any other failure, the server assumes this case:
+                // the object still exists. So its operations end after the debounce period (30 s by
+                // default). If a rule detects an operation again in this time, the operation
+                // continues.
                 Err(_) => true,
             }
         }

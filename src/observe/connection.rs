@@ -41,7 +41,7 @@ use std::{
 };
 use tower::{BoxError, Service, ServiceBuilder, retry::RetryLayer};
 
-/// Maximum number of watches on one connection. For the next watch, the server opens another
+/// Maximum number of watches on one connection. For the next watch, this module opens another
 /// connection. A kube-apiserver allows 100 concurrent streams on a connection. The other 20 streams
 /// are a reserve for watches that are ending.
 const WATCHES_PER_CONNECTION: usize = 80;

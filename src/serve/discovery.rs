@@ -12,7 +12,7 @@
 use super::accept_header::{AcceptClause, clauses};
 use super::content_negotiation::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
 use super::request::Query;
-use super::resource_definitions::Resource;
+use super::served_resources::Resource;
 use super::static_document::Document;
 use axum::Router;
 use axum::response::Response;

@@ -8,7 +8,7 @@
 //! The functions copy the JSON of an entry. They decode this JSON only for some columns of tables.
 
 use super::content_negotiation::{Include, ObjectForm};
-use super::resource_definitions::Resource;
+use super::served_resources::Resource;
 use super::table;
 use crate::index::{IndexEntry, OpenEntry, Rv};
 use jiff::Timestamp;

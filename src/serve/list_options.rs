@@ -4,8 +4,8 @@
 
 use super::error_status::{ErrorStatus, OptionProblem};
 use super::request::Query;
-use super::resource_definitions::Resource;
 use super::selectors::Selector;
+use super::served_resources::Resource;
 
 const MATCH: &str = "resourceVersionMatch";
 

@@ -26,6 +26,7 @@ mod connections;
 mod content_negotiation;
 pub mod discovery;
 mod encode_objects;
+mod encoded_event_cache;
 mod error_status;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -44,22 +45,21 @@ mod quoted_client_text;
 mod readiness;
 mod request;
 mod request_log;
-pub mod resource_definitions;
 mod response_syntax;
 mod selectors;
+pub mod served_resources;
 mod slow_client_timeout;
 mod static_document;
 mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
-mod watch_event_cache;
 
 pub use connections::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use readiness::Readiness;
-pub use resource_definitions::Resource;
+pub use served_resources::Resource;
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::ReplicaStatus;

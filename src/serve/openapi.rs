@@ -14,7 +14,7 @@ mod schemas;
 mod v2;
 
 use super::accept_header::{AcceptClause, clauses};
-use super::resource_definitions::Resource;
+use super::served_resources::Resource;
 use super::static_document::Document;
 use axum::Router;
 use axum::extract::RawQuery;

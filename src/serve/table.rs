@@ -4,7 +4,7 @@
 
 use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
-use super::resource_definitions::{Cell, Column, write_json_string, write_text};
+use super::served_resources::{Cell, Column, write_json_string, write_text};
 use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;

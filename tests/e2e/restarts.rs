@@ -1,5 +1,6 @@
 //! Tests of restarts of the kube-apiserver and of the server under test. After a restart, all
-//! operations in flight must still exist, and clients must receive the current state again.
+//! operations in flight must still exist, and clients must receive the current state again. In one
+//! test without a restart, the server must restore the CA that is missing in its registration.
 
 use crate::harness::{
     Caller, Events, OPERATION, TestCluster, VM, alone, columns, event_types, eventually, migrating,
@@ -51,7 +52,7 @@ impl WatchingClient {
                     Ok(watcher::Event::Delete(it)) => {
                         shown.remove(&name(&it));
                     }
-                    // After an error, the watcher of the kube crate retries without further calls.
+                    // After an error, the watcher connects again by itself.
                     Ok(watcher::Event::InitDone) | Err(_) => {}
                 }
             }
@@ -212,8 +213,8 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         // kubectl must end without an error.
         kubectl.wait_for_end().await;
         let lines = kubectl.until("all lines", |all| Some(all.to_vec())).await;
-        // If kubectl sends a request while the server stops, kubectl prints this warning from the
-        // answer.
+        // While the server stops, its answer can contain the warning that operations may be
+        // missing. kubectl prints this warning.
         let is_warning = |line: &str| line.contains("operations may be missing");
         let is_row = |line: &&String| !is_log(line) && !is_warning(line);
         let lines: Vec<&String> = lines.iter().filter(is_row).collect();

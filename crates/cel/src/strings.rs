@@ -309,8 +309,9 @@ fn join<'e>(list: &V<'e>, separator: &str, budget: &mut Budget) -> StringOutcome
     Ok(V::Str(Text::Own(out.into())))
 }
 
-/// Returns true if Go prints a character outside of ASCII without an escape sequence. Go 1.26 does
-/// so for the letters, marks, numbers, punctuation characters and symbols of Unicode 15.0.
+/// Returns true if Go quotes the character without an escape sequence. The caller must not pass an
+/// ASCII character. Go 1.26 does not escape the letters, marks, numbers, punctuation characters and
+/// symbols of Unicode 15.0.
 pub(super) fn is_printable(char: char) -> bool {
     static PRINTABLE: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}&&\p{age:15.0}]$").expect("the pattern is valid")

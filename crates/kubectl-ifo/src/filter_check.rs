@@ -6,7 +6,8 @@
 //! Each rule set watches one resource: its target.
 //!
 //! If a value does not exist, [`check`] returns an error. If no rule set can detect matching
-//! operations, or if a value cannot be checked, [`check`] returns a warning.
+//! operations, or if a value cannot be checked, [`check`] returns a warning. There is one
+//! exception: in a cluster without rule sets, a component or an operation causes no warning.
 //!
 //! | value | exists if |
 //! | --- | --- |
@@ -166,8 +167,8 @@ impl FilterCheck<'_> {
             return Ok(None);
         }
         let (rule_sets, operations) = match (rule_sets, self.operations().await) {
-            // Without rule sets, the check cannot decide. The commands themselves report that no
-            // rule set is installed, so no warning is needed here.
+            // Without rule sets, the value cannot be checked. The commands themselves report that
+            // no rule set is installed, so no warning is needed here.
             (Ok(rule_sets), _) if rule_sets.is_empty() => return Ok(None),
             (Ok(rule_sets), Ok(operations)) => (rule_sets, operations),
             (Err(Problem::NotFound(_)), _) => {
@@ -315,9 +316,9 @@ impl FilterCheck<'_> {
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
             Err(problem) => short_reason(&problem),
         };
-        // The command has already listed the operations in this namespace. If the user may not list
-        // the operations in all namespaces, a RoleBinding in this namespace must have allowed this
-        // list. So the namespace exists.
+        // The command has already listed the operations in this namespace, so the user has this
+        // right. If the user may not list operations in all namespaces, the right comes from a
+        // RoleBinding in this namespace. So the namespace exists.
         let all_namespaces = self.source.unfiltered().list().await;
         let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
         if has_role_binding || self.has_operation(value).await {

@@ -38,8 +38,8 @@ struct FakeLeader {
     /// asks the leader for its newest resourceVersion.
     queries: AtomicUsize,
     latency: Mutex<Duration>,
-    /// The last time at which the kube-apiserver answered the leader. None means that the
-    /// kube-apiserver answers the leader at every moment.
+    /// The last time at which the kube-apiserver answered the leader. None means that the last
+    /// answer is always new: whenever the follower asks, the leader reports an age of zero.
     cluster_answered: Mutex<Option<tokio::time::Instant>>,
     /// The number of events that the stream of changes may still send. Each event takes one permit.
     event_permits: Arc<tokio::sync::Semaphore>,
@@ -518,8 +518,8 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(replica_status.is_unregistered());
     assert_eq!(replica_status.impairment(), None);
-    // When the `APIService` is registered again, the 10 s in which the follower must reach the
-    // leader start again.
+    // A follower is impaired if it has not reached the leader for 10 s. These 10 s begin again when
+    // the `APIService` is registered again.
     leader_queries.set_unregistered(true);
     leader_queries.set_unregistered(false);
     tokio::time::sleep(Duration::from_secs(9)).await;

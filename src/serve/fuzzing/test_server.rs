@@ -12,7 +12,7 @@ use crate::index::{
 };
 use crate::replicate::ReplicaStatus;
 use crate::rules::IncompleteRuleSets;
-use crate::serve::resource_definitions::{Resource, inflight_operations, operation_rule_sets};
+use crate::serve::served_resources::{Resource, inflight_operations, operation_rule_sets};
 use crate::serve::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use crate::telemetry::Metrics;
 use axum::Router;

@@ -2,7 +2,7 @@
 //! the descriptions of the resources. Output: path items of version 3.
 
 use super::schemas::{group_version_kind, list_name, object_name, reference};
-use crate::serve::resource_definitions::Resource;
+use crate::serve::served_resources::Resource;
 use serde_json::{Map, Value, json};
 
 /// The media types that the documents list for each answer.

@@ -7,7 +7,7 @@
 //! - A reference that has a description is inside `allOf`.
 
 use super::SCHEMAS_V3;
-use crate::serve::resource_definitions::Resource;
+use crate::serve::served_resources::Resource;
 use ifo_api::schema::join_lines;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};

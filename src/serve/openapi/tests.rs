@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::index;
-use crate::serve::resource_definitions::{inflight_operations, operation_rule_sets};
+use crate::serve::served_resources::{inflight_operations, operation_rule_sets};
 use axum::body::Body;
 use http::header::{ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
 use http::{Request, Response};

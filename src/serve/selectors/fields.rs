@@ -7,7 +7,7 @@ mod fuzzing;
 use crate::auth;
 use crate::index::{Key, ObjectTexts};
 use crate::serve::error_status::ErrorStatus;
-use crate::serve::resource_definitions::{Resource, SelectableField};
+use crate::serve::served_resources::{Resource, SelectableField};
 use std::mem::discriminant;
 
 #[cfg(any(fuzzing, test))]
@@ -192,9 +192,12 @@ impl ResolvedFieldRequirement {
         }
     }
 
-    /// Returns the value that the field `wanted` must have. For the name, `metadata.name=a` gives
-    /// `a`, while `metadata.name!=a` and `metadata.namespace=a` give None. An empty value also
-    /// gives None, because the index cannot look up an empty name or namespace.
+    /// Returns the value that this requirement prescribes for the field `wanted`. Examples, if
+    /// `wanted` is the name:
+    ///
+    /// - `metadata.name=a` gives `a`.
+    /// - `metadata.name!=a` and `metadata.namespace=a` give None.
+    /// - `metadata.name=` gives None, because the index cannot look up an empty name.
     pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
         let is_wanted = discriminant(&self.source) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)

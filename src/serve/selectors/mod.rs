@@ -14,7 +14,7 @@ pub use self::{
 
 use super::error_status::ErrorStatus;
 use super::request::Query;
-use super::resource_definitions::Resource;
+use super::served_resources::Resource;
 use crate::auth;
 use crate::index::{IndexEntry, ListScope};
 

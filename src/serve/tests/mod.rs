@@ -15,7 +15,7 @@ mod tables;
 mod tls_listener;
 mod watches;
 
-use super::resource_definitions::{inflight_operations, operation_rule_sets};
+use super::served_resources::{inflight_operations, operation_rule_sets};
 use super::{Limits, Readiness, ServerParameters, VersionInfo, router};
 use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, CertificateHolder, PeerCertificates,

@@ -365,7 +365,8 @@ impl Twin {
     }
 }
 
-/// Sets placeholders to continue tokens that differ from the valid token `good` in one field. Also
+/// Sets placeholders, such as `token-at-zero`, for the parameter `continue` of a list. The value of
+/// each is an invalid token: a copy of the valid token `good` in which one field is changed. Also
 /// sets the placeholder `expired` to an expired resourceVersion.
 fn tokens(side: &mut Side, good: &str) {
     let good = token(good);

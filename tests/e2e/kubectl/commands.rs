@@ -1,5 +1,5 @@
-//! Runs the kubectl command lines of [`super::command_lines`], and compares their output with the expected
-//! output.
+//! Runs the kubectl command lines of [`super::command_lines`], and compares their output with the
+//! expected output.
 
 use super::Scene;
 use super::command_lines::{Columns, Expect, LINES};

@@ -267,9 +267,10 @@ fn first_difference(
     left.map(|(_, cr)| format!("{} has no operation", cr["metadata"]["name"]))
 }
 
-/// Searches for two custom resources that have the same subject, operation and item of `forEach`,
-/// and whose times from start to end overlap. If there are two, the server has written one
-/// operation under two names.
+/// Searches for two custom resources whose times from start to end overlap, and whose fields for
+/// the subject, the name of the operation and the item are equal. If there are two, the server has
+/// written one operation under two names. A rule with `forEach` gives each operation an item, such
+/// as a disk.
 pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a Value, &'a Value)> {
     let mut runs: BTreeMap<[String; 3], Vec<&Value>> = BTreeMap::new();
     for cr in crs {
@@ -323,7 +324,7 @@ pub async fn writes(cluster: &TestCluster) -> f64 {
 }
 
 /// Returns the sum of the series of a metric. `text` is the answer to a request for `/metrics`.
-/// Only lines that contain `with` count.
+/// The sum includes only lines that contain the text in the parameter `with`.
 fn sum(text: &str, name: &str, with: &str) -> f64 {
     text.lines()
         .filter(|line| {

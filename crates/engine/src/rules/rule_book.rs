@@ -30,8 +30,8 @@ pub struct RuleBook {
     pub namespaced: bool,
     /// The rule sets, sorted by name.
     pub rule_sets: Vec<Arc<RuleSet>>,
-    /// True if every rule set names its namespaces. Each of these namespaces then has its own feed.
-    /// If false, one feed covers all namespaces.
+    /// True if there are rule sets, and each names its namespaces. Each of these namespaces then has
+    /// its own feed. If false, one feed covers all namespaces.
     pub by_namespace: bool,
     /// Fields that the rules read, and the fields of [`IDENTITY_PATHS`]. A feed decodes them from
     /// an object that changes.
@@ -154,12 +154,12 @@ impl RuleBook {
 }
 
 /// The rule sets that are in no rule book. After a restart or a change of the leader, the tracker
-/// knows the rule sets of its restored operations only by name. This type tells the tracker the
-/// names of the rule sets that can still arrive.
+/// knows the rule sets of its restored operations only by name. From this type, the tracker learns
+/// which of these operations stay in flight, and which complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
-    /// Names of the rule sets whose rules may still arrive. Their restored operations stay in
-    /// flight. There are three causes:
+    /// Names of the rule sets that can get a rule book later. Their restored operations stay in
+    /// flight. There are three reasons why a rule set has no rule book yet:
     ///
     /// - Discovery has not shown yet whether the cluster serves the target.
     /// - The rule book is not published yet.

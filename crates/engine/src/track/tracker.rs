@@ -161,8 +161,9 @@ impl Tracker {
             }
             self.step(&identity, now, TrackedSubject::refresh);
         }
-        // This loop over all subjects is slow, but runs rarely: a baseline (the durations of
-        // earlier runs of an operation) becomes usable only once.
+        // A baseline is the durations of earlier runs of an operation. When a baseline becomes
+        // usable, operations in flight can be overdue at once, so all subjects are refreshed. This
+        // is slow, but rare: each baseline becomes usable only once.
         if std::mem::take(&mut self.shared.must_refresh_all) {
             self.step_each(now, |it| !it.has_no_target(), TrackedSubject::refresh);
         }
@@ -279,8 +280,9 @@ impl Tracker {
             ))
         });
         if tracked.has_no_target() {
-            // The subject was restored, and no rule book has arrived for its kind and version. This
-            // happens if the rules of the previous leader named another version of the resource.
+            // This subject was restored, and no earlier rule book had its kind and API version. So
+            // it gets the target of this evaluation. This case occurs if the rules of the previous
+            // leader named another version of the resource.
             tracked.bind_rules(&source.target, book, self.shared.settings.debounce, now);
         }
         self.step(&identity, now, |tracked, step| {

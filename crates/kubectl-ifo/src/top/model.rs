@@ -368,8 +368,8 @@ impl Model {
         ScreenAreas::of(self.size.1.into()).table.max(1)
     }
 
-    /// Opens the detail page of the operation under the cursor. If the line shows a piece of work,
-    /// opens the page of the operation whose subject and name the line shows.
+    /// Opens the detail page of the operation under the cursor. If the cursor is on the line of a
+    /// piece of work, opens the page of its first member (the root).
     pub(super) fn open(&mut self) {
         let line = self.table_rows.get(self.cursor);
         let row = line.and_then(|it| self.rows.get(&it.operation.key()));

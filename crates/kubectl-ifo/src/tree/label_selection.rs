@@ -9,7 +9,7 @@ use crate::operation_source::OperationSource;
 use crate::problem::Problem;
 use std::collections::{HashMap, HashSet};
 
-/// The operations that match the label selector.
+/// Remembers for each operation whether it matches the label selector.
 pub(super) struct LabelSelection {
     source: OperationSource,
     /// One value for each operation: the resourceVersion for which the result is valid, and true if
@@ -52,8 +52,8 @@ impl LabelSelection {
         Ok(())
     }
 
-    /// Returns true if `operation` matched the selector in the last successful request. False if
-    /// the operation is newer than this request.
+    /// Returns true if `operation` matched the selector in the last successful request. Returns
+    /// false if the operation did not exist yet at this request.
     pub(super) fn has(&self, operation: &ListedOperation) -> bool {
         let results = self.results.get(&operation.key());
         results.is_some_and(|(_, selected)| *selected)

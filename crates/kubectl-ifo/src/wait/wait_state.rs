@@ -15,12 +15,12 @@ pub(crate) enum WaitGoal {
     Idle,
     /// A matching operation is active
     Started,
-    /// All matching operations that were active have ended; if none was active, the next ones
+    /// At least one matching operation has ended during the wait, and none is active
     Completed,
 }
 
-/// The settings of a wait. For the goals `Idle` and `Completed`, no relevant operation may be
-/// active during the whole quiet period. An operation is relevant if the settings do not ignore it.
+/// The settings of a wait. An operation is relevant if the settings do not ignore it. The goals
+/// `Idle` and `Completed` also need a quiet period in which no relevant operation was ever active.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitSettings {
     pub(crate) goal: WaitGoal,

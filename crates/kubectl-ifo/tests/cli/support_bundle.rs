@@ -20,8 +20,8 @@ const MARKER: &str = "zqx";
 /// Path of the records of completed operations.
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 
-/// Fields whose values stay in a redacted bundle, because an API defines these values. For example,
-/// `Pod` is a value of `kind`.
+/// Fields whose values in this test come from an API, such as `Pod` in `kind`. These values stay in
+/// a redacted bundle.
 const WORDS: [&str; 13] = [
     "apiVersion",
     "kind",
@@ -463,8 +463,8 @@ fn a_bundle_is_written_even_if_nothing_can_be_read() {
     );
 }
 
-/// Answers a request for a log of 20,000 lines with 200 bytes each. Like the kubelet, this function
-/// takes the newest `tailLines` lines, and returns only the first `limitBytes` bytes of them.
+/// Answers a request for a log. The log has 20,000 lines of 200 bytes. Like the kubelet, this
+/// function takes the newest `tailLines` lines, and returns only the first `limitBytes` bytes of them.
 fn long_log(request: &Request) -> String {
     let query = request.uri().query().unwrap_or_default();
     let parameter = |name: &str| -> usize {

@@ -5,7 +5,7 @@ use super::SelectableField::{Nodes, Text};
 use super::operations::subject;
 use super::{Cell, Column, Resource, name_column, text, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
-use crate::serve::watch_event_cache::LineCache;
+use crate::serve::encoded_event_cache::LineCache;
 use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::{LIVE_GROUP, VERSION, duration, record};
 use serde::Deserialize;
@@ -28,8 +28,8 @@ static RECORD_COLUMNS: &[Column] = &[
         "Subject",
         0,
         Cell::Function(subject),
-        "Name of the subject. If a rule yields several operations of one subject, the item \
-         follows.",
+        "Name of the subject. If the operation is about one item of the subject, such as a disk, \
+         the item follows.",
     ),
     text(
         "Operation",

@@ -12,8 +12,8 @@ mod records;
 pub use self::operations::inflight_operations;
 pub use self::records::operation_records;
 
+use super::encoded_event_cache::LineCache;
 use super::error_status::ErrorStatus;
-use super::watch_event_cache::LineCache;
 use crate::index::{IndexReader, Key, ObjectTexts, TextField};
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde::Deserialize;

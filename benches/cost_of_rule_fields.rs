@@ -1,8 +1,9 @@
-//! Measures the cost of the optional fields for times, work and nodes, such as `stalledAfter`.
-//! `docs/rules.md` describes these fields under "Time", "Pieces of work" and "Nodes". A variant is
-//! a rule with some of these fields. For each variant, the benchmark measures the memory of an
-//! operation in flight, and the processor time of a change. The benchmark also measures the memory
-//! of a record of a completed operation. The goals are in `docs/performance.md`.
+//! Measures how much memory and processor time the optional fields of a rule cost. Examples are
+//! `stalledAfter`, `work` and `nodes`. `docs/rules.md` describes these fields under "Time", "Pieces
+//! of work" and "Nodes". A variant is a rule with some of these fields. For each variant, the
+//! benchmark measures the memory of an operation in flight, and the processor time of a change. The
+//! benchmark also measures the memory of a record of a completed operation. The goals are in
+//! `docs/performance.md`.
 //!
 //! This program measures each variant in a new process. In the same process, a variant would use
 //! memory that an earlier variant has freed, and this memory would not be counted. For each
@@ -251,8 +252,8 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
 
 /// Returns the resident memory for each record of a completed operation, in bytes. Each operation
 /// completes before the next operation starts, so that the memory of operations in flight is
-/// reused. The tracker remembers the last runs of 10,000 operations. This memory is not counted,
-/// because it is already in use when the counting begins.
+/// reused. The tracker remembers the last run of each operation, for at most 10,000 operations.
+/// This memory is not counted, because it is already in use when the counting begins.
 fn memory_of_a_record(variant: &RuleVariant) -> anyhow::Result<u64> {
     let mut rule: Value = serde_json::from_str(variant.fields)?;
     rule["debounce"] = json!("0s");

@@ -3,7 +3,7 @@
 use super::SelectableField::{Nodes, Overdue, Stalled, Text};
 use super::{Cell, Column, Resource, age_column, name_column, text, write_json_string, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
-use crate::serve::watch_event_cache::LineCache;
+use crate::serve::encoded_event_cache::LineCache;
 use ifo_api::{LIVE_GROUP, VERSION, live};
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -34,8 +34,8 @@ static LIVE_COLUMNS: &[Column] = &[
         "Subject",
         0,
         Cell::Function(kind_and_subject),
-        "Kind and name of the subject. If a rule yields several operations of one subject, the \
-         item follows. A kind of several words is shortened to the initials.",
+        "Kind and name of the subject. If the operation is about one item of the subject, such as \
+         a disk, the item follows. A kind of several words is shortened to the initials.",
     ),
     text(
         "Operation",
