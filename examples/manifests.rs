@@ -10,19 +10,19 @@
 //! - the ConfigMap with the Grafana dashboard, from the JSON of the dashboard
 //! - the Helm charts, from the kustomizations
 
-#[path = "manifests/catalogue.rs"]
-mod catalogue;
 #[path = "manifests/dashboard.rs"]
 mod dashboard;
-#[path = "manifests/helm.rs"]
-mod helm;
+#[path = "manifests/generate_helm_charts.rs"]
+mod generate_helm_charts;
 #[path = "manifests/olm.rs"]
 mod olm;
+#[path = "manifests/rules_catalogue_tables.rs"]
+mod rules_catalogue_tables;
 
 use anyhow::Context as _;
-use catalogue::Shipped;
-use ifo_api::schema;
+use ifo_api::generate_crds;
 use ifo_engine::rules::cluster_roles;
+use rules_catalogue_tables::Shipped;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,12 +36,12 @@ const NOTE: &str =
 ///
 /// The YAML encoder fails, or a source file cannot be read or is incomplete.
 pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
-    let crd = serde_saphyr::to_string(&schema::operation_rule_sets())?;
+    let crd = serde_saphyr::to_string(&generate_crds::operation_rule_sets())?;
     let mut manifests = vec![(
         "deploy/crd/operationrulesets.yaml".to_owned(),
         format!("# Generated from crates/api/src/ruleset.rs by `make manifests`.\n{crd}"),
     )];
-    let crd = serde_saphyr::to_string(&schema::persisted_operations())?;
+    let crd = serde_saphyr::to_string(&generate_crds::persisted_operations())?;
     manifests.push((
         "deploy/crd-persistence/inflightoperations.yaml".to_owned(),
         format!("# Generated from crates/api/src/persisted.rs by `make manifests`.\n{crd}"),
@@ -56,12 +56,13 @@ pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
     let dashboard = read(&repository().join(dashboard::SOURCE))?;
     let config_map = dashboard::config_map(&dashboard);
     manifests.push((dashboard::CONFIG_MAP.to_owned(), config_map));
-    let charts = helm::charts(&catalogue, &manifests)?;
+    let charts = generate_helm_charts::charts(&catalogue, &manifests)?;
     manifests.extend(charts);
     manifests.extend(olm::bundle(&manifests[0].1)?);
     let document = "docs/rules-catalogue.md";
     let text = read(&repository().join(document))?;
-    let text = catalogue::insert(&text, &catalogue::table(&catalogue)?).context(document)?;
+    let text = rules_catalogue_tables::insert(&text, &rules_catalogue_tables::table(&catalogue)?)
+        .context(document)?;
     manifests.push((document.to_owned(), text));
     Ok(manifests)
 }

@@ -5,7 +5,7 @@
 mod flags;
 #[cfg(test)]
 mod tests;
-mod values;
+mod validate_settings;
 
 pub use flags::Cli;
 
@@ -18,7 +18,7 @@ use flags::CliCommand;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use values::{common_settings, election, namespace, persistence, pod_ip};
+use validate_settings::{common_settings, election, namespace, persistence, pod_ip};
 
 /// The configuration of the process.
 #[derive(Clone, Debug)]

@@ -16,18 +16,18 @@ mod demo;
 mod fake_apiserver;
 #[path = "pipeline/hostile_connections.rs"]
 mod hostile_connections;
+#[path = "pipeline/hostile_rule_sets.rs"]
+mod hostile_rule_sets;
 #[path = "pipeline/invalid_and_large_objects.rs"]
 mod invalid_and_large_objects;
 #[path = "pipeline/memory_while_listing.rs"]
 mod memory_while_listing;
-#[path = "pipeline/real_server.rs"]
-mod real_server;
-#[path = "pipeline/rule_sets.rs"]
-mod rule_sets;
 #[path = "pipeline/signals_and_addresses.rs"]
 mod signals_and_addresses;
 #[path = "pipeline/slow_watch.rs"]
 mod slow_watch;
+#[path = "pipeline/start_ifo_apiserver.rs"]
+mod start_ifo_apiserver;
 #[path = "pipeline/watch_failures.rs"]
 mod watch_failures;
 

@@ -6,20 +6,20 @@
 //! - If the mutation test changes an expression of a rule, at least one fixture fails.
 //! - No evaluation of a rule fails because a field is missing or zero.
 
-#[path = "rules/catalogue.rs"]
-mod catalogue;
 #[path = "rules/compare_operations.rs"]
 mod compare_operations;
 #[path = "rules/coverage.rs"]
 mod coverage;
-#[path = "rules/fixtures.rs"]
-mod fixtures;
+#[path = "rules/create_expression_mutants.rs"]
+mod create_expression_mutants;
 #[path = "rules/incomplete_objects.rs"]
 mod incomplete_objects;
-#[path = "rules/mutants.rs"]
-mod mutants;
 #[path = "rules/mutation.rs"]
 mod mutation;
+#[path = "rules/read_fixtures.rs"]
+mod read_fixtures;
+#[path = "rules/read_shipped_rule_sets.rs"]
+mod read_shipped_rule_sets;
 #[path = "rules/shipped_operation_names.rs"]
 mod shipped_operation_names;
 #[path = "rules/sources_of_limits.rs"]
@@ -27,7 +27,7 @@ mod sources_of_limits;
 #[path = "rules/work_keys.rs"]
 mod work_keys;
 
-use catalogue::Shipped;
+use read_shipped_rule_sets::Shipped;
 
 #[test]
 fn every_object_has_its_expected_operations() {
@@ -37,7 +37,7 @@ fn every_object_has_its_expected_operations() {
             compare_operations::book(&shipped.name, &shipped.spec).unwrap_or_else(|invalid| {
                 panic!("{} does not compile: {invalid}", shipped.file);
             });
-        for fixture in fixtures::of_rule_set(&shipped) {
+        for fixture in read_fixtures::of_rule_set(&shipped) {
             if let Err(difference) = compare_operations::judge(&book, &fixture, None) {
                 wrong.push(format!("{}: {difference}", fixture.place));
             }

@@ -18,14 +18,14 @@
 //! only during [`paths::counted_section`], so the set-up is not counted.
 
 mod paths;
-mod recorded;
+mod recorded_figures;
 #[path = "../serving/mod.rs"]
 mod serving;
 mod shipped_rules;
 
 use anyhow::{Context as _, bail, ensure};
 use paths::{COUNTED_SECTION, PATHS};
-use recorded::RecordedFigures;
+use recorded_figures::RecordedFigures;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -88,7 +88,8 @@ fn compare() -> anyhow::Result<ExitCode> {
     for path in &PATHS {
         let name = path.name;
         let figure = recorded.figure(name);
-        let figure = figure.with_context(|| format!("{}: no figure for {name}", recorded::FILE))?;
+        let figure =
+            figure.with_context(|| format!("{}: no figure for {name}", recorded_figures::FILE))?;
         let counted = count(&["run", path.name], &profile_file(path.name))?;
         let difference = percent(figure, counted);
         println!("{name:<20} {figure:>10} {counted:>10} {difference:>+10.1}%");
@@ -128,8 +129,8 @@ fn record() -> anyhow::Result<ExitCode> {
         println!("{:<20} {counted:>10}", path.name);
         figures.push((path, counted));
     }
-    recorded::write(&platform()?, &figures)?;
-    println!("\nRecorded in {}.", recorded::FILE);
+    recorded_figures::write(&platform()?, &figures)?;
+    println!("\nRecorded in {}.", recorded_figures::FILE);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,14 +3,14 @@
 //! also creates the inputs of the leader's pipeline (the tasks that detect operations). The inputs
 //! are rule sets, objects, and the operations of earlier leaders.
 
-mod api_service_owner;
+mod check_installed_crd_fields;
 mod listener_tls;
-mod namespaces;
-mod rule_set_crd;
+mod namespace_changes;
 mod rule_set_status_writer;
 pub(super) mod rule_sets;
+mod set_api_service_owner;
 
-use self::namespaces::SeenNamespaces;
+use self::namespace_changes::SeenNamespaces;
 use self::rule_set_status_writer::StatusWriter;
 use super::leader_term::{BeginTerm, LeaderTerm, keep_readiness};
 use super::listener::bind;
@@ -212,7 +212,7 @@ impl LeaderSetup {
         let client = connection.client.clone();
         term.start_task(
             "registration",
-            api_service_owner::keep_owner(client.clone(), API_SERVICE),
+            set_api_service_owner::keep_owner(client.clone(), API_SERVICE),
         );
         let (known_namespaces, known_namespaces_reader) = oneshot::channel();
         if common.retain || common.history_max > 0 {

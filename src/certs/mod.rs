@@ -21,7 +21,7 @@ mod ca_secret;
 mod certificate_encoder;
 mod own_ca;
 mod own_certificate;
-mod serving_certificate;
+mod replaceable_certificate;
 mod tls_versions_and_ciphers;
 
 #[cfg(test)]
@@ -31,7 +31,7 @@ pub use ca_bundle_updater::CaBundleUpdater;
 pub use ca_secret::{FORMER_SECRET_NAME, SECRET_NAME, load_authority};
 pub use own_ca::{Authority, IssuedCertificate};
 pub use own_certificate::OwnCertificate;
-pub use serving_certificate::{ServingCertificate, server_config};
+pub use replaceable_certificate::{ServingCertificate, server_config};
 pub use tls_versions_and_ciphers::{TlsCipherSuite, TlsSettings, TlsVersion};
 
 use std::path::PathBuf;

@@ -29,19 +29,19 @@
 //! for each shard of the map. A reader holds a lock only while it copies references.
 
 mod compression;
-mod cursor;
 mod entry;
 mod list_scope;
 mod reader;
 mod ring;
 #[cfg(test)]
 mod tests;
+mod watch_cursor;
 mod writer;
 
-pub use cursor::Cursor;
 pub use entry::{IndexEntry, OpenEntry};
 pub use list_scope::ListScope;
 pub use reader::IndexReader;
+pub use watch_cursor::Cursor;
 pub use writer::{Replacement, Writer};
 
 pub use ifo_api::Key;

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use ifo_api::Gvr;
-use ifo_client::kinds::{KnownKinds, group};
+use ifo_client::kind_lookup_without_cluster::{KnownKinds, group};
 use ifo_client::manifest::{self, Object};
 use serde_json::Value;
 use std::{

@@ -30,11 +30,11 @@
 
 mod custom_resource_client;
 mod custom_resource_conversion;
+mod operations_persisted_condition;
 mod redacted_failure;
 mod store_failure;
 mod write_queue;
 mod write_rate_and_backoff;
-mod write_status_condition;
 mod written_summary;
 
 #[cfg(test)]
@@ -46,10 +46,10 @@ pub use custom_resource_client::{
     ClusterStore, FIELD_MANAGER, Pending, Revision, Store, StoredPage,
 };
 pub use custom_resource_conversion::{from_cr, to_cr};
+pub use operations_persisted_condition::{PersistVerdict, keep_condition};
 pub use redacted_failure::RedactedFailure;
 pub use store_failure::StoreFailure;
 pub use write_queue::{AtStop, PersistSettings, UnreadRuleSets};
-pub use write_status_condition::{PersistVerdict, keep_condition};
 
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
@@ -59,13 +59,13 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::live::Phase;
 use ifo_api::persisted::InFlightOperation;
+use operations_persisted_condition::WriteMonitor;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use write_queue::{Job, JobResult, ListedResource, Next, Queue, StoredState, WantedState};
-use write_status_condition::WriteMonitor;
 use written_summary::WrittenSummary;
 
 /// The time between two updates of the queue metrics. An update is expensive, because it counts all

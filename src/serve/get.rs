@@ -1,11 +1,11 @@
 //! Answers get requests: the newest version of one object.
 
 use super::content_negotiation::{ChosenClause, Shape};
+use super::create_responses;
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
 use super::request::{Query, ResourceRequest};
-use super::response_syntax;
 use super::served_resources::Resource;
 use crate::clock;
 use crate::index::Rv;
@@ -54,5 +54,5 @@ pub async fn get(
     };
     encoder.object(VersionedEntry::own(&entry), true, &mut body);
     body.push(b'\n');
-    Ok(response_syntax::whole(body, wanted.syntax))
+    Ok(create_responses::whole(body, wanted.syntax))
 }

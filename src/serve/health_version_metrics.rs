@@ -1,8 +1,8 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
 
 use super::content_negotiation::Syntax;
+use super::create_responses::{plain, whole as whole_json};
 use super::quoted_client_text::clip;
-use super::response_syntax::{plain, whole as whole_json};
 use super::{Readiness, ServerState, VersionInfo};
 use axum::Router;
 use axum::body::Body;

@@ -11,14 +11,14 @@ mod fuzzing;
 pub mod pause_tests;
 
 use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
+use super::create_responses::{self, Indenter};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list_options::Options;
-use super::pause_long_requests::ComparePace;
 use super::request::{Query, ResourceRequest};
-use super::response_syntax::{self, Indenter};
 use super::selectors::Selector;
 use super::served_resources::Resource;
+use super::yield_while_comparing_selectors::ComparePace;
 use crate::clock;
 use crate::index::{IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
@@ -278,7 +278,7 @@ pub async fn list(
         tail: Vec::new(),
     };
     let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
-    Ok(response_syntax::encoded_response(
+    Ok(create_responses::encoded_response(
         Body::from_stream(stream),
         wanted.syntax,
     ))

@@ -5,7 +5,7 @@
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
 //! module `connections` has the rules for evictions.
 
-use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
+use super::connection_limits::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::request_log::ClientAddress;
 use super::slow_client_timeout::{AbortableExchange, STALL_TIMEOUT};
 use crate::auth::PeerCertificates;

@@ -22,8 +22,9 @@
 
 mod accept_header;
 mod concurrency_limit;
-mod connections;
+mod connection_limits;
 mod content_negotiation;
+mod create_responses;
 pub mod discovery;
 mod encode_objects;
 mod encoded_event_cache;
@@ -39,13 +40,11 @@ mod list_options;
 pub mod listen;
 mod middleware;
 pub mod openapi;
-mod pause_long_requests;
 mod peer_requests;
 mod quoted_client_text;
 mod readiness;
 mod request;
 mod request_log;
-mod response_syntax;
 mod selectors;
 pub mod served_resources;
 mod slow_client_timeout;
@@ -54,8 +53,9 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod yield_while_comparing_selectors;
 
-pub use connections::Connections;
+pub use connection_limits::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use readiness::Readiness;
@@ -71,11 +71,11 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use concurrency_limit::ConcurrencyLimit;
+use create_responses::{indent, plain};
 use http::{HeaderMap, StatusCode};
 use ifo_api::completeness::Completeness;
 use middleware::Admitted;
 use request::{Query, RequestTarget, ResourceRequest};
-use response_syntax::{indent, plain};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;

@@ -16,7 +16,7 @@
 
 use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
-use super::{ServerState, response_syntax};
+use super::{ServerState, create_responses};
 use crate::auth::Attributes;
 use crate::replicate::leader_link_interface::{PEER_PATH, TERM_HEADER};
 use axum::Router;
@@ -83,7 +83,7 @@ async fn answer_state_query(
     {
         Some(answer) => {
             let body = serde_json::to_vec(&answer).expect("all map keys in the answer are strings");
-            response_syntax::whole(body, Syntax::Compact)
+            create_responses::whole(body, Syntax::Compact)
         }
         None => ErrorStatus::not_leader_of_term().into_response(),
     }

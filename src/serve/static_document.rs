@@ -4,7 +4,7 @@
 //! - Output: the document, or a 304 if the client already has the document.
 
 use super::content_negotiation::Syntax;
-use super::{gzip, response_syntax};
+use super::{create_responses, gzip};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
@@ -78,7 +78,7 @@ impl Document {
             return self.answer(request);
         }
         self.tagged(request, || {
-            let mut response = response_syntax::whole(self.body.to_vec(), syntax);
+            let mut response = create_responses::whole(self.body.to_vec(), syntax);
             let content_type = match syntax {
                 Syntax::Yaml => self.content_type.replace("/json", "/yaml"),
                 Syntax::Compact | Syntax::Indented => self.content_type.to_owned(),

@@ -17,16 +17,16 @@ mod tests;
 use self::start_and_duration::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
 use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
+use super::create_responses;
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
 use super::list::FRESHNESS_TIMEOUT;
 use super::list_options::Options;
 use super::middleware::WatchSlot;
-use super::pause_long_requests::ComparePace;
 use super::request::{Query, ResourceRequest};
-use super::response_syntax;
 use super::selectors::Selector;
 use super::served_resources::Resource;
+use super::yield_while_comparing_selectors::ComparePace;
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexEntry, ListScope, ReadVersion, Rv};
 use axum::body::Body;
@@ -115,7 +115,7 @@ pub fn watch(
         let chunk = watcher.next_chunk().await?;
         Some((Ok::<_, Infallible>(chunk), watcher))
     });
-    Ok(response_syntax::encoded_response(
+    Ok(create_responses::encoded_response(
         Body::from_stream(stream),
         Syntax::Compact,
     ))

@@ -7,7 +7,7 @@ mod kubelet;
 mod upgrade_from_0_1_0;
 mod values;
 
-use crate::deploy::{NAMESPACE, choices, only_object};
+use crate::deploy_manifests::{NAMESPACE, choices, only_object};
 use crate::harness::{TestCluster, kubectl, shared, skip};
 use serde_json::Value;
 use std::collections::BTreeMap;

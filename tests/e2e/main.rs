@@ -38,11 +38,10 @@ mod api_behaviour;
 #[path = "../binaries/mod.rs"]
 mod binaries;
 mod compare_with_custom_resource;
-mod deploy;
+mod deploy_manifests;
 mod durations;
 mod helm;
 mod hostile;
-mod incomplete_lists;
 mod informers;
 mod installation;
 mod kubectl;
@@ -62,6 +61,7 @@ mod rule_sets;
 mod rules_check;
 mod shipped_roles;
 mod support_bundle;
+mod warnings_about_missing_operations;
 mod writes_to_the_cluster;
 
 /// Returns the path of the binary of the kubectl plugin.

@@ -6,7 +6,7 @@ use crate::fake_apiserver::{
     FakeApiServer, ObjectRequest, STREAM_HEADERS, Script, Step, event, initial_events_end,
     response, thing,
 };
-use crate::real_server::RunningServer;
+use crate::start_ifo_apiserver::RunningServer;
 
 /// Size in bytes of the largest object in these tests that the server must evaluate. Real objects
 /// are smaller, because etcd does not accept an object of this size.

@@ -7,7 +7,7 @@ use crate::fake_apiserver::{
     FakeApiServer, STREAM_HEADERS, Script, Step, event, failure, response, thing,
     watch_with_one_object,
 };
-use crate::real_server::RunningServer;
+use crate::start_ifo_apiserver::RunningServer;
 
 /// Returns the name of a resource and the script for its requests. The script sends the invalid
 /// data `bad` until the status of the rule set contains `WatchFailed` and `reported`. Then the

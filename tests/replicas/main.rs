@@ -34,11 +34,10 @@
 mod harness;
 
 mod adjacent_releases;
+mod check_custom_resources;
 mod cluster;
 mod compare_replicas;
-mod custom_resources;
 mod disturbance;
-mod durations;
 mod list_clients;
 mod load;
 mod load_balancer;
@@ -46,6 +45,7 @@ mod moving_watches;
 mod operation_identity;
 mod report;
 mod upgrade;
+mod usual_durations_of_operations;
 
 use cluster::Replicas;
 use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, parse_plan, plan};
@@ -96,8 +96,8 @@ fn custom_resources_match_the_operations_after_every_disturbance() {
         let variables = [("RETAIN_COMPLETED_IFOS", "false")];
         let mut replicas = Replicas::start(control_plane, &folders, &variables, REPLICAS).await;
         run(&mut replicas, &IN_PERSISTENCE_MODE, seed()).await;
-        custom_resources::wait_until_equal(&replicas).await;
-        custom_resources::assert_written_once(&replicas);
+        check_custom_resources::wait_until_equal(&replicas).await;
+        check_custom_resources::assert_written_once(&replicas);
     });
 }
 

@@ -13,7 +13,7 @@ use crate::harness::{
 };
 use crate::load_balancer::{Endpoint, Endpoints};
 use crate::operation_identity::identity;
-use crate::{TURNS, custom_resources, list_clients};
+use crate::{TURNS, check_custom_resources, list_clients};
 use http::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,7 +103,7 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         machines.wait_until_same(&BTreeSet::new()).await;
         assert_eq!(count_leaders(&replicas).await, 1);
         if is_persistent {
-            custom_resources::wait_until_equal(&replicas).await;
+            check_custom_resources::wait_until_equal(&replicas).await;
         }
         reads.stop_and_check(&replicas);
         machines.end(&["before-0".to_owned()]).await;
@@ -113,7 +113,7 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         downgrade(&mut replicas, &slices, previous, previous_folders).await;
         if is_persistent {
             machines.wait_until_same(&BTreeSet::new()).await;
-            custom_resources::wait_until_equal(&replicas).await;
+            check_custom_resources::wait_until_equal(&replicas).await;
         } else {
             // Without persistence mode, release 0.1.0 starts without operations, and detects them
             // again. It takes the start time of an operation from the `managedFields` of the
@@ -125,8 +125,8 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         machines.end(&all).await;
         assert_releases_wrote_in_turn(&replicas);
         if is_persistent {
-            custom_resources::wait_until_equal(&replicas).await;
-            custom_resources::assert_written_once(&replicas);
+            check_custom_resources::wait_until_equal(&replicas).await;
+            check_custom_resources::assert_written_once(&replicas);
         }
     });
 }

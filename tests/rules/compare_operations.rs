@@ -1,7 +1,7 @@
 //! Compiles a rule set, evaluates it on a [`Fixture`] (an object with its expected operations), and
 //! compares the results with the expected results.
 
-use crate::fixtures::Fixture;
+use crate::read_fixtures::Fixture;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_api::ruleset::OperationRuleSetSpec;

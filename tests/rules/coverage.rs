@@ -4,9 +4,9 @@
 //! - At least one fixture does not expect this operation.
 //! - For each detail that the rule computes, such as the message, a fixture expects a value.
 
-use crate::catalogue::Shipped;
 use crate::compare_operations::operation_name;
-use crate::fixtures::{self, Fixture};
+use crate::read_fixtures::{self, Fixture};
+use crate::read_shipped_rule_sets::Shipped;
 use ifo_api::ruleset::Rule;
 use std::collections::BTreeSet;
 
@@ -83,7 +83,7 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
 fn every_operation_and_detail_has_a_fixture() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
-        let fixtures = fixtures::of_rule_set(&shipped);
+        let fixtures = read_fixtures::of_rule_set(&shipped);
         for rule in &shipped.spec.rules {
             for missing in missing(rule, &shipped.spec.rules, &fixtures) {
                 wrong.push(format!("{} {}: {missing}", shipped.file, rule.operation));
@@ -97,7 +97,7 @@ fn every_operation_and_detail_has_a_fixture() {
 fn nodes_of_every_rule_set_have_a_fixture() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all().iter().filter(|it| it.spec.nodes.is_some()) {
-        let fixtures = fixtures::of_rule_set(shipped);
+        let fixtures = read_fixtures::of_rule_set(shipped);
         let names_nodes = |fixture: &Fixture| {
             let mut status = fixture.status.values();
             status.any(|says| {
@@ -118,7 +118,7 @@ fn nodes_of_every_rule_set_have_a_fixture() {
 #[test]
 fn every_fixture_has_a_comment_and_the_api_version_of_its_target() {
     for shipped in Shipped::all() {
-        for fixture in fixtures::of_rule_set(&shipped) {
+        for fixture in read_fixtures::of_rule_set(&shipped) {
             let place = &fixture.place;
             assert!(
                 !fixture.comment.is_empty(),
@@ -146,7 +146,7 @@ fn expectations_name_existing_operations() {
     for shipped in Shipped::all() {
         let rules = shipped.spec.rules.iter();
         let known: BTreeSet<&str> = rules.map(|rule| rule.operation.as_str()).collect();
-        for fixture in fixtures::of_rule_set(&shipped) {
+        for fixture in read_fixtures::of_rule_set(&shipped) {
             let names = fixture.operations.iter().chain(&fixture.continued);
             let names = names.chain(fixture.outcomes.keys());
             for name in names.chain(fixture.status.keys()) {
@@ -163,6 +163,9 @@ fn expectations_name_existing_operations() {
 #[test]
 fn every_file_of_fixtures_belongs_to_a_rule_set() {
     let shipped: BTreeSet<String> = Shipped::all().into_iter().map(|set| set.file).collect();
-    let unknown: Vec<String> = fixtures::files().difference(&shipped).cloned().collect();
+    let unknown: Vec<String> = read_fixtures::files()
+        .difference(&shipped)
+        .cloned()
+        .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }

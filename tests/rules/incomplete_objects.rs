@@ -4,8 +4,8 @@
 //! they change fields of the fixtures. No evaluation may fail, for example because of a division by
 //! zero.
 
-use crate::catalogue::Shipped;
-use crate::{compare_operations, fixtures};
+use crate::read_shipped_rule_sets::Shipped;
+use crate::{compare_operations, read_fixtures};
 use ifo_cel::Doc;
 use ifo_engine::detect::evaluate;
 use ifo_engine::rules::RuleBook;
@@ -167,7 +167,7 @@ fn no_rule_fails_on_zeros_or_missing_fields() {
         let book = compare_operations::book(&shipped.name, &shipped.spec)
             .expect("shipped rule sets compile");
         let mut known = BTreeSet::new();
-        for fixture in fixtures::of_rule_set(&shipped) {
+        for fixture in read_fixtures::of_rule_set(&shipped) {
             for (what, object) in variants(&fixture.object) {
                 for failure in failures(&book, &object) {
                     // If several objects cause the same failure, the test reports only the first

@@ -4,10 +4,10 @@
 //! object with the expected operations) must fail. If no fixture fails, the fixtures do not cover
 //! the changed part of the expression.
 
-use crate::catalogue::Shipped;
 use crate::compare_operations::{book, judge};
-use crate::fixtures::{self, Fixture};
-use crate::mutants::mutants;
+use crate::create_expression_mutants::mutants;
+use crate::read_fixtures::{self, Fixture};
+use crate::read_shipped_rule_sets::Shipped;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -140,7 +140,7 @@ fn uses(text: &str, variable: &str) -> bool {
 
 /// Returns a description of each mutant that no fixture detects and that is not in [`EQUIVALENT`].
 fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
-    let fixtures = fixtures::of_rule_set(shipped);
+    let fixtures = read_fixtures::of_rule_set(shipped);
     let mut undetected = Vec::new();
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {

@@ -1,7 +1,7 @@
 //! Checks that the shipped rule sets keep the names of operations, such as `Migrating`, that users'
 //! dashboards and scripts contain.
 
-use crate::catalogue::Shipped;
+use crate::read_shipped_rule_sets::Shipped;
 use std::collections::BTreeSet;
 
 /// The names that must not disappear. Each line has the name of a rule set, the target of the rule

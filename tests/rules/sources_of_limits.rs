@@ -4,7 +4,7 @@
 //! - `expectedDuration`: After this time, the server shows the operation as overdue.
 //! - `stalledAfter`: After this time without progress, the server shows the operation as stalled.
 
-use crate::catalogue::{Shipped, read, root};
+use crate::read_shipped_rule_sets::{Shipped, read, root};
 
 /// The fields of a rule that contain time limits.
 const LIMITS: [&str; 2] = ["expectedDuration", "stalledAfter"];

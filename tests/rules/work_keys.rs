@@ -3,8 +3,8 @@
 //! VirtualMachineInstanceMigration and on a VirtualMachineInstance. The rules must yield the same
 //! `work` key for these operations.
 
-use crate::catalogue::Shipped;
 use crate::compare_operations::book;
+use crate::read_shipped_rule_sets::Shipped;
 use ifo_cel::Doc;
 use ifo_engine::detect::evaluate;
 use ifo_engine::rules::RuleBook;

@@ -4,13 +4,13 @@
 
 pub mod completeness;
 pub mod duration;
+pub mod generate_crds;
 mod key;
 pub mod labels;
 pub mod live;
 pub mod persisted;
 pub mod record;
 pub mod ruleset;
-pub mod schema;
 
 pub use key::{Key, compare_namespaces, is_record_namespace};
 

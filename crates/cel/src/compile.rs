@@ -14,7 +14,7 @@ use super::error_hints::hint;
 use super::op::Op;
 use super::op_positions::{Spans, line_and_column};
 use super::projection::NeededPart;
-use super::to_ops::{NodeError, lower};
+use super::syntax_tree_to_op_tree::{NodeError, lower};
 use super::type_check::Ty;
 use super::{CompileError, Environment, ObjectSchema, Projection, ResultKind};
 

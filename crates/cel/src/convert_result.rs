@@ -158,7 +158,11 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
         V::Int(value) => Value::Number((*value).into()),
         V::Uint(value) => Value::Number((*value).into()),
         V::Double(value) => Number::from_f64(*value).map_or_else(
-            || Value::String(super::convert::format_double(*value)),
+            || {
+                Value::String(super::conversion_functions_and_arithmetic::format_double(
+                    *value,
+                ))
+            },
             Value::Number,
         ),
         V::Bytes(bytes) => {
@@ -199,7 +203,7 @@ pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Faul
             }
             Value::Object(members)
         }
-        _ => match super::convert::to_string(value.clone(), budget)? {
+        _ => match super::conversion_functions_and_arithmetic::to_string(value.clone(), budget)? {
             V::Str(text) => {
                 charge(budget, steps(text.len(), 64))?;
                 Value::String(text.to_string())

@@ -29,8 +29,9 @@
 //! interpreter of `cel` differs from cel-go in many details, allocates memory for every selected
 //! field, and has no limit on its steps.
 
+mod check_format_calls;
 mod compile;
-mod convert;
+mod conversion_functions_and_arithmetic;
 mod convert_result;
 mod decimal;
 mod environment;
@@ -39,8 +40,8 @@ mod eval;
 mod evaluation_scope;
 mod explanation;
 mod failure;
+mod fields_in_expression;
 mod format;
-mod format_check;
 mod format_string;
 #[cfg(any(fuzzing, test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -48,7 +49,6 @@ mod ip_address;
 mod json_document;
 mod json_fault;
 mod lists;
-mod named_fields;
 mod named_format;
 mod named_format_functions;
 mod observe_evaluation;
@@ -65,8 +65,8 @@ mod schema;
 mod semantic_version;
 mod semver_functions;
 mod strings;
+mod syntax_tree_to_op_tree;
 mod time;
-mod to_ops;
 mod type_check;
 mod url;
 mod url_and_ip_functions;
@@ -90,11 +90,11 @@ pub use self::environment::{DeclareError, Environment};
 pub use self::evaluation_scope::{EvaluationScope, ListElement};
 pub use self::explanation::{DecidingClause, Explanation};
 pub use self::failure::{EvaluationFault, ExpressionPlace, FailureText, FixedText, MissingKey};
-pub use self::json_document::{Doc, DocError, Node};
-pub use self::json_fault::JsonFault;
-pub use self::named_fields::{
+pub use self::fields_in_expression::{
     NameOrigins, NamedField, NamedFields, PathStep, ValueOrigins, fields,
 };
+pub use self::json_document::{Doc, DocError, Node};
+pub use self::json_fault::JsonFault;
 pub use self::projection::Projection;
 pub use self::result_kind::ResultKind;
 pub use self::schema::{FieldType, ObjectSchema};

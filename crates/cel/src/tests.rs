@@ -15,8 +15,8 @@ mod evaluation;
 mod explanations;
 mod failure_places;
 mod hostile_expressions;
-mod kubernetes;
 mod projections;
+mod same_results_as_kubernetes;
 mod schemas;
 mod variables;
 

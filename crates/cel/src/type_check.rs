@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cel::common::ast::operators;
 
-use super::named_fields::PathStep;
+use super::fields_in_expression::PathStep;
 use super::overloads::{ParameterType, overloads};
 
 /// A static type of CEL.

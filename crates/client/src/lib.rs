@@ -3,8 +3,8 @@
 //! formats errors.
 
 pub mod error_text;
-pub mod kinds;
+pub mod kind_lookup_without_cluster;
 pub mod list;
 pub mod manifest;
 pub mod proxy;
-pub mod recording;
+pub mod read_recorded_watch;

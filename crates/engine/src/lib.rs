@@ -24,8 +24,8 @@ pub mod track;
 
 pub mod replay;
 
-mod clock;
-mod meter;
+mod clock_reading;
+mod metrics_interface;
 
-pub use clock::ClockReading;
-pub use meter::Meter;
+pub use clock_reading::ClockReading;
+pub use metrics_interface::Meter;

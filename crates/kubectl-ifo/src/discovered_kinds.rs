@@ -19,7 +19,9 @@ use super::listed_operation::ListedSubject;
 use super::operation_source::escape;
 use super::suggestion::nearest;
 use ifo_api::Gvr;
-use ifo_client::kinds::{KindName, group, group_and_version, is_kind_or_plural};
+use ifo_client::kind_lookup_without_cluster::{
+    KindName, group, group_and_version, is_kind_or_plural,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
 use kube::core::discovery::v2::{APIGroupDiscoveryList, APIVersionDiscovery};
 use std::collections::{BTreeSet, HashMap};

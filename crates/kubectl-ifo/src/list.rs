@@ -9,10 +9,10 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::from_files;
+use super::group_by_piece_of_work;
 use super::listed_operation::{ListedOperation, operation_name_in};
 use super::operation_source::{OperationSource, Served};
 use super::output::{Format, ListFormat, TextStyle, complain, encode, print, print_error_line};
-use super::piece_of_work;
 use super::problem::{HOME, Problem};
 use super::sort::SortBy;
 use crate::clock;
@@ -310,7 +310,7 @@ impl ListView {
             return operations.to_vec();
         }
         let is_expanded = self.rows == RowMode::Expanded;
-        piece_of_work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
+        group_by_piece_of_work::rows(operations, is_expanded, |lines| self.sort.sort(lines))
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output

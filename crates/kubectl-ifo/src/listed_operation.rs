@@ -16,10 +16,10 @@
 //! The commands `rules replay` and `rules test` read no operations from a cluster. In these
 //! commands, the plugin itself evaluates the rules.
 
-mod json_fields;
+mod encode_as_json_or_yaml;
 mod timing;
 
-pub(super) use json_fields::{JsonField, OperationJson};
+pub(super) use encode_as_json_or_yaml::{JsonField, OperationJson};
 pub(super) use timing::seconds_text;
 
 use ifo_api::live::{self, Expected, State};

@@ -9,15 +9,15 @@ use super::columns::{self, Table};
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
+use super::group_by_piece_of_work;
 use super::list::{CommonArgs, WorkArgs, print_incomplete};
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::{IncompleteJson, OperationSource};
 use super::output::{ListFormat, TextStyle, encode, print, table};
-use super::piece_of_work;
 use super::plain_text::{self};
 use super::problem::Problem;
+use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
 use super::sort::{self, SortBy};
-use super::watch_output::{self, WatchOutputInputs, WatchOutputText};
 use clap::ValueEnum as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use jiff::Timestamp;
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
-        return watch_output::run(&source, operations, shape, view).await;
+        return reprint_on_change::run(&source, operations, shape, view).await;
     }
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
@@ -107,7 +107,7 @@ impl WatchOutputText for SummaryView {
         shown: &WatchOutputInputs,
     ) -> Result<String, Problem> {
         if self.shape.is_table() && !self.is_expanded {
-            operations = piece_of_work::rows(&operations, false, |_| {});
+            operations = group_by_piece_of_work::rows(&operations, false, |_| {});
         }
         match &self.sort {
             Some(sort) => sort.sort(&mut operations),

@@ -8,8 +8,6 @@ use std::process::{Command, Output, Stdio};
 mod binaries;
 #[path = "cli/completion.rs"]
 mod completion;
-#[path = "cli/fake_apiserver.rs"]
-mod fake_apiserver;
 #[path = "cli/filters.rs"]
 mod filters;
 #[path = "cli/from_files.rs"]
@@ -36,6 +34,8 @@ mod rules_roles;
 mod rules_test;
 #[path = "cli/support_bundle.rs"]
 mod support_bundle;
+#[path = "cli/tests_with_fake_apiserver.rs"]
+mod tests_with_fake_apiserver;
 #[path = "cli/top.rs"]
 mod top;
 #[path = "cli/tree_watch.rs"]

@@ -2,7 +2,7 @@
 
 mod authorizing;
 mod cache;
-mod certificates;
+mod client_certificate_authentication;
 mod config_changes;
 mod front_proxy;
 mod handshakes;

@@ -2,7 +2,7 @@
 //! of the list without its items, and then the JSON of each item. Output: the YAML before the
 //! items, the YAML of each item, and the YAML after the items.
 
-use super::super::response_syntax;
+use super::super::create_responses;
 use serde_json::{Map, Value};
 
 /// The YAML before and after the items of a list.
@@ -49,13 +49,13 @@ fn mapping(members: Map<String, Value>) -> Vec<u8> {
     if members.is_empty() {
         return Vec::new();
     }
-    response_syntax::yaml(Value::Object(members).to_string().as_bytes())
+    create_responses::yaml(Value::Object(members).to_string().as_bytes())
 }
 
 /// Converts the JSON of one item to YAML.
 pub fn item(json: &[u8], out: &mut Vec<u8>) {
     let list = [br#"{"items":["#, json, b"]}"].concat();
-    let yaml = response_syntax::yaml(&list);
+    let yaml = create_responses::yaml(&list);
     let line = yaml.iter().position(|byte| *byte == b'\n');
     // The first line is `items:`. It is left out, because the text before the items already
     // contains the key of the items.

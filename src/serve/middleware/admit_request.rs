@@ -7,13 +7,13 @@ use super::{WatchSlot, error_response, method_name};
 use crate::auth::{AccessDecision, Attributes, Unauthenticated, User};
 use crate::serve::ServerState;
 use crate::serve::concurrency_limit::RequestSlot;
-use crate::serve::connections::{self, ConnectionClass, ConnectionRefused};
+use crate::serve::connection_limits::{self, ConnectionClass, ConnectionRefused};
+use crate::serve::create_responses::{overload, plain};
 use crate::serve::error_status::ErrorStatus;
 use crate::serve::peer_requests;
 use crate::serve::quoted_client_text::{Quoted, clip};
 use crate::serve::request::{Query, RequestTarget, ResourceRequest};
 use crate::serve::request_log::RequestLogLine;
-use crate::serve::response_syntax::{overload, plain};
 use crate::serve::selectors::ReviewedSelectors;
 use axum::response::Response;
 use http::request::Parts;
@@ -72,7 +72,8 @@ pub(super) async fn admit(
     let certificate_class =
         ConnectionClass::of_holder(&shared.server.authenticate.certificate_holder(&certificates));
     if certificate_class == ConnectionClass::FrontProxy || (is_public && !has_token) {
-        connections::admit(parts, certificate_class).map_err(|ConnectionRefused| overload())?;
+        connection_limits::admit(parts, certificate_class)
+            .map_err(|ConnectionRefused| overload())?;
     }
     // Public paths need no token. But an invalid token causes a 401 on every path, so a token is
     // always verified.
@@ -92,7 +93,7 @@ pub(super) async fn admit(
         // A connection is a newcomer until its user is known. This connection now moves from the
         // newcomers to the anonymous user. So clients without valid credentials cannot use up the
         // slots that are reserved for newcomers.
-        let _ = connections::admit(parts, ConnectionClass::anonymous());
+        let _ = connection_limits::admit(parts, ConnectionClass::anonymous());
         error_response(ErrorStatus::unauthorized(), &parts.headers, query)
     })?;
     line.set_user(&user);
@@ -115,7 +116,7 @@ pub(super) async fn admit(
         } else {
             ConnectionClass::of_user(&user)
         };
-        connections::admit(parts, class).map_err(|ConnectionRefused| overload())?;
+        connection_limits::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
     if is_public || is_probe {
         return Ok(Admission::public());

@@ -8,7 +8,7 @@
 
 use super::SCHEMAS_V3;
 use crate::serve::served_resources::Resource;
-use ifo_api::schema::join_lines;
+use ifo_api::generate_crds::join_lines;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};

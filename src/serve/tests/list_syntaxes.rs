@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::clock;
-use crate::serve::response_syntax;
+use crate::serve::create_responses;
 
 const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 
@@ -61,9 +61,9 @@ async fn lists_in_every_syntax_are_streamed_with_identical_bytes() {
                 let json = ask("json", "").await;
                 let yaml = ask("yaml", "").await;
                 let pretty = ask("json", ";pretty=1").await;
-                let whole = response_syntax::yaml(json.as_bytes());
+                let whole = create_responses::yaml(json.as_bytes());
                 assert_eq!(yaml, String::from_utf8(whole).unwrap());
-                let whole = response_syntax::indent(json.trim_end().as_bytes());
+                let whole = create_responses::indent(json.trim_end().as_bytes());
                 assert_eq!(pretty, String::from_utf8(whole).unwrap());
             }
         }

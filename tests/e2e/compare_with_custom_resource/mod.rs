@@ -17,7 +17,7 @@
 mod compare;
 mod copy_changes;
 mod definition;
-mod documents;
+mod discovery_and_openapi;
 mod exchange;
 mod intended_differences;
 mod masks;
@@ -55,7 +55,7 @@ fn the_live_api_answers_like_a_custom_resource() {
         for attempt in 1..=ATTEMPTS {
             let mut twin = Twin::create(cluster, oldest.clone()).await;
             let mut comparison = Comparison::new();
-            documents::compare(&twin, &mut comparison).await;
+            discovery_and_openapi::compare(&twin, &mut comparison).await;
             twin.fill().await;
             let streams = streams::open(&twin).await;
             twin.transitions().await;

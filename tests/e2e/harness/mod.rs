@@ -10,6 +10,7 @@
 
 mod api_client;
 mod control_plane;
+mod evaluate_watch_events;
 pub mod informers;
 mod objects;
 mod previous_release;
@@ -17,10 +18,12 @@ pub mod relay;
 mod server;
 mod test_cluster;
 mod watch;
-mod watch_events;
 
 pub use api_client::{ApiAnswer, Caller};
 pub use control_plane::ControlPlane;
+pub use evaluate_watch_events::{
+    StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps,
+};
 pub use objects::{
     CRD, DATA_VOLUME, Kind, NODE, OPERATION, RULE_SET, VM, VMI, condition, crd, migrating,
     rule_set, text,
@@ -32,7 +35,6 @@ pub use test_cluster::{
     install, kubeconfig_of, kubectl, register,
 };
 pub use watch::{Events, Lines};
-pub use watch_events::{StateAfterEvents, event_types, is_in_gap, same_but_for_gaps, without_gaps};
 
 use std::any::Any;
 use std::io::Write as _;

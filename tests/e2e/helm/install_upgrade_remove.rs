@@ -4,7 +4,7 @@
 
 use super::kubelet::with_kubelet;
 use super::{CHART, Helm, RULES_CHART};
-use crate::deploy::NAMESPACE;
+use crate::deploy_manifests::NAMESPACE;
 use crate::harness::{
     ControlPlane, OPERATION, ServerProcess, apart, condition, eventually, ok_if, text,
 };

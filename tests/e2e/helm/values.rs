@@ -1,7 +1,7 @@
 //! Tests of single values of the Helm charts, and of the schemas that refuse wrong values.
 
 use super::{CHART, Helm, RULES_CHART};
-use crate::deploy::{NAMESPACE, only_object};
+use crate::deploy_manifests::{NAMESPACE, only_object};
 use crate::harness::shared;
 use serde_json::{Value, json};
 

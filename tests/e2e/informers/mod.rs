@@ -2,12 +2,12 @@
 //! while VirtualMachines are created, changed and deleted. At the end, the store of each informer
 //! must equal a new list of the InFlightOperations.
 
-mod traffic;
+mod random_machine_changes;
 
 use crate::harness::informers::{ClientGo, Informer, KubeRs, wait_until_correct};
 use crate::harness::{TestCluster, alone, eventually, ok_if};
+use random_machine_changes::Traffic;
 use std::collections::BTreeSet;
-use traffic::Traffic;
 
 /// How a test stops the server.
 #[derive(Clone, Copy, Debug)]

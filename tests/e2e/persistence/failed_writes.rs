@@ -3,7 +3,9 @@
 //! must still serve operations, and must report a missing CRD and a missing right. When writes
 //! succeed again, the server must write all custom resources.
 
-use super::{CR, Persisting, crs, delete_custom_resources, install, traffic::Traffic, writes};
+use super::{
+    CR, Persisting, crs, delete_custom_resources, install, random_status_changes::Traffic, writes,
+};
 use crate::harness::{CRD, alone, condition, eventually, migrating, ok_if, text};
 use std::time::Duration;
 

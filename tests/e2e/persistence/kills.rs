@@ -1,7 +1,10 @@
 //! Tests that kill the server repeatedly while operations start and end. At the end, each operation
 //! must have exactly one custom resource with the same content.
 
-use super::{Persisting, crs, delete_custom_resources, find_duplicate, identity, traffic::Traffic};
+use super::{
+    Persisting, crs, delete_custom_resources, find_duplicate, identity,
+    random_status_changes::Traffic,
+};
 use crate::harness::{TestCluster, alone, eventually, migrating, ok_if, text};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

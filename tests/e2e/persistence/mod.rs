@@ -9,7 +9,7 @@ mod changes_by_others;
 mod failed_writes;
 mod kills;
 mod namespaces;
-mod traffic;
+mod random_status_changes;
 mod writes;
 
 use crate::harness::{

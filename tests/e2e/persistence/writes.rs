@@ -1,7 +1,7 @@
 //! Tests of the writes in persistence mode. The tests check the custom resource of an operation
 //! from the operation's start to its end, and count the writes.
 
-use super::{CR, Persisting, crs, delete_custom_resources, traffic::Traffic, writes};
+use super::{CR, Persisting, crs, delete_custom_resources, random_status_changes::Traffic, writes};
 use crate::harness::{NODE, alone, eventually, migrating, ok_if, rule_set, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

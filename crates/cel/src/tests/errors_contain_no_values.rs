@@ -1,6 +1,6 @@
 //! Tests that no error of an evaluation contains a value of the object.
 
-use super::kubernetes::{Answers, object_expressions};
+use super::same_results_as_kubernetes::{Answers, object_expressions};
 use super::*;
 use serde_json::Value;
 

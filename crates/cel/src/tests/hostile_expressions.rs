@@ -4,7 +4,7 @@
 use std::thread;
 
 use super::super::fuzzing::random_expressions::Random;
-use super::kubernetes::Answers;
+use super::same_results_as_kubernetes::Answers;
 use super::*;
 
 /// Stack size of a tokio worker thread in bytes.

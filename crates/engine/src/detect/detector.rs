@@ -4,7 +4,7 @@
 
 use super::evaluate::{self, RuleSetBudgets};
 use super::metadata::PartialMetadata;
-use super::unknown_objects::UnknownObjects;
+use super::objects_with_unknown_operations::UnknownObjects;
 use super::{Evaluation, FeedEvent, Subject};
 use crate::rules::{EvaluationError, RuleBook};
 use crate::{ClockReading, Meter};

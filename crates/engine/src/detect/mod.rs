@@ -21,8 +21,8 @@
 mod detector;
 mod evaluate;
 mod metadata;
+mod objects_with_unknown_operations;
 mod subject;
-mod unknown_objects;
 
 #[cfg(test)]
 mod tests;

@@ -8,15 +8,15 @@
 pub mod cluster_roles;
 mod compile;
 mod evaluation_error;
-mod evaluation_record;
 mod rule_book;
+mod rule_set_activity;
 mod timing_hash;
 mod validate;
 
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
-pub use evaluation_record::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
+pub use rule_set_activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 
 use ifo_api::live::State;
 use ifo_cel::{Environment, Program, Projection};

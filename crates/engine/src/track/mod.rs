@@ -7,25 +7,25 @@
 mod baselines;
 mod end_reason;
 mod expiring_map;
-mod initial_state;
-mod object_facts;
-mod object_texts;
+mod index_object_facts;
 mod operation;
-mod short_json;
-mod subject;
+mod operations_on_one_object;
+mod operations_restored_at_takeover;
+mod short_key_json;
+mod state_shared_by_all_objects;
 mod supersession;
 #[cfg(test)]
 mod tests;
+mod text_positions;
 mod tracker;
-mod tracker_state;
 
 pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
-pub use initial_state::{InitialState, MAX_RESTORED};
-pub use object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
-pub use object_texts::{ObjectTexts, TextField, TextPositions};
-pub use short_json::{ShortKey, append_long};
+pub use index_object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
+pub use operations_restored_at_takeover::{InitialState, MAX_RESTORED};
+pub use short_key_json::{ShortKey, append_long};
+pub use text_positions::{ObjectTexts, TextField, TextPositions};
 pub use tracker::{Retention, Tracker, TrackerSettings};
 
 use crate::detect::FeedEvent;

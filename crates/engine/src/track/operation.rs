@@ -8,14 +8,14 @@
 //! If no rule detects the operation any more, its debounce period begins. If no rule detects it
 //! again during this period, the operation completes.
 
-mod delayed_state;
+mod build_operation_record;
+mod delay_state_changes;
 mod encode_operation;
-mod operation_record;
 mod restore_operation;
-mod short_json_writer;
+mod short_key_json_writer;
 mod timing;
 
-pub use delayed_state::{Observed, Yielded};
+pub use delay_state_changes::{Observed, Yielded};
 pub use restore_operation::{Restored, RestoredRecord, UNKNOWN_TARGET};
 pub use timing::{OperationTiming, TimingInput};
 

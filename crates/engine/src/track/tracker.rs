@@ -7,8 +7,8 @@
 
 use super::end_reason::End;
 use super::operation::SubjectView;
-use super::subject::{SubjectStep, TrackedSubject};
-use super::tracker_state::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
+use super::operations_on_one_object::{SubjectStep, TrackedSubject};
+use super::state_shared_by_all_objects::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::{Message, SharedBaselines, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::RuleBook;

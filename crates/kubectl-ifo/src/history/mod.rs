@@ -14,13 +14,13 @@ use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
 use super::from_files::ParsedLabelSelector;
+use super::group_by_piece_of_work::PieceOfWork;
 use super::list::{WorkArgs, objects, print_incomplete};
 use super::listed_operation::ListedOperation;
 use super::operation_source::{OperationSource, Served};
 use super::output::{ListFormat, TextStyle, complain, print, print_error_line};
-use super::piece_of_work::PieceOfWork;
 use super::problem::Problem;
-use super::{columns, piece_of_work};
+use super::{columns, group_by_piece_of_work};
 use crate::clock;
 use ifo_api::completeness::Incomplete;
 use ifo_api::duration;
@@ -201,7 +201,7 @@ fn rows(
     let all: Vec<&ListedOperation> = completed.iter().chain(in_flight).collect();
     let mut unfinished = 0;
     let mut pieces = Vec::new();
-    for numbers in piece_of_work::group_by_work(&all) {
+    for numbers in group_by_piece_of_work::group_by_work(&all) {
         let is_completed = |number: &usize| *number < completed.len();
         if numbers.iter().all(is_completed) {
             let members: Vec<_> = numbers.iter().map(|it| all[*it]).collect();

@@ -18,11 +18,11 @@ use super::connect::Connect;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::from_files;
+use super::group_by_piece_of_work;
 use super::list::WorkArgs;
 use super::listed_operation::{JsonField, ListedOperation, OperationJson};
 use super::operation_source::OperationSource;
 use super::output::{Format, TextStyle, complain, print, print_error_line, print_value};
-use super::piece_of_work;
 use super::problem::Problem;
 use super::sort::SortBy;
 use crate::clock;
@@ -152,7 +152,8 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let impact = DrainImpact::of(&args.node, &parts);
     if args.format == Format::Table {
         let sort = SortBy::default();
-        let rows = piece_of_work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
+        let rows =
+            group_by_piece_of_work::rows(&operations, args.work.expand, |lines| sort.sort(lines));
         let style = TextStyle {
             screen: columns::terminal_width(),
             wide: false,

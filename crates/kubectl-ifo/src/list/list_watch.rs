@@ -3,10 +3,10 @@
 use super::{ListView, RowMode, print_incomplete};
 use crate::clock;
 use crate::columns::Table;
+use crate::group_by_piece_of_work;
 use crate::listed_operation::{ListedOperation, OperationKey};
 use crate::operation_source::{OperationChange, OperationSource};
 use crate::output::{complain, print};
-use crate::piece_of_work;
 use crate::problem::Problem;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -114,9 +114,9 @@ struct WatchedPiece {
 impl WatchedPiece {
     fn line(&self) -> ListedOperation {
         let members: Vec<&ListedOperation> = self.members.values().collect();
-        let numbers = piece_of_work::root_first(&members).into_iter();
+        let numbers = group_by_piece_of_work::root_first(&members).into_iter();
         let members: Vec<&ListedOperation> = numbers.map(|it| members[it]).collect();
-        piece_of_work::line_of(&members)
+        group_by_piece_of_work::line_of(&members)
     }
 
     /// Keeps the texts of the row `line`. Returns true if the row must be printed, because its
@@ -136,9 +136,12 @@ impl WatchedPiece {
 impl WatchedPieces {
     fn new(operations: &[ListedOperation]) -> Self {
         let mut watched = Self::default();
-        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) = operations
-            .iter()
-            .partition(|it| it.work.as_deref().is_some_and(piece_of_work::is_open));
+        let (open, others): (Vec<&ListedOperation>, Vec<&ListedOperation>) =
+            operations.iter().partition(|it| {
+                it.work
+                    .as_deref()
+                    .is_some_and(group_by_piece_of_work::is_open)
+            });
         // An operation with an open key joins the piece of another operation. So the operations
         // with an open key are added last.
         for operation in others.into_iter().chain(open) {
@@ -171,7 +174,7 @@ impl WatchedPieces {
             return vec![operation];
         };
         let piece = self.pieces.entry(key.clone()).or_default();
-        let member = piece_of_work::member_row(&operation);
+        let member = group_by_piece_of_work::member_row(&operation);
         piece.members.insert(operation.key(), operation);
         let line = piece.line();
         let has_ended = !line.active;
@@ -195,7 +198,7 @@ impl WatchedPieces {
     /// a piece, it stays in this piece.
     fn piece_of(&mut self, operation: &ListedOperation) -> Option<String> {
         let key = operation.work.as_ref()?;
-        if !piece_of_work::is_open(key) {
+        if !group_by_piece_of_work::is_open(key) {
             return Some(key.clone());
         }
         if let Some(joined) = self.joined.get(&operation.key()) {
@@ -205,8 +208,13 @@ impl WatchedPieces {
             .pieces
             .range(key.clone()..)
             .take_while(|(it, _)| it.starts_with(key))
-            .map(|(key, piece)| (key, piece_of_work::TimeInFlight::of(piece.members.values())));
-        let joined = piece_of_work::nearest_piece(operation, candidates)?.clone();
+            .map(|(key, piece)| {
+                (
+                    key,
+                    group_by_piece_of_work::TimeInFlight::of(piece.members.values()),
+                )
+            });
+        let joined = group_by_piece_of_work::nearest_piece(operation, candidates)?.clone();
         self.joined.insert(operation.key(), joined.clone());
         Some(joined)
     }

@@ -5,13 +5,13 @@
 //! check expressions against schemas.
 
 use super::input_files::{FoundObject, Input};
+use super::resource_schemas::{SchemaRoot, Schemas};
 use super::rule_sets::{self, Loaded};
-use super::schema::{SchemaRoot, Schemas};
 use crate::connect::Connect;
 use crate::output::{complain, print, print_excerpt};
 use crate::problem::Problem;
 use ifo_api::ruleset::{KIND, PLURAL};
-use ifo_api::{Gvr, schema};
+use ifo_api::{Gvr, generate_crds};
 use ifo_cel::{
     Environment, NameOrigins, PathStep, Program, ResultKind, ValueOrigins, compile,
     compile_with_schema, excerpt, fields,
@@ -276,7 +276,7 @@ impl Checker<'_> {
 /// Returns an error for each field of an OperationRuleSet that the schema of OperationRuleSets does
 /// not contain. The kube-apiserver would drop such a field.
 fn unknown_rule_set_fields(input: &Input) -> Vec<String> {
-    let Ok(crd) = serde_json::to_value(schema::operation_rule_sets()) else {
+    let Ok(crd) = serde_json::to_value(generate_crds::operation_rule_sets()) else {
         return Vec::new();
     };
     let mut schemas = Schemas::default();

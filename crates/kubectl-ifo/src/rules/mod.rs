@@ -20,9 +20,9 @@ mod expected_operations;
 mod explain;
 mod input_files;
 mod replay;
+mod resource_schemas;
 mod roles;
 mod rule_sets;
-mod schema;
 mod test_command;
 mod typed_value;
 

@@ -26,28 +26,28 @@
 //! - A replay does not take over operations of an earlier leader, does not keep completed
 //!   operations, and does not write custom resources.
 
-mod history;
-mod time_scale;
+mod operation_history;
+mod recorded_time;
 
 use super::input_files::{Input, text_in};
 use super::rule_sets;
 use crate::output::{Format, complain, print, print_value, table};
 use crate::problem::Problem;
-use history::{History, OperationHistory};
 use ifo_api::{Gvr, duration};
-use ifo_client::kinds::KnownKinds;
-use ifo_client::recording::{self, RecordedChange, RecordedEvent};
+use ifo_client::kind_lookup_without_cluster::KnownKinds;
+use ifo_client::read_recorded_watch::{self, RecordedChange, RecordedEvent};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FieldFailure};
 use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
 use ifo_engine::rules::RuleSet;
 use ifo_engine::track::{TrackerSettings, Write};
+use operation_history::{History, OperationHistory};
+use recorded_time::TimeScale;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use time_scale::TimeScale;
 
 /// Interval at which the rules that use `now` are evaluated again. This is the default of the
 /// server's setting `K8S_INFORMER_RESYNC`.
@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let parsed = read_stream(path).map(|text| recording::read(&text, &kinds));
+        let parsed = read_stream(path).map(|text| read_recorded_watch::read(&text, &kinds));
         let faults = match parsed {
             Ok((more, faults)) => {
                 events.extend(more);
@@ -314,4 +314,4 @@ fn print_table(operations: &[OperationHistory]) -> Result<(), Problem> {
 }
 
 #[cfg(test)]
-mod migration_tests;
+mod live_migration_replay_tests;

@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_api::live::State;
 use ifo_cel::Doc;
-use ifo_client::kinds::KnownKinds;
+use ifo_client::kind_lookup_without_cluster::KnownKinds;
 use ifo_engine::detect::{Evaluation, Finding, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;

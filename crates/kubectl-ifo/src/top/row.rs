@@ -8,8 +8,8 @@
 //! one line for each piece. If the user presses `e`, a row for each member follows the line.
 
 use crate::columns::{OperationColumn, with_member_prefix};
+use crate::group_by_piece_of_work::{group_by_work, line_of, member_row};
 use crate::listed_operation::{ListedOperation, OperationKey};
-use crate::piece_of_work::{group_by_work, line_of, member_row};
 use crate::plain_text::one_line;
 use crate::sort::by_subject;
 use std::collections::{BTreeMap, VecDeque};

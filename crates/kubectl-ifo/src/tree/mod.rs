@@ -19,9 +19,9 @@ use super::output::{ListFormat, TextStyle, complain, encode, print, print_error_
 use super::owner_lookup::OwnerLookup;
 use super::ownership::Ownership;
 use super::problem::Problem;
+use super::reprint_on_change::{self, WatchOutputInputs, WatchOutputText};
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
-use super::watch_output::{self, WatchOutputInputs, WatchOutputText};
 use draw::draw;
 use forest::Forest;
 use label_selection::LabelSelection;
@@ -115,7 +115,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         is_limit_reported: false,
     };
     if args.common.output.watch {
-        return watch_output::run(&source, operations, shape, view).await;
+        return reprint_on_change::run(&source, operations, shape, view).await;
     }
     view.sort.check(&operations)?;
     let shown = WatchOutputInputs::now(&source);

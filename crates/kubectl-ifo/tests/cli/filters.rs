@@ -2,7 +2,7 @@
 //! value would look like a cluster without operations.
 
 use super::CommandOutput;
-use super::fake_apiserver::{
+use super::tests_with_fake_apiserver::{
     LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
     plugin, serve, serve_cluster, status_response, watched_rule_set,
 };

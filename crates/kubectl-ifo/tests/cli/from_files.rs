@@ -3,8 +3,8 @@
 //! command `oc adm must-gather` of OpenShift writes.
 
 use super::CommandOutput;
-use super::fake_apiserver::{execute, operation};
 use super::pseudo_terminal::Terminal;
+use super::tests_with_fake_apiserver::{execute, operation};
 use portable_pty::CommandBuilder;
 use serde_json::{Value, json};
 use std::path::Path;

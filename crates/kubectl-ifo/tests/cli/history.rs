@@ -2,11 +2,11 @@
 //! operations. It reads the records (`OperationRecord`) that `ifo-apiserver` keeps, and the custom
 //! resources that `ifo-apiserver` writes in persistence mode.
 
-use super::fake_apiserver::{
+use super::pieces_of_work::{answer, migration};
+use super::tests_with_fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, operation, plugin, serve,
     status_response,
 };
-use super::pieces_of_work::{answer, migration};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::{Value, json};

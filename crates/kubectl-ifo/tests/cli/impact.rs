@@ -1,8 +1,8 @@
 //! Tests of `kubectl ifo impact` with a fake API server. `impact` shows the operations on a node,
 //! and the objects that a drain of the node affects.
 
-use super::fake_apiserver::{execute, json_response, plugin, serve, status_response};
 use super::pieces_of_work::{answer, migration};
+use super::tests_with_fake_apiserver::{execute, json_response, plugin, serve, status_response};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::json;

@@ -2,11 +2,11 @@
 //! differences. The conventions are about names, namespaces, flags, credentials, pipes, and text
 //! for terminals.
 
-use super::fake_apiserver::{
+use super::run_rules;
+use super::tests_with_fake_apiserver::{
     LIVE, RULE_SETS, execute, group_discovery, json_response, list_response, not_found, operation,
     plugin, serve, serve_cluster, status_response,
 };
-use super::run_rules;
 use axum::body::{Body, Bytes};
 use axum::response::IntoResponse as _;
 use futures::{Stream, StreamExt as _};

@@ -2,7 +2,7 @@
 //! piece of work is a group of operations with the same key `spec.work`, such as the operations of
 //! one migration.
 
-use super::fake_apiserver::{
+use super::tests_with_fake_apiserver::{
     RULE_SETS, execute, json_response, list_response, operation, plugin, serve, status_response,
     watched_rule_set,
 };

@@ -2,7 +2,7 @@
 //! support engineers. By default, the plugin redacts the bundle: it replaces names by pseudonyms,
 //! and messages by `<redacted, N characters>`.
 
-use super::fake_apiserver::{
+use super::tests_with_fake_apiserver::{
     LIVE, RULE_SETS, execute, json_response, list_response, not_found, plugin, serve,
     status_response,
 };

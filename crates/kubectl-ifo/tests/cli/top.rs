@@ -2,8 +2,8 @@
 //! demo mode, which reads objects from files.
 
 use super::binaries::other_binary;
-use super::fake_apiserver::{execute, serve_cluster};
 use super::pseudo_terminal::{DEADLINE, Terminal};
+use super::tests_with_fake_apiserver::{execute, serve_cluster};
 use portable_pty::CommandBuilder;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

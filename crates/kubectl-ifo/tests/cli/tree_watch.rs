@@ -1,7 +1,7 @@
 //! Tests of the command `tree --watch` on a terminal, where it redraws its output.
 
-use super::fake_apiserver::{operation, serve_cluster};
 use super::pseudo_terminal::Terminal;
+use super::tests_with_fake_apiserver::{operation, serve_cluster};
 use portable_pty::CommandBuilder;
 use serde_json::json;
 use std::time::Duration;

@@ -1,13 +1,15 @@
 //! Builds the `InFlightOperation` that clients read, from the state of an operation in the tracker.
 
-use super::short_json_writer::{JsonValue, ShortJsonWriter, TextList, TimeJson, append_with_serde};
+use super::short_key_json_writer::{
+    JsonValue, ShortJsonWriter, TextList, TimeJson, append_with_serde,
+};
 use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
 use crate::track::end_reason::End;
-use crate::track::object_facts::{EncodedOperation, ObjectFacts};
-use crate::track::object_texts::TextField;
-use crate::track::short_json::key;
+use crate::track::index_object_facts::{EncodedOperation, ObjectFacts};
+use crate::track::short_key_json::key;
+use crate::track::text_positions::TextField;
 use ifo_api::live::{self, Phase, State};
 use ifo_api::{LIVE_GROUP, VERSION, labels};
 use jiff::Timestamp;

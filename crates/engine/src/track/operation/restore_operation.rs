@@ -17,7 +17,7 @@ use super::{
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
-use crate::track::object_facts::EncodedOperation;
+use crate::track::index_object_facts::EncodedOperation;
 use crate::track::supersession::OperationName;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::record::OperationRecord;

@@ -5,8 +5,8 @@ mod continue_while;
 mod optional_rule_fields;
 mod restart_from_custom_resources;
 mod retained;
-mod start;
-mod state_after;
+mod start_and_end_times;
+mod state_after_rule_field;
 mod takeover_from_index;
 mod timing;
 

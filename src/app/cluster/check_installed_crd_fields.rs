@@ -7,7 +7,7 @@
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
-use ifo_api::schema;
+use ifo_api::generate_crds;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
@@ -28,7 +28,7 @@ pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
         .filter_map(move |event| {
             let event = match event {
                 Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    let missing = schema::missing_fields(&found);
+                    let missing = generate_crds::missing_fields(&found);
                     if last.as_ref() == Some(&missing) {
                         None
                     } else {

@@ -13,9 +13,9 @@
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
-use super::subject::TrackedSubject;
+use super::operations_on_one_object::TrackedSubject;
+use super::state_shared_by_all_objects::OperationId;
 use super::tracker::Tracker;
-use super::tracker_state::OperationId;
 use crate::ClockReading;
 use crate::rules::RuleSetsWithoutBook;
 use ifo_api::Key;

@@ -4,27 +4,27 @@
 //! operations. Examples are an evaluation or the deletion of the object, an expired timer, new
 //! rules, and the start or end of an interruption of the watch.
 
-mod detections;
-mod event_context;
-mod first_start;
+mod event_handling_context;
 mod restored_operations;
+mod start_of_new_operation;
+mod update_detections;
 
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
+use super::state_shared_by_all_objects::Identity;
 use super::supersession::{self, OperationCandidate, OperationName};
-use super::tracker_state::Identity;
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
-use detections::DetectionsByRuleSet;
-pub(super) use event_context::SubjectStep;
-use first_start::first_start;
+pub(super) use event_handling_context::SubjectStep;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
+use start_of_new_operation::first_start;
 use std::sync::Arc;
 use std::time::Instant;
+use update_detections::DetectionsByRuleSet;
 
 /// An object with operations in flight, or with operations that clients cannot see yet.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(super) struct TrackedSubject {
     waiting: LiteMap<OperationName, WaitingOperation>,
     /// Time at which the next timer of the subject expires. None if no timer runs. The set of
     /// timers of all subjects contains the same time
-    /// ([`SharedState::timers`](super::tracker_state::SharedState::timers)).
+    /// ([`SharedState::timers`](super::state_shared_by_all_objects::SharedState::timers)).
     pub(super) timer: Option<Instant>,
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.

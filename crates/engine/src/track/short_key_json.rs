@@ -10,7 +10,7 @@
 //! A string has the same bytes in the JSON and in the short form. So [`ObjectTexts`] reads texts
 //! from the short form, without restoring the keys.
 //!
-//! [`ObjectTexts`]: super::object_texts::ObjectTexts
+//! [`ObjectTexts`]: super::text_positions::ObjectTexts
 
 use memchr::{memchr, memchr_iter, memchr2};
 use std::ops::Range;
@@ -198,7 +198,7 @@ pub struct ShortKey(pub [u8; SHORT_KEY_BYTES]);
 /// Yields the [`ShortKey`] of a key. A key that the short form does not replace is a compile error.
 macro_rules! key {
     ($key:literal) => {
-        const { $crate::track::short_json::ShortKey::of($key) }
+        const { $crate::track::short_key_json::ShortKey::of($key) }
     };
 }
 pub(super) use key;

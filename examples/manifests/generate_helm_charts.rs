@@ -27,7 +27,7 @@ use std::path::Path;
 
 use super::{Shipped, parse, read, repository};
 
-#[path = "helm/rules_chart.rs"]
+#[path = "generate_helm_charts/rules_chart.rs"]
 mod rules_chart;
 
 /// The folder of the chart with the server.

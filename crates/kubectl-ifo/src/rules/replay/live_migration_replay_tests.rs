@@ -7,8 +7,8 @@
 
 use super::super::input_files::Input;
 use super::*;
+use crate::group_by_piece_of_work;
 use crate::listed_operation::ListedOperation;
-use crate::piece_of_work;
 use ifo_api::{Key, record};
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ fn is_of_migration(operation: &ListedOperation) -> bool {
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();
-    let grouped = piece_of_work::group_by_work(&operations).into_iter();
+    let grouped = group_by_piece_of_work::group_by_work(&operations).into_iter();
     let subjects = |numbers: Vec<usize>| {
         let numbers = numbers.into_iter();
         numbers.map(|it| operations[it].subject_name()).collect()
@@ -72,7 +72,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
     let text = read_stream(&stream).expect("the recording can be read");
     let kinds = KnownKinds::default().with_targets(targets.keys());
-    let (events, faults) = recording::read(&text, &kinds);
+    let (events, faults) = read_recorded_watch::read(&text, &kinds);
     assert!(faults.is_empty(), "{faults:?}");
     let scale = TimeScale::of(&events);
     let settings = TrackerSettings {

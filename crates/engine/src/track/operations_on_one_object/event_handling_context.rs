@@ -3,8 +3,8 @@
 
 use crate::ClockReading;
 use crate::track::operation::{ChangeContext, Observed, OperationStart};
+use crate::track::state_shared_by_all_objects::SharedState;
 use crate::track::tracker::Books;
-use crate::track::tracker_state::SharedState;
 use std::sync::Arc;
 
 /// The context for one event, such as an evaluation, an expired timer, new rules, or an

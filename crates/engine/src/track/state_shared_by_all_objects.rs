@@ -6,7 +6,7 @@ use super::Write;
 use super::baselines::SharedBaselines;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::object_facts::EncodedOperation;
+use super::index_object_facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
 use super::supersession::OperationName;
 use super::tracker::TrackerSettings;
@@ -63,7 +63,7 @@ pub(super) struct SharedState {
     /// of a debounce period, of `appearAfter` or of `stateAfter`, or the time at which `Overdue` or
     /// `Stalled` can change.
     ///
-    /// [`TrackedSubject::timer`]: super::subject::TrackedSubject::timer
+    /// [`TrackedSubject::timer`]: super::operations_on_one_object::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
     /// Last completed run of each operation. The next run must not start in the same second,
     /// because the name of an operation depends on its start in whole seconds.

@@ -16,7 +16,7 @@
 //!   yields no outcome. The test compares only the operations in the YAML. If the YAML names an
 //!   operation that the rules detect or continue, the test fails.
 
-use crate::catalogue::{Shipped, documents, read};
+use crate::read_shipped_rule_sets::{Shipped, documents, read};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

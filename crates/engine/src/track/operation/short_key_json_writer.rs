@@ -6,9 +6,9 @@
 //! the tracker compare the JSON from this module with that of `InFlightOperation`.
 
 use crate::rules::Labels;
-use crate::track::object_facts::{EncodedOperation, ObjectFacts};
-use crate::track::object_texts::{LabelSpan, TEXT_COUNT, TextField, TextPositions, TextSpan};
-use crate::track::short_json::{ShortKey, key, short_key};
+use crate::track::index_object_facts::{EncodedOperation, ObjectFacts};
+use crate::track::short_key_json::{ShortKey, key, short_key};
+use crate::track::text_positions::{LabelSpan, TEXT_COUNT, TextField, TextPositions, TextSpan};
 use ifo_api::live::{ExpectedSource, Phase, StartTimeSource, State};
 use jiff::Timestamp;
 use jiff::tz::Offset;

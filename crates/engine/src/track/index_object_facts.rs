@@ -8,8 +8,8 @@
 //! The positions refer to the short form of the JSON, in which two bytes replace each frequent
 //! member key (see [`ShortJson`]).
 
-use super::object_texts::{LabelSpan, TextPositions, TextSpan};
-use super::short_json::{self, ShortJson};
+use super::short_key_json::{self, ShortJson};
+use super::text_positions::{LabelSpan, TextPositions, TextSpan};
 use ifo_api::live::{Phase, State};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -75,7 +75,7 @@ impl EncodedOperation {
     /// Returns the JSON of the object, without a resourceVersion.
     pub fn json(&self) -> Vec<u8> {
         let mut json = Vec::new();
-        short_json::append_long(&self.short_json, &mut json);
+        short_key_json::append_long(&self.short_json, &mut json);
         json
     }
 }
@@ -324,7 +324,7 @@ fn deserialize_present<'de, D: Deserializer<'de>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::track::object_texts::{ObjectTexts, TextField};
+    use crate::track::text_positions::{ObjectTexts, TextField};
 
     fn decode(json: &str) -> DecodedObject {
         DecodedObject::decode(json.as_bytes()).unwrap()

@@ -4,8 +4,8 @@
 //! The index (the operations and records in memory) holds each text only once, as a part of this
 //! JSON. Selectors and tables read the texts with [`ObjectTexts`].
 
-use super::object_facts::ObjectFacts;
-use super::short_json;
+use super::index_object_facts::ObjectFacts;
+use super::short_key_json;
 use std::borrow::Cow;
 
 /// The text fields of an object. Every object has a name and a creation time. Only operations, and
@@ -259,7 +259,7 @@ impl<'a> ObjectTexts<'a> {
     /// Returns the JSON of the whole object.
     pub fn whole_json(&self) -> Vec<u8> {
         let mut json = Vec::new();
-        short_json::append_long(self.short_json, &mut json);
+        short_key_json::append_long(self.short_json, &mut json);
         json
     }
 
@@ -294,7 +294,7 @@ impl<'a> ObjectTexts<'a> {
         let short_json = self.short_json;
         self.labels.clone().filter_map(move |label| {
             let (key, value) = label.literals(short_json)?;
-            let key = match short_json::long_key(key) {
+            let key = match short_key_json::long_key(key) {
                 Some(key) => Cow::Borrowed(key),
                 None => decode_string(key)?,
             };

@@ -7,7 +7,7 @@
 //! The changes come from the tracker, the state machine that turns detections into operations. A
 //! change is in the history if a client that watches the operations would receive it.
 
-use super::time_scale::TimeScale;
+use super::recorded_time::TimeScale;
 use crate::listed_operation::{JsonField, ListedOperation, ListedSubject, OperationJson};
 use crate::rules::expected_operations;
 use ifo_api::Key;

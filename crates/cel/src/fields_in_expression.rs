@@ -11,7 +11,7 @@ use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};
 use super::CompileError;
 use super::compile::{located, parse, with_stack};
 use super::op::ComprehensionKind;
-use super::to_ops::{NodeError, comprehension_kind};
+use super::syntax_tree_to_op_tree::{NodeError, comprehension_kind};
 
 /// One step from a value to a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use cel::common::ast::{
 
 use std::collections::HashMap;
 
-use super::convert::convert;
-use super::named_fields::PathStep;
+use super::conversion_functions_and_arithmetic::convert;
+use super::fields_in_expression::PathStep;
 use super::op::{
     Arith, Comprehension, ComprehensionKind, Const, Function, Op, OptionalTransform, Order,
     PatternSearch,
