@@ -78,9 +78,10 @@ struct Started {
 
 /// The components of the server that cluster mode and demo mode share.
 struct App {
+    /// Tasks that are aborted at the end of the shutdown.
     tasks: JoinSet<&'static str>,
-    /// Tasks that finish their work and end after the shutdown has begun. The process waits for
-    /// these tasks until another signal arrives.
+    /// Tasks that still have work to do when the shutdown begins. The process waits until these
+    /// tasks end. If another signal arrives, the process aborts them.
     last: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,

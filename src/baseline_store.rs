@@ -55,8 +55,8 @@ pub struct BaselineStore {
     /// The resourceVersion of the ConfigMap after the last read or write. `None` before the first
     /// read and after a failed write. If it is `None`, the next write first reads the ConfigMap.
     resource_version: Option<String>,
-    /// Baselines as text, which the next check must write. If the baselines have changed at the
-    /// next check, it writes the new baselines instead. Set in two cases:
+    /// Baselines as text, which the next check must write. If the baselines have changed before the
+    /// next check, the check writes the new baselines instead. The field is set in two cases:
     ///
     /// - A write has failed.
     /// - The text in the ConfigMap could not be decoded.

@@ -273,8 +273,9 @@ impl Metrics {
         ]
     }
 
-    /// Returns the counter of the watch events and list items of `target`, such as `v1/pods`. The
-    /// feed keeps the counter, because looking up the counter costs more than incrementing it.
+    /// Returns the counter of the watch events and list items of `target`. A target is a resource
+    /// that rule sets name, such as `v1/pods`. The feed keeps the counter, because looking up the
+    /// counter costs more than incrementing it.
     pub fn feed_events(&self, target: &str) -> Counter {
         let labels = vec![self.bounded_label("target", target)];
         self.server.feed_events.get_or_create(&labels).clone()

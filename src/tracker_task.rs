@@ -241,7 +241,7 @@ mod tests {
             let write = Write::Put { key, json };
             let head = follower
                 .commit(vec![write], VersionAssignment::Mint)
-                .expect("an index without a reservation must accept every new version");
+                .expect("an index accepts every new version before the first call of `reserve`");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());

@@ -21,7 +21,8 @@ struct Times {
     /// The time from the latest update until the operation's event, by subject.
     operations: HashMap<usize, Duration>,
     /// The latencies of earlier updates: the time until the subject's event, and the time until the
-    /// operation's event. An update is left out if one of its two events was not received.
+    /// operation's event. An update is left out if one of its two events was not received before
+    /// the subject's next update.
     complete: Vec<(Duration, Duration)>,
 }
 
@@ -69,9 +70,11 @@ impl Latencies {
         }
     }
 
-    /// Records the first event of an operation after the update of its subject. Ignores events with
-    /// the phase `Completed`, because the server can delay them by a debounce period. In this
-    /// period, the operation has the state `Settling`, and an earlier event shows this state.
+    /// Records the first event of an operation after the update of its subject.
+    ///
+    /// If the update ends the operation, this first event shows the state `Settling`. An event with
+    /// the phase `Completed` follows after the debounce period. It is ignored, because the subject
+    /// may have been updated again by then. Then the event would count for the newer update.
     fn operation(&self, line: &[u8]) {
         let now = Instant::now();
         let is_completed = memchr::memmem::find(line, b"\"phase\":\"Completed\"").is_some();
@@ -99,6 +102,8 @@ impl Latencies {
     }
 
     pub fn print(&self) {
+        // This total does not contain all updates: it contains the latest update of each subject,
+        // and those earlier updates whose two events were received.
         let updates = {
             let times = self.times();
             times.complete.len() + times.sent.len()

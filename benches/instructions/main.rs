@@ -3,8 +3,8 @@
 //! than 5 %:
 //!
 //! - A higher count is a performance regression.
-//! - A lower count is an improvement. If its figure was not recorded, it would hide the next
-//!   regression.
+//! - A lower count is an improvement. Record it as the new figure. With the old, higher figure, the
+//!   comparison would not notice if the count rose again later.
 //!
 //! A measured time depends on the load of the machine. The number of instructions does not.
 //!

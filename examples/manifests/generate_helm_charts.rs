@@ -33,7 +33,7 @@ mod rules_chart;
 /// The folder of the chart with the server.
 const CHART: &str = "deploy/helm/ifo";
 
-/// The folder of the chart with the rule sets. A rule pack is the rule sets of one folder in
+/// The folder of the chart with the rule packs. A rule pack is the rule sets of one folder in
 /// `rules`.
 const RULES_CHART: &str = "deploy/helm/ifo-rules";
 
@@ -309,8 +309,8 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
             value,
             ..
         } = conditional;
-        // If the kustomization adds annotations, `annotations` is the last field of the metadata,
-        // so this annotation needs no new field.
+        // If the kustomization adds annotations, the metadata already ends with the field
+        // `annotations`. The conditional annotation then becomes a further line of this field.
         let field = if added.annotations.is_empty() {
             "  annotations:\n"
         } else {

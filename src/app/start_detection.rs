@@ -213,8 +213,8 @@ async fn first_sync(
     }
 }
 
-/// Sends the rule sets that are in no rule book to the tracker. Returns after the tracker has
-/// processed this message and all earlier messages.
+/// Tells the tracker that the controller has read all rule sets, and which of them are in no rule
+/// book. Returns after the tracker has processed this message and all earlier messages.
 ///
 /// Does nothing while `caught_up` is `None`: a feed has not yet reported that its target was read,
 /// or that the read failed.

@@ -21,8 +21,9 @@ use std::sync::Arc;
 ///
 /// The list of accepted CAs that the verifier sends to the client is empty. Kubernetes' own
 /// extension API servers send a full list, so that a client with several certificates can choose
-/// one of them. The list of this verifier could not change while the server runs. If the cluster
-/// added a CA later, a client with a certificate of the new CA would send no certificate.
+/// one of them. This verifier sends no full list, because it could not change the list while the
+/// server runs. If the cluster added a CA later, the list would not contain this CA. Then a client
+/// with a certificate of this CA would send no certificate.
 ///
 /// If the list is empty, Go clients such as kubectl and the kube-apiserver send their certificate:
 /// `CertificateRequestInfo.SupportsCertificate` in crypto/tls then accepts every certificate. This

@@ -81,8 +81,8 @@ impl CertificateFields<'_> {
         let (_, algorithm) = algorithm.ok_or_else(|| failed(&"unknown signature algorithm"))?;
         let algorithm = element(tag::SEQUENCE, &[algorithm]);
         // The serial number is random, positive and has 20 octets, which is the maximum (RFC 5280,
-        // 4.1.2.2). The first bit is 0, so the number is positive. The second bit is 1. If the
-        // first nine bits were all 0, DER would require a shorter encoding.
+        // 4.1.2.2). The first bit is 0, so the number is positive. The second bit is 1, because DER
+        // does not allow an integer whose first nine bits are all 0.
         let mut serial = [0; 20];
         SystemRandom::new()
             .fill(&mut serial)

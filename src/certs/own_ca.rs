@@ -159,8 +159,8 @@ impl Authority {
     /// Creates a CA that expires at `not_after`, in seconds since 1970.
     pub(super) fn create_until(not_after: i64) -> Result<Self, CertsError> {
         let key = PrivateKey::create()?;
-        // The name contains the time, so that a person who reads the bundle can distinguish two
-        // CAs.
+        // A bundle can contain several CAs. The name contains the time, so that a person who reads
+        // the bundle can distinguish them.
         let name = common_name(&format!("ifo-apiserver-ca@{}", now()));
         let public_key = key.public_key()?;
         let certificate = CertificateFields {

@@ -1,4 +1,4 @@
-//! The command-line flags. `values.rs` checks their values.
+//! The command-line flags. `validate_settings.rs` checks their values.
 
 // The lint wants backticks around names in doc comments. `--help` prints the doc comments of this
 // file, and would also print the backticks.

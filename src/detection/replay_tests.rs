@@ -57,7 +57,7 @@ struct ClusterRecording {
 ///
 /// The milliseconds of the time are unique among the events, and are neither 0 nor 999. For
 /// example, the time 12.345 s has the milliseconds 345. So no event happens when a timer fires, and
-/// the order of events and timers is defined:
+/// the order of events and timers is defined. There are three kinds of timers:
 ///
 /// - Some timers fire a whole number of seconds after an event, with the milliseconds of this
 ///   event.
@@ -450,8 +450,8 @@ fn recording(
     });
     let mut events: Vec<PlayedEvent> = events.collect();
     make_times_unique(&mut events);
-    // `wall` is the time of day at the start. It is so late that no object has a creation time
-    // after the time of its event.
+    // `wall` is the time of day at the start. It is so late that no event comes before the creation
+    // time of its object.
     let created = events.iter().filter_map(|event| {
         let created = event
             .json

@@ -190,10 +190,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Age until which a change stays even if the ring buffer has more than [`Bounds::bytes`]. A
-    /// younger change is dropped only if the ring buffer has more than [`Bounds::peak_bytes`]. So a
-    /// client that reads promptly misses no change. For example, when 10,000 operations end, their
-    /// events have 36 MB. A client that reads 4 MB/s needs 9 s for these events.
+    /// Minimum age at which [`Bounds::bytes`] applies to a change. The ring buffer drops younger
+    /// changes only if it has more than [`Bounds::peak_bytes`]. This age gives clients time to read
+    /// the changes. For example, when 10,000 operations end, their events have 36 MB. A client that
+    /// reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. In a quiet cluster, an object can stay

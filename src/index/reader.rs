@@ -113,8 +113,9 @@ impl IndexState {
                 for namespace in &namespaces {
                     self.scan_namespace(namespace, &mut found);
                 }
-                // The key of an object without a namespace is its name alone. This name can be
-                // between the names of two namespaces. So the entries must be sorted by their keys.
+                // An object without a namespace has a key without a slash, such as `b`. The loop
+                // above appends these objects together. But in the order of the keys, an object of
+                // a namespace can be between two of them: `b`, `b-c/x`, `d`. So sort again.
                 if namespaces.len() > 1 && namespaces.iter().any(|name| name.is_empty()) {
                     found.sort_by(|a, b| a.key().cmp(b.key()));
                 }
@@ -130,10 +131,12 @@ impl IndexState {
     }
 }
 
-/// Turns `found`, the result of a scan, into the state at `rv`. `old` contains the entries at `rv`
-/// of the objects that have changed after `rv` ([`Ring::old`], called after the scan). `old`
-/// usually has few objects, so a binary search in `found` for each of these objects is faster than
-/// a merge of the two lists.
+/// Turns `found`, the result of a scan, into the state at the version `rv`. `old` contains each
+/// object that has changed since `rv`, as it was at `rv`. The caller gets `old` from [`Ring::old`]
+/// after the scan.
+///
+/// `old` usually has few objects. So a binary search in `found` for each of these objects is faster
+/// than a merge of the two lists.
 pub(super) fn undo(
     rv: Rv,
     mut found: Vec<Arc<IndexEntry>>,

@@ -108,7 +108,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The errors of [`Writer::begin`].
+    /// `rv` is not above the newest version, or there are no more versions. In both cases, the
+    /// index is unchanged.
     pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
         check_above(rv, self.head())?;
         let marker = IndexChange {
@@ -354,8 +355,9 @@ impl<'a> BatchDraft<'a> {
         Ok(())
     }
 
-    /// Returns the entries at `key` before and after a write of `encoded`. With
-    /// [`VersionAssignment::Mint`], returns `None` if the write does not change the object.
+    /// Returns the entries at `key` before and after a write of `encoded`. If the write does not
+    /// change the object, it needs no new version on the leader ([`VersionAssignment::Mint`]), and
+    /// this method returns `None`.
     fn put(
         &mut self,
         key: &Key,

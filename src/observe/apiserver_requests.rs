@@ -54,8 +54,8 @@ pub(super) enum WatchOrPage<'a> {
 pub(super) enum Refusal {
     /// 410: the resourceVersion or continue token is too old.
     Expired,
-    /// 400 or 422: the kube-apiserver does not understand the request. The value is the reason or
-    /// the standard text of the code.
+    /// 400 or 422: the kube-apiserver does not understand the request. The value is the reason in
+    /// the Status. Without a known reason, the value is the standard text of the code.
     Invalid(String),
     /// Any other failure, with the delay that the kube-apiserver requests (`Retry-After`). The
     /// delay is `None` if the kube-apiserver requests no delay.

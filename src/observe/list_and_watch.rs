@@ -61,8 +61,8 @@ const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// The longest time for which a feed that is up to date waits without a report. After this time,
-/// the feed reports an interruption and continues to wait. The feed can wait for an answer, for a
-/// permit to list, or for the time of the next attempt.
+/// the feed reports an interruption and continues to wait. The feed can wait for an answer, for the
+/// time of the next attempt, or for a permit to list ([`ReadBudget`] limits the concurrent lists).
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports

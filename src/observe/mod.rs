@@ -5,7 +5,7 @@
 //! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds.
 //!
 //! The feeds of a cluster do not decode objects. They read only the resourceVersion of each object.
-//! From an object that is too large, they also read the identity.
+//! From an object that is too large, they also read the name, the namespace and the UID.
 //!
 //! - A feed never ends by itself.
 //! - If the watch of a feed fails, the feed reports an interruption ([`Raw::Lost`]). If the feed
@@ -116,8 +116,8 @@ pub enum GapReason {
     },
     /// 429, 5xx or any other status code of a failure.
     Refused {
-        /// The HTTP status code, or the code of the Status object in an ERROR event. A 422 becomes
-        /// 400.
+        /// The HTTP status code, or the code of the Status object in an ERROR event. For a 422,
+        /// the value is 400.
         code: u16,
         /// For 429, 503 and 504: the message of the kube-apiserver. For other codes: the reason in
         /// the Status object, such as `InternalError`, or the standard text of the code. For these
@@ -195,9 +195,10 @@ pub trait Feed: Send + Sync + 'static {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw>;
 
     /// Creates a feed of the objects in `source` whose labels match `selection`. `selection` is a
-    /// label selector, such as `tier=db,!old`. Without support for selectors, the feed sends all
-    /// objects. With support, it sends [`Raw::Deleted`] when the labels of an object no longer
-    /// match, as the kube-apiserver does.
+    /// label selector, such as `tier=db,!old`. When the labels of an object no longer match, the
+    /// feed sends [`Raw::Deleted`], as the kube-apiserver does.
+    ///
+    /// The default implementation does not support selectors: its feed sends all objects.
     fn follow_selected(&self, source: Source, _selection: &str) -> BoxStream<'static, Raw> {
         self.follow(source)
     }

@@ -67,8 +67,8 @@ fn cr_name(live_name: &str, live_uid: &str) -> String {
         .chars()
         .take(MAX_NAME - UID_CHARACTERS - 1)
         .collect();
-    // The shortened name can end with a dot, and a dash after a dot is not valid in a name. The
-    // shortened name can also end with a dash. Then the name would contain two dashes in sequence.
+    // The shortened name can end with a dot or a dash. With the dash that follows, the result would
+    // contain `.-`, which is not valid in a name, or `--`.
     let head = head.trim_end_matches(['.', '-']);
     format!("{head}-{tail}")
 }

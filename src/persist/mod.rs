@@ -24,8 +24,8 @@
 //!
 //! The leader compares all custom resources with the index at least at these times:
 //!
-//! - when the leader has tried to list each target (a resource that a rule set names)
-//! - 65 s later
+//! - after the first attempt to list each target (a resource that a rule set names)
+//! - 65 s after this time
 //! - ten minutes after each comparison
 
 mod custom_resource_client;

@@ -4,8 +4,8 @@
 //! The queue has one small entry for each operation in the index (the operations in memory), and
 //! for each orphan that must be written (see below). A queue entry contains the wanted state and
 //! the stored state of the custom resource. If these states differ, a write is due, now or later.
-//! `QueueEntry::plan` has the exceptions. If an operation changes several times before its write,
-//! only its newest state is written.
+//! The comments in `QueueEntry::plan` describe the exceptions. If an operation changes several
+//! times before its write, only its newest state is written.
 //!
 //! If a write fails, its queue entry backs off: the time until the next attempt grows with each
 //! failure, up to a limit. Queue entries without failures are written first, so they do not wait
@@ -13,8 +13,9 @@
 //!
 //! An orphan is a custom resource whose operation is not in the index. A comparison compares a list
 //! of all custom resources with the queue entries. The comparison decides for each orphan whether
-//! the orphan is kept, completed or deleted. If the operation of an orphan may still be detected, a
-//! later comparison decides.
+//! the queue keeps, completes or deletes it. To complete an orphan, the queue writes the end of the
+//! operation into the custom resource. If the operation of an orphan may still be detected, a later
+//! comparison decides.
 //!
 //! If an orphan must be completed or deleted, the comparison creates a queue entry for it. After
 //! this write has succeeded, the queue removes the queue entry. Other orphans have no queue entry.
@@ -60,8 +61,8 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 /// - If the operation is old, a user has probably deleted the custom resource. So the queue does
 ///   not create it again.
 ///
-/// While the kube-apiserver restarts, the previous leader cannot write. So this time is longer than
-/// a restart of the kube-apiserver usually takes.
+/// While the kube-apiserver restarts, the previous leader cannot write. So `OLD_AGE` is longer than
+/// the usual duration of such a restart.
 const OLD_AGE: Duration = COMPARE_INTERVAL;
 
 /// The names of the rule sets whose target (the resource that the rule set names) is unread. A

@@ -19,9 +19,9 @@
 //! - **The leader has crashed.** The Lease does not change any more. After one lease duration, a
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
-//! - **No replica has led yet.** A replica acquires the new Lease one lease duration after this
-//!   replica first read the Lease. A server of release 0.1.0 uses no Lease. While such a server is
-//!   running, no replica acquires the Lease.
+//! - **No replica has led yet.** The first replica creates a Lease without a holder. A replica
+//!   acquires this Lease one lease duration after this replica first read the Lease. A server of
+//!   release 0.1.0 uses no Lease. While such a server is running, no replica acquires the Lease.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. With each write of the Lease, the leader records whether a follower is copying its
@@ -123,11 +123,11 @@ pub struct Election<S> {
     last: Option<Leader>,
     /// A reserved resourceVersion from the Lease, and the time at which this process sent the
     /// request that returned the Lease. The election keeps the pair with the highest
-    /// [`Election::reservation_floor`].
+    /// [`Election::reservation_floor`]. None if this process has seen no reservation.
     seen_reservation: Option<(Rv, BootTime)>,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
-    /// The last term in which this process acquired the Lease.
+    /// The last term in which this process acquired the Lease. None if there is no such term.
     last_own_term: Option<Term>,
     /// True if each holder that this process has read from the Lease is this Pod. Holders before
     /// the last acquisition by this process do not count.

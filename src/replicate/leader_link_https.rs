@@ -11,8 +11,8 @@
 //! the server would receive this token.
 //!
 //! There is one exception: a server of release 0.1.0 accepts only the credentials for the
-//! kube-apiserver. So this replica sends these credentials. The address of that server comes from
-//! the endpoints of our Service, and not from the Lease.
+//! kube-apiserver. So this replica sends these credentials to such a server. The address of this
+//! server comes from the endpoints of our Service, and not from the Lease.
 
 use super::Leader;
 use super::leader_link_interface::{

@@ -26,17 +26,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The interval of state queries while no reads arrive. If a read arrives earlier, the follower
-/// sends the next state query at once. After a query without a usable answer, the interval begins
-/// when [`NO_QUERY_PERIOD`] is over.
+/// sends the next state query at once. If the leader of the current term does not answer a query,
+/// the interval begins when [`NO_QUERY_PERIOD`] is over.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the follower
 /// answers the waiting reads from its own index.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After a state query without a usable answer, the follower sends no further query for this time.
-/// During this time, the follower answers reads from its own index at once. An answer is usable if
-/// it comes from the leader of the current leadership term.
+/// If the leader of the current leadership term does not answer a state query, the follower sends
+/// no further query for this time. Meanwhile, the follower answers reads from its own index at
+/// once.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
 /// After this number of consecutive unanswered state queries, the follower closes the connection to
@@ -65,14 +65,13 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// While the kube-apiserver does not answer a replica, the replica cannot authenticate and
-/// authorize new clients. The replica becomes unready only if the kube-apiserver still answers the
-/// leader. If the kube-apiserver does not answer the leader either, all replicas have the problem.
-/// Then this replica stays ready, because no other replica serves clients better.
+/// If the kube-apiserver answers the leader, but not this replica, this replica becomes unready.
+/// Without the kube-apiserver, a replica cannot authenticate and authorize new clients. If the
+/// kube-apiserver does not answer the leader either, this replica stays ready, because no other
+/// replica serves clients better.
 ///
-/// The kube-apiserver still answers the leader if this is true: its last answer to the leader came
-/// more than this time after this replica's first unanswered request. The leader reports the time
-/// of this answer.
+/// The leader reports the time of the kube-apiserver's last answer to the leader. This replica
+/// becomes unready if this answer came more than 2 s after its own first unanswered request.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(2);
 
 /// The times at which the kube-apiserver answered the Lease requests of this replica.
@@ -206,7 +205,7 @@ impl ReplicaStatus {
     }
 
     /// Returns true if this replica's index was last up to date more than 15 s ago. The index can
-    /// then lack operations. For example, no replica leads, or this replica does not reach the
+    /// then lack operations. Possible causes: no replica leads, or this replica does not reach the
     /// leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
@@ -340,8 +339,8 @@ impl ReplicaStatus {
     }
 
     /// Ends the streams of changes to all followers, so that the followers look for the next
-    /// leader. `released` is true if this replica has released the Lease. If it is true, followers
-    /// may connect again to read the last changes of the term.
+    /// leader. If this replica has released the Lease (`released`), followers may connect again to
+    /// read the last changes of the term.
     pub fn end_streams(&self, released: bool) {
         self.0.served.send_modify(|served| {
             if let Some((term, ended)) = served.take() {
@@ -425,8 +424,9 @@ impl LeaderQueries {
         let mut unanswered = 0;
         // The time at which the next query is sent even if no read is waiting.
         let mut next_query = Instant::now() + QUERY_INTERVAL;
-        // The time of a query, and the resourceVersion in its answer. None if this replica's index
-        // has reached this resourceVersion. Later answers do not replace this value.
+        // The time of a query, and the resourceVersion in its answer. When this replica's index
+        // reaches this resourceVersion, the variable becomes None. Until then, later answers do not
+        // replace it.
         let mut unreached: Option<(Instant, Rv)> = None;
         loop {
             let reached = async {

@@ -174,8 +174,8 @@ impl<P: Pipeline> ReplicaTask<P> {
                 failed.is_some()
             }
         };
-        // The index accepts only changes with a reserved resourceVersion. After this call, none is
-        // reserved, so the index refuses all further changes.
+        // The index accepts only changes with a reserved resourceVersion. After this call, no
+        // resourceVersion is reserved, so the index refuses all further changes.
         self.writer.reserve(Rv(0));
         self.pipeline.end(in_order).await;
         if in_order && let Some(release) = self.release.take() {

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time limit for one attempt to copy the operations of the old server. After a failed attempt,
-/// the next one follows. If no attempt has succeeded within this time after the start of this
+/// this replica tries again. If no attempt has succeeded within this time after the start of this
 /// replica, this replica becomes ready without operations.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -152,8 +152,7 @@ impl Predecessor {
     }
 
     /// Copies the operations of the old server into the index, if they are newer than the index.
-    /// Returns true if all requests of this call succeed, and the index is filled after this call.
-    /// The index can also be filled by an earlier call.
+    /// Returns true if all requests succeed, and this call or an earlier call has filled the index.
     ///
     /// - If the old server answers, the requests go directly to its address. Through the
     ///   kube-apiserver, the requests could reach a new replica, which has only a copy.
@@ -260,7 +259,7 @@ impl Predecessor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PredecessorState {
     /// No old server was found. An endpoint that has not answered for [`SILENCE_PERIOD`] does not
-    /// count as an old server. If the endpoint is terminating, the time is [`TERMINATION_PERIOD`].
+    /// count as an old server. For a terminating endpoint, this time is [`TERMINATION_PERIOD`].
     NotFound,
     /// An old server may exist: an endpoint does not answer, or the endpoints cannot be read.
     Silent,

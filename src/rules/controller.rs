@@ -266,7 +266,7 @@ impl Controller {
         self.report
             .schedule_within(if failed { Duration::ZERO } else { REPORT_DELAY });
         if failed {
-            // The watch may have failed because the resource is no longer served.
+            // The feed may have failed because its target is no longer served.
             lookups.request(vec![target], true);
         }
     }

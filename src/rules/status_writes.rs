@@ -80,9 +80,11 @@ struct FailedWrite {
     retry_at: Instant,
     /// The delay after that attempt, if it fails too.
     next_delay: Duration,
-    /// The resourceVersion in the failed write, if this write is the first failed write in a row
-    /// and failed with a conflict. A write with another resourceVersion need not wait for the
-    /// delay. `None` if every write must wait for the delay.
+    /// The resourceVersion in the failed write. A write with another resourceVersion need not wait
+    /// until `retry_at`. `None` if every write must wait, in two cases:
+    ///
+    /// - The failure was no conflict.
+    /// - At least two consecutive writes have failed.
     conflict: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The number of connections is limited. If the limit is reached, the server still accepts each new
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
-//! module `connections` has the rules for evictions.
+//! module `connection_limits` has the rules for evictions.
 
 use super::connection_limits::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::request_log::ClientAddress;
@@ -32,10 +32,10 @@ use tower::ServiceExt as _;
 /// Time limit of a TLS handshake. After this time, the server closes the connection. Go's HTTP
 /// client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time after which the server closes an idle newcomer. A newcomer is a connection without a
-/// request so far, or only with requests for `/livez`, `/readyz` or `/healthz`. Clients connect
-/// when they have a request to send, and a kubelet opens a new connection for each probe. So no
-/// client needs an idle newcomer for longer.
+/// The server closes a newcomer that has had no open request for this time. A newcomer is a
+/// connection without a request so far, or only with requests for `/livez`, `/readyz` or
+/// `/healthz`. Clients connect when they have a request to send, and a kubelet opens a new
+/// connection for each probe. So no client needs a newcomer without an open request for longer.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which an idle HTTP/2 connection that is not a newcomer is closed. The kube-apiserver
 /// has the same limit.
@@ -309,8 +309,9 @@ async fn serve_connection(
     }
 }
 
-/// Waits until a newcomer has been idle for [`NEWCOMER_IDLE_TIMEOUT`], or another HTTP/2 connection
-/// for [`IDLE_TIMEOUT`].
+/// Waits until the connection `client` has had no open request for too long. The limit is
+/// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other HTTP/2 connection.
+/// For any other HTTP/1.1 connection, this function never returns.
 async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
     let started = Instant::now();
     loop {

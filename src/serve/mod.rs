@@ -170,9 +170,10 @@ impl Default for Limits {
 /// apply to them. Requests through the front proxy have no token.
 const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of error answers that the server sends at the same time to requests outside of
-/// [`Limits::requests`]. Refused requests are an example. Further error answers have no body. An
-/// error answer has at most 5 KB, or 20 KB if JSON escapes every character.
+/// Largest number of error answers that the server sends at the same time to requests that
+/// [`Limits::requests`] does not count. An example is a 429 to a request above a limit. Further
+/// error answers have no body. An error answer has at most 5 KB, or 20 KB if JSON escapes every
+/// character.
 const MAX_REFUSALS: usize = 300;
 
 /// Largest number of answers that are being sent on public paths (paths without authentication) and

@@ -124,8 +124,8 @@ pub enum Cell {
     /// The time since `metadata.creationTimestamp`, in kubectl's format. The cell is `<unknown>` if
     /// the object has no `creationTimestamp`.
     Age,
-    /// The value at a JSON pointer. The cell is null if the value is absent. The whole object must
-    /// be decoded for this cell.
+    /// The value at a JSON pointer. The cell is null if the value is absent. For this cell, the
+    /// server decodes the whole object.
     Pointer(&'static str),
     /// A function that writes the cell as one JSON value.
     Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),

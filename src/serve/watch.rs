@@ -3,10 +3,11 @@
 //! changes after its cursor as a streamed body.
 //!
 //! A watch has no queue of events. If a client is slow, its cursor falls behind. When the ring
-//! buffer no longer has the next change for this client, the client gets a 410. Apart from a chunk
-//! of its body, a watch keeps only the objects of its initial events in memory. Initial events
-//! contain the objects that exist when the watch starts. If the client reads the initial events too
-//! slowly, the watch ends.
+//! buffer no longer has the next change for this client, the client gets a 410.
+//!
+//! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
+//! in memory until it has sent them. If the client reads the initial events too slowly, the watch
+//! ends. A watch also keeps one chunk of its body in memory.
 
 #[cfg(any(fuzzing, test))]
 mod fuzzing;

@@ -94,7 +94,7 @@ impl<'a> Cluster<'a> {
         server
     }
 
-    /// Changes the Service, so that the kube-apiserver connects to this process.
+    /// Changes the Service, so that the kube-apiserver connects to `server`.
     pub async fn route_to(&self, server: &ServerProcess) {
         let loopback = json!({"spec": {
             "type": "ExternalName", "externalName": "localhost",
@@ -119,8 +119,8 @@ impl<'a> Cluster<'a> {
         self.unrouted_program(PodProgram::default()).await
     }
 
-    /// Starts the server as [`Self::unrouted_server`] does. `program` can name another program or
-    /// another address.
+    /// Starts the server as [`Self::unrouted_server`] does, but with the binary and the address in
+    /// `program`.
     pub async fn unrouted_program(&self, program: PodProgram) -> ServerProcess {
         let args = ["get", "deployment", "-n", self.namespace, "-o", "json"];
         let found = self
@@ -306,8 +306,8 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
 }
 
 /// Installs the rule pack `rules/cert-manager`, which contains rule sets and a ClusterRole. Asserts
-/// that the pack gives the server the right to read certificates, and no other right. The rule set
-/// `own` is for Pods. Its status must report that the server may not read Pods.
+/// that the pack gives the server the right to read certificates, and no other right. Also creates
+/// a rule set for Pods. Its status must report that the server may not read Pods.
 async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);

@@ -235,7 +235,8 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             deployment,
         };
 
-        // With all rights, both replicas must become ready, and no request may be refused.
+        // With all rights, both replicas must become ready. The kube-apiserver may refuse only
+        // requests for Pods.
         installation.reset().await;
         let mut replicas = installation.replicas(0).await;
         for replica in &mut replicas {

@@ -1,8 +1,8 @@
 //! A fake kube-apiserver for tests of `ifo-apiserver`. In this file, "the server" is
-//! `ifo-apiserver`.
+//! `ifo-apiserver`. Targets are the resources that rule sets name.
 //!
-//! - Targets are the resources that rule sets name. A test gives each target a script, which
-//!   returns the answers to list and watch requests for this target. These answers can be invalid.
+//! - A test gives each target a script, which returns the answers to list and watch requests for
+//!   this target. These answers can be invalid.
 //! - The fake itself returns correct answers to the other requests that the server sends.
 //!
 //! HTTP libraries do not send invalid messages, so the fake writes HTTP/1.1 without a library.

@@ -667,8 +667,10 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
 }
 
 /// Returns the paths of the manifest folders of a release. `root` is the folder of the release. The
-/// parameter `deploy` replaces the folder `deploy` in [`FOLDERS`]. With the folder of persistence
-/// mode, the result also has the folder with the CRD of the custom resources.
+/// result contains [`FOLDERS`], with the parameter `deploy` in place of the folder `deploy`.
+///
+/// If the parameter is another folder than `deploy`, it is the folder of persistence mode. The
+/// result then also contains the folder with the CRD of the custom resources.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -105,8 +105,9 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             only: None,
         });
     }
-    // A variable can be used only by the variables after it. The loop goes from the last variable
-    // to the first. So at each variable, `sources` already contains the variables that can use it.
+    // The expression of a variable can use only earlier variables. So the loop goes from the last
+    // variable to the first. When it reaches a variable, `sources` already has the texts of all
+    // tested expressions that could use this variable. If none of them does, the test skips it.
     for (index, variable) in spec.variables.iter().enumerate().rev() {
         if !uses(&sources, &variable.name) {
             continue;

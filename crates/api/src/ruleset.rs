@@ -1,9 +1,9 @@
 //! The type `ifo.kubevirt.io/v1alpha1` `OperationRuleSet`: rules that detect operations on the
 //! objects of one resource. `make manifests` generates the CRD in `deploy/crd/` from this type.
 //!
-//! The kube-apiserver checks each rule set against the schema of the CRD, such as its names and
-//! sizes. The server (`ifo-apiserver`) makes further checks. For example, the server compiles the
-//! expressions. It reports errors in [`OperationRuleSetStatus::conditions`].
+//! The kube-apiserver checks each rule set against the schema of the CRD. For example, the schema
+//! limits names and sizes. The server (`ifo-apiserver`) makes further checks. For example, the
+//! server compiles the expressions. It reports errors in [`OperationRuleSetStatus::conditions`].
 //!
 //! If a rule set exceeds a size limit such as [`MAX_RULES`], the kube-apiserver refuses the rule
 //! set. The limits bound the work that one rule set can cause in the server. They also keep the
@@ -53,8 +53,8 @@ pub const MAX_LABELS: usize = 32;
 /// Maximum number of variables in one rule set.
 pub const MAX_VARIABLES: usize = 32;
 /// Maximum of `debounce`, `appearAfter`, `stateAfter` and a fixed `stalledAfter`, in seconds. The
-/// server reports a longer time as an error of the rule set. For the first three times, the maximum
-/// limits how long the server keeps an operation or its next state in memory.
+/// server reports a longer time as an error of the rule set. While `debounce`, `appearAfter` or
+/// `stateAfter` runs, the server keeps the operation or its next state in memory.
 pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
 
 /// Rules that detect operations on one resource. The server watches the resource and evaluates the

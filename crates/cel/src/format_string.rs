@@ -50,8 +50,8 @@ impl fmt::Display for FormatError {
             Self::Index(index) => write!(f, "index {index} out of range"),
             Self::End => f.write_str(self.kind()),
             Self::Precision(error) => write!(f, "{}: {error}", self.kind()),
-            // As in cel-go, the text shows one byte, as the character with the code point of this
-            // byte.
+            // cel-go quotes only the first byte of the letter, as a character. For example, `é` has
+            // the UTF-8 bytes C3 and A9, so the text shows U+00C3 (`Ã`).
             Self::Unrecognized(byte) => write!(f, "{} \"{}\"", self.kind(), char::from(*byte)),
         }
     }
@@ -83,9 +83,9 @@ pub(super) struct FormatParts<'t> {
     value_count: usize,
     /// Number of clauses so far.
     pub clause_count: usize,
-    /// True during an evaluation, and false during compilation. The flag matters only if the format
-    /// string ends with a single `%` for which the list has no value. As in cel-go, the evaluation
-    /// reports the missing value, and the compiler reports the incomplete clause.
+    /// True during an evaluation, and false during compilation. The flag chooses one of two errors.
+    /// For example, `"%".format([])` has an incomplete clause, and its value is missing. As in
+    /// cel-go, the evaluation reports the missing value, and the compiler the incomplete clause.
     evaluating: bool,
 }
 

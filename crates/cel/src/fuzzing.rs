@@ -87,12 +87,13 @@ impl FuzzNames {
 /// One of these guarantees is violated:
 ///
 /// - An evaluation ends within its budget, with a result or an error.
-/// - Repeated evaluations have the same result. They also have the same cost, if the expression
-///   contains no regular expression.
+/// - Repeated evaluations have the same result. There is one exception: the first evaluation can
+///   exhaust the budget, because it also compiles regular expressions.
+/// - Repeated evaluations have the same cost, if the expression contains no regular expression.
 /// - The result is the same if only the fields of the projection are decoded.
 /// - The result depends on the time only if the program reports that it reads `now`.
-/// - If the expression compiles for a result of any kind, the only compile error for another
-///   required kind is the type of the result.
+/// - If the expression compiles with [`ResultKind::Any`], it can fail to compile with another
+///   [`ResultKind`] only because its result has the wrong type.
 pub fn expression(input: &[u8]) {
     let Ok(source) = std::str::from_utf8(input) else {
         return;
@@ -226,9 +227,10 @@ fn in_scope<T>(
     (outcome, steps - budget.left)
 }
 
-/// Returns true if both results have the same error, but only the error of `enough` has a place. To
-/// find the place, the crate evaluates the expression a second time, which also takes steps. With
-/// the budget of `short`, the steps are not enough for the second evaluation.
+/// Returns true if both results are the same error, but only the error of `enough` contains its
+/// place: the line and column of the expression where the error occurs. To find the place, the
+/// crate evaluates the expression a second time, which also takes steps. The budget of `short` was
+/// too small for the second evaluation.
 fn lost_its_place(
     short: &Result<TypedValue, EvaluationFault>,
     enough: &Result<TypedValue, EvaluationFault>,

@@ -132,9 +132,9 @@ pub fn compile(
 /// `environment` was returned by [`Environment::with_item_of`]. The evaluation does not depend on
 /// the schema.
 ///
-/// If the objects fit the schema, each error is certainly a mistake in `source`. cel-go refuses
-/// some combinations of types that it can evaluate, such as the comparison of an integer with a
-/// double. These combinations are not certainly mistakes, so this function accepts them.
+/// If the objects fit the schema, each error is certainly a mistake in `source`. The type checker
+/// of cel-go also refuses some expressions that cel-go could evaluate, such as the comparison of an
+/// integer with a double. These expressions can be correct, so this function accepts them.
 ///
 /// # Errors
 /// The errors of [`compile()`]. In addition, an error if `source` compares a field with a string

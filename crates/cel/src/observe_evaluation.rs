@@ -90,8 +90,8 @@ impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
                     place,
                 })));
             }
-            // The error already has the place of an operand, or the error needs no place. For
-            // example, a missing field needs no place.
+            // The error comes from an operand of `op`, and got its place when the operand failed.
+            // Or it needs no place, such as the error for a missing field.
             Err(_) => {}
         }
     }

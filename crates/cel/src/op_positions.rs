@@ -36,8 +36,9 @@ pub(super) struct Spans(HashMap<usize, Span>);
 impl Spans {
     pub(super) fn add(&mut self, op: &Op, span: Span) {
         if let Some(address) = operands_address(op) {
-            // If the map already contains the address, the op with this address was dropped. So the
-            // new span replaces the old span.
+            // If the map already contains this address, it belonged to the operands of an op that
+            // was dropped. The memory was used again for the operands of `op`. So the new span
+            // replaces the old span.
             self.0.insert(address, span);
         }
     }
@@ -134,8 +135,9 @@ pub(super) fn text_of(source: &str, span: Span) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the first position, not before `end`, at which no bracket and no quote after `start` is
-/// still open. If there is no such position, returns the end of `source`.
+/// Returns the first position from `end` on at which all brackets and quotes are closed that were
+/// opened from `start` on. If there is no such position, returns the end of `source`. For example,
+/// if `end` is after `x` in `f(x) + 1`, the result is the position after `)`.
 fn balanced_end(source: &str, start: usize, end: usize) -> usize {
     let mut open = 0_i32;
     let mut quote = None;

@@ -947,8 +947,8 @@ fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
     path.iter().cloned().chain([step]).collect()
 }
 
-/// Returns the sum of an empty list, if the sum has the type `ty`. Returns None for all types for
-/// which the sum is the integer 0.
+/// Returns the result of `sum` for an empty list, if `sum` has the result type `ty`. For example,
+/// returns `0.0` for double. Returns None if this result is the integer 0.
 fn zero(ty: &Ty) -> Option<Const> {
     match ty {
         Ty::Uint => Some(Const::Uint(0)),

@@ -254,7 +254,7 @@ fn split_scheme(text: &str) -> Result<(&str, &str), Reason<'_>> {
     }
 }
 
-/// Returns true for an empty text, and for a colon with any number of digits.
+/// Returns true for an empty text, and for a colon followed by any number of digits, even none.
 fn is_optional_port(text: &str) -> bool {
     text.is_empty()
         || text

@@ -1,6 +1,7 @@
-//! The values that an evaluation computes. Equality and order are as in cel-go. A clone of a value
-//! is cheap, because large values are references into the document or the program, or are
-//! reference-counted.
+//! The values that the evaluation of a CEL expression computes. Equality and order are as in
+//! cel-go. A clone of a value is cheap: a large value is reference-counted, or refers to the
+//! program or the document. The program is the compiled expression. The document is the JSON that
+//! the expression reads.
 
 use std::cmp::Ordering;
 use std::ops::Deref;
@@ -93,7 +94,7 @@ pub(super) enum Fault<'e> {
     Error(FixedText),
     /// An error with its place in the expression.
     Located(Rc<FailureText>),
-    /// The budget is exhausted.
+    /// The budget (the number of steps that evaluations may still take) is exhausted.
     Budget,
 }
 

@@ -177,8 +177,8 @@ impl ListPager {
         self
     }
 
-    /// Makes the pager request later pages with the usual number of objects again. Without this
-    /// call, the pager requests all pages after a too large page with fewer objects.
+    /// Makes the pager request later pages with the usual number of objects again. After a page was
+    /// too large, the pager requests all pages with fewer objects until this method is called.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }

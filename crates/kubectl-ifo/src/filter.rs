@@ -139,8 +139,8 @@ impl Filters {
     }
 
     /// Returns an error if a value of `-o` is an output format. Commands without output formats
-    /// call this method. The text of the error is `message`. For a format that only kubectl
-    /// supports, it is the text of [`Self::take_format`].
+    /// call this method. The text of the error is `message`. But for a format that only kubectl
+    /// supports, such as `jsonpath`, this method returns the error of [`Self::take_format`].
     pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
         self.accepts_format = false;
@@ -191,8 +191,8 @@ impl Filters {
 
     /// Returns the label selector for the request of `OperationSource::probe`. With this request,
     /// the plugin asks `ifo-apiserver` whether its lists of operations are complete. For the
-    /// answer, `ifo-apiserver` considers only the rule sets that can detect operations with these
-    /// labels.
+    /// answer, `ifo-apiserver` considers only the rule sets that can detect operations with labels
+    /// that the selector matches.
     ///
     /// The selector contains `--selector`, and the components and operations of the filters. If a
     /// component cannot be the value of a label, the selector contains no components. The same
@@ -232,7 +232,7 @@ impl Filters {
 
     /// Returns true if the filters select `operation`, regardless of its phase. This method does
     /// not compare the labels with `--selector`. When the plugin lists operations, the server
-    /// evaluates `--selector`. For completed operations, the command `history` evaluates it.
+    /// evaluates `--selector`. The command `history` evaluates `--selector` itself.
     pub(super) fn matches(&self, operation: &ListedOperation) -> bool {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();

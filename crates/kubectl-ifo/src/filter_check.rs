@@ -9,14 +9,19 @@
 //! operations, or if a value cannot be checked, [`check`] returns a warning. There is one
 //! exception: in a cluster without rule sets, a component or an operation causes no warning.
 //!
-//! | value | exists if |
+//! | flag | its value exists if |
 //! | --- | --- |
-//! | component, operation | a rule set or an operation has the value |
-//! | kind | the cluster serves it, a rule set watches it, or an operation is on such an object |
-//! | node | the cluster has it, or an operation touches it |
-//! | namespace | the cluster has it, or an operation is on an object in it |
+//! | `--component` | a rule set or an operation has this component |
+//! | `--operation` | a rule set detects an operation of this name, or an operation has this name |
+//! | `--kind` | the cluster serves it, a rule set watches it, or an operation is on such objects |
+//! | `--node` | the cluster has it |
+//! | `--namespace` | the cluster has it |
 //!
-//! About the row `kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
+//! RBAC may not allow the user to read nodes or namespaces. Then a node exists if an operation
+//! touches it. A namespace exists if an operation is on an object in it. A namespace also exists if
+//! the user may list operations in it, but not in all namespaces.
+//!
+//! About the row `--kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
 //! incomplete, so a kind also exists if a rule set watches it. A rule set does not count if its
 //! status says that the cluster does not serve the target.
 //!
@@ -316,9 +321,9 @@ impl FilterCheck<'_> {
             Err(Problem::Forbidden { .. }) => "you may not get namespaces".to_owned(),
             Err(problem) => short_reason(&problem),
         };
-        // The command has already listed the operations in this namespace, so the user has this
-        // right. If the user may not list operations in all namespaces, the right comes from a
-        // RoleBinding in this namespace. So the namespace exists.
+        // The command has already listed the operations in this namespace, so the user may list
+        // them. If the user may not list operations in all namespaces, a RoleBinding in this
+        // namespace must allow the list. So the namespace exists.
         let all_namespaces = self.source.unfiltered().list().await;
         let has_role_binding = matches!(all_namespaces, Err(Problem::Forbidden { .. }));
         if has_role_binding || self.has_operation(value).await {

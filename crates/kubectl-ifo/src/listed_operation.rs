@@ -67,8 +67,8 @@ pub(super) struct ListedOperation {
     /// the operation is about the whole subject.
     pub(super) item: Option<String>,
     /// Key of the piece of work: operations with the same key belong together. A key that ends with
-    /// `/` has another meaning (see `piece_of_work`). None if the operation has no key. Such an
-    /// operation is a piece of work of its own.
+    /// `/` has another meaning (see `group_by_piece_of_work`). None if the operation has no key.
+    /// Such an operation is a piece of work of its own.
     pub(super) work: Option<String>,
     /// Component to which the rule set belongs, such as `kubevirt`.
     pub(super) component: String,
@@ -86,7 +86,8 @@ pub(super) struct ListedOperation {
     pub(super) message: String,
     /// Progress in percent. None if the progress is unknown.
     pub(super) progress: Option<u8>,
-    /// Start time. If the object has no start time, its creation time. None if both are missing.
+    /// Start time. If the object has no start time, this field has its creation time. None if both
+    /// are missing.
     pub(super) started: Option<Timestamp>,
     /// How the server knows the start time: `Expression` if the rule computes this time, `Detected`
     /// if the first detection gives this time, …

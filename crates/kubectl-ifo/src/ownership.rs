@@ -7,8 +7,7 @@
 //! `kubectl ifo tree` shows each object below a parent. The graph lists the possible parents of an
 //! object, the preferred parent first:
 //!
-//! 1. owners that have an operation, and owners that an object with an operation owns, directly or
-//!    indirectly
+//! 1. owners that have an operation, and owners that are descendants of an object with an operation
 //! 2. the root of the correlation group of the object
 //! 3. all other owners
 //!

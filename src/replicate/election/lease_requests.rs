@@ -178,9 +178,9 @@ impl<S: LeaseStore> Election<S> {
     /// Records a reserved resourceVersion from the Lease. `sent` is the time at which the request
     /// for the Lease was sent.
     ///
-    /// If the reserved resourceVersion is too far ahead of the clock ([`MAX_AHEAD_OF_CLOCK`]),
-    /// ignores it. Then a warning is logged if `is_new` is true: the previous answer did not have
-    /// this reserved resourceVersion.
+    /// If the reserved resourceVersion is too far ahead of the clock ([`MAX_AHEAD_OF_CLOCK`]), the
+    /// method ignores it. If `is_new` is also true, the method logs a warning. `is_new` is true if
+    /// the previous answer did not have this reserved resourceVersion.
     pub(super) fn record_reservation(&mut self, reserved: Rv, sent: BootTime, is_new: bool) {
         if reserved.0 > clock_version().0.saturating_add(micros(MAX_AHEAD_OF_CLOCK)) {
             if is_new {

@@ -7,8 +7,9 @@
 //! slots are reserved for one class, and other classes cannot use them. For example, of 256 slots,
 //! 64 are reserved for newcomers and 32 for the front proxy, so users can use at most 160.
 //!
-//! For this purpose, the module takes one number for each class: its used slots or its reserved
-//! slots, whichever is larger. The sum of these numbers never exceeds the number of all slots.
+//! To keep the reserved slots free, the module takes one number for each class: its used slots or
+//! its reserved slots, whichever is larger. It admits a connection only if the sum of these numbers
+//! does not exceed the number of all slots.
 
 use super::class::{ClassKind, ConnectionClass, Owner};
 use std::cmp::Reverse;
@@ -110,7 +111,8 @@ fn has_same_user_and_address(one: &ConnectionRecord, other: &ConnectionRecord) -
 
 /// Returns the newcomer to evict for another newcomer. The function considers only the newcomers of
 /// the address that has most newcomers. Of these, it returns the oldest idle newcomer. If none of
-/// these is idle, it returns the oldest of these.
+/// these is idle, it returns the oldest of these. A newcomer is idle if it has sent requests for
+/// `/livez`, `/readyz` or `/healthz`, and all of them are answered.
 fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     let newcomers = || {
         others
@@ -121,8 +123,9 @@ fn choose_newcomer(others: &[ConnectionRecord]) -> Option<&ConnectionRecord> {
     newcomers().min_by_key(|it| (Reverse(networks[&it.network]), !it.idle))
 }
 
-/// Returns the connection to evict for `entering`, which is a connection of the user `owner`. The
-/// [rank] of the other user decides if a connection may be evicted:
+/// Returns the connection to evict for `entering`, which is a connection of the user `owner`. Each
+/// connection in `others` belongs to a user with a [rank]. This rank decides if the connection may
+/// be evicted:
 ///
 /// - lower than the rank of `owner`: yes
 /// - higher than the rank of `owner`: no
@@ -174,7 +177,7 @@ fn rank(owner: &Owner) -> u8 {
 
 /// The load of a connection consists of three numbers, which are compared in this order:
 ///
-/// 1. the larger one of the numbers 2 and 3
+/// 1. the larger one of the two numbers below
 /// 2. the number of connections of the same user
 /// 3. the number of users' connections from the same address
 ///

@@ -1,12 +1,13 @@
-//! Creates the CRD of the custom resource. The CRD has the schema, the columns and the selectable
-//! fields of the live resource, as far as a CRD supports them.
+//! Creates the CRD of the custom resource [`TWIN`], which this test compares with the live
+//! resource. The CRD has the schema, the columns and the selectable fields of the live resource, as
+//! far as a CRD supports them.
 
 use crate::harness::{CRD, Kind, OPERATION, TestCluster, eventually, ok_if, text};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// The custom resource. It has the same kind and plural name as the live resource.
+/// The custom resource, a copy of the live resource with the same kind and plural name.
 pub const TWIN: Kind = Kind {
     api_version: "twin.ifo.kubevirt.io/v1alpha1",
     kind: OPERATION.kind,

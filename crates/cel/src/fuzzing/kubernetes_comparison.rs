@@ -38,8 +38,8 @@ pub struct Answer {
     /// - `eval-err`: The evaluation fails.
     /// - `bad-case`: `cel-oracle` cannot read the expression with its object and variables.
     pub phase: String,
-    /// The value as text, such as `int:1`, or the text of the error. Of a compile error, only the
-    /// first line.
+    /// The value as text, such as `int:1`, or the text of the error. For a compile error, this is
+    /// only the first line of the text.
     pub v: String,
 }
 
@@ -98,8 +98,8 @@ pub fn compare(answer: &Answer, json: &[u8]) -> Comparison {
 }
 
 /// Evaluates a program on those fields of the object `json` that the program reads. Returns the
-/// value as text, as [`format_value`] does. The budget is large, so that an expression that
-/// Kubernetes evaluates within its own cost limit does not exhaust the budget.
+/// value as text, as [`format_value`] does. The budget is large: an expression within the cost
+/// limit of Kubernetes does not exhaust this budget.
 fn evaluate(
     program: &Program,
     environment: &Environment,
@@ -553,7 +553,7 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         // is the sign.
         || answer.v.contains("error during formatting") && answer.expr.contains("[-")
         || answer.expr.contains("timestamp(-")
-        // There are no protobuf messages.
+        // This crate has no protobuf messages.
         || answer.expr.contains("google.protobuf.")
         // A number is never a valid duration. For `duration(-1)`, the positions differ as for every
         // negative number.

@@ -94,9 +94,9 @@ impl Expression {
     /// Returns smaller expressions. Each of them results from one change of this expression or of
     /// one of its sub-expressions:
     ///
-    /// - One of its parts replaces the expression.
-    /// - A short literal replaces the expression.
-    /// - An argument is left out.
+    /// - A part of the expression replaces the expression: `a + b` becomes `a`.
+    /// - A short literal replaces the expression: `a + b` becomes `0`.
+    /// - An argument is left out: `f(a, b)` becomes `f(a)`.
     ///
     /// Some of the returned expressions are not valid.
     pub fn smaller(&self) -> Vec<Expression> {
@@ -398,8 +398,8 @@ impl Generator {
     }
 
     /// Returns an element of a list literal or a value of a map literal. In Kubernetes, all
-    /// elements of a list literal must have the same type. Only literals always have the type `ty`,
-    /// so most elements are literals.
+    /// elements of a list literal must have the same type. [`Self::expression`] sometimes returns
+    /// another type than `ty`, but [`Self::literal`] does not. So most elements are literals.
     fn element(&mut self, ty: &Ty, depth: usize) -> Expression {
         if depth > 0 && self.random.one_in(6) {
             self.expression(ty, depth - 1)

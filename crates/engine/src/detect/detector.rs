@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Maximum number of objects of one feed whose fields are stored because their rules read `now`,
-/// the current time. Further objects are evaluated only when they change.
+/// Maximum number of objects of one feed whose fields the detector stores. If the rules read `now`
+/// (the current time) on an object, the detector evaluates its stored fields again at intervals.
+/// The detector evaluates further objects only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
 
-/// Maximum size of the stored fields of one object, in bytes. An object with larger fields is
-/// evaluated only when it changes. Rules usually read a few hundred bytes.
+/// Maximum size of the stored fields of one object, in bytes. The detector evaluates an object with
+/// larger fields only when the object changes. Rules usually read a few hundred bytes.
 pub(super) const MAX_TIMED_BYTES: usize = 16 << 10;
 
 /// Shortest time for which the detector remembers an object after the last detection on the object.
@@ -389,8 +390,9 @@ impl Detector {
     }
 }
 
-/// Returns a hash of the operations that the findings detect or continue. The hash covers the name,
-/// the list element (`item`) and the instance of each operation, and whether it is continued.
+/// Returns a hash of the operations that the findings (results of single rules) detect or continue.
+/// The hash covers the name, the list element (`item`) and the instance of each operation. It also
+/// covers the flag `continues`, which is true if only the rule's `continueWhile` is true.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {

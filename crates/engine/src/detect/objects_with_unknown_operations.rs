@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of objects that are remembered. Each object takes about 200 bytes. Further
-/// objects only add their [`OverflowKey`]s. The end of a list removes each key that no object has
-/// added again since the list began.
+/// objects only add their [`OverflowKey`]s.
+///
+/// When the feed lists all objects of its resource, these objects are evaluated again, and can add
+/// their keys again. At the end of the list, each key that no listed object has added is removed.
 const MAX_OBJECTS: usize = 250;
 
 /// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
@@ -50,9 +52,9 @@ struct UnknownObject {
     namespace: Option<Arc<str>>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Arc<str>>)>,
-    /// True if one of these rule sets was throttled at the last evaluation of the object. A
-    /// throttled rule set is evaluated only once in ten seconds, so it was probably not evaluated
-    /// on the object.
+    /// True if one of these rule sets was throttled at the last evaluation of the object. The feed
+    /// evaluates a throttled rule set on only one object every ten seconds. So the rule set was
+    /// probably not evaluated on this object.
     rule_set_is_throttled: bool,
     /// The value of [`UnknownObjects::list`] when the object was last evaluated.
     list: u64,
@@ -79,8 +81,10 @@ impl UnknownObjects {
     }
 
     /// Handles the end of a list. Removes the objects that are missing in the list, because they no
-    /// longer exist or no longer match the label selector. Does nothing if no list has begun, that
-    /// is, at the end of an interruption after which the watch continued without a list.
+    /// longer exist or no longer match the label selector.
+    ///
+    /// Also called when an interrupted watch continues. If the watch continues without a new list,
+    /// this function does nothing.
     pub(super) fn synced(&mut self) {
         if !std::mem::take(&mut self.listing) {
             return;

@@ -33,8 +33,8 @@ const ACCURACY: f64 = 0.02;
 /// Maximum number of counters of a sketch. If a sketch needs more counters, it counts the shortest
 /// durations together with one counter.
 ///
-/// This value and `MIN_SECONDS` are the defaults of the crate `sketches_ddsketch`. A decoded sketch
-/// always has the defaults, and two sketches can be merged only if their values are equal.
+/// This value and `MIN_SECONDS` are the defaults of the crate `sketches_ddsketch`. Decoded sketches
+/// always have the defaults. Two sketches can be merged only if both values are equal in them.
 const MAX_COUNTERS: u32 = 2048;
 /// Smallest duration that a sketch distinguishes from zero, in seconds.
 const MIN_SECONDS: f64 = 1e-9;
@@ -52,12 +52,12 @@ const RECENT_WEIGHT: u32 = 3;
 const ENOUGH_IN_NAMESPACE: u64 = 20;
 
 /// Minimum number of earlier runs from which the tracker decides that an operation is overdue. With
-/// fewer runs, an operation can be overdue only if its rule has an `expectedDuration`. After only a
-/// few runs, the next normal run is often longer than all earlier runs.
+/// fewer runs, an operation can be overdue only if its rule has an `expectedDuration`. The reason:
+/// after only a few runs, the next normal run is often longer than all earlier runs.
 pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 
-/// Maximum number of baselines. Each takes about 2 KB. If there are more, baselines are removed
-/// ([`Baselines::remove_surplus`]).
+/// Maximum number of baselines. A baseline takes about 2 KB. If there are more baselines,
+/// [`Baselines::remove_surplus`] removes some of them.
 const MAX_BASELINES: usize = 1_000;
 
 /// Identity of a baseline.

@@ -137,8 +137,8 @@ pub struct Operation {
     /// Names for the field `detectedBy`: the rule sets that detect the operation, or that detected
     /// it last.
     detected_by: Vec<Arc<str>>,
-    /// Value for `status.lastDetected`: the time at which the operation was last known to be
-    /// detected. It is updated only with changes that clients see.
+    /// Value for `status.lastDetected`: the last time at which the server knew that a rule detected
+    /// the operation. The server updates this time only together with changes that clients see.
     pub last_detected: Timestamp,
     /// Status of the condition `Detected`.
     detected: Detected,

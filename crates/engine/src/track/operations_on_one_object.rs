@@ -49,12 +49,18 @@ pub(super) struct TrackedSubject {
     pub(super) has_unbound_rule_sets: bool,
 }
 
-/// An operation that rules detect, but that clients cannot see yet. It waits for the end of
-/// `appearAfter`, or for the end of the operation that supersedes it.
+/// An operation that rules detect, but that clients cannot see yet. The operation waits for one of
+/// these events:
+///
+/// - the end of `appearAfter`, the time for which a rule must detect an operation before clients
+///   see the operation
+/// - the end of another operation that supersedes (replaces) it
 #[derive(Debug)]
 struct WaitingOperation {
     detections: Detections,
-    /// State that the rule yields. `stateAfter` already counts while the operation waits.
+    /// State that the rule yields. `stateAfter` is the time for which the rule must yield `Blocked`
+    /// or `Failing` before clients see this state. This time already counts while the operation
+    /// waits.
     yielded: Yielded,
     start: OperationStart,
     /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
@@ -183,6 +189,7 @@ impl TrackedSubject {
     }
 
     /// Completes the operations whose debounce period is over, and updates the other operations.
+    /// The debounce period of an operation starts when no rule detects the operation any more.
     pub(super) fn refresh(&mut self, step: &mut SubjectStep<'_>) {
         self.complete_settled(step);
         self.update(step);
@@ -192,8 +199,8 @@ impl TrackedSubject {
     /// enough earlier runs are known. Adds a write for each changed operation. The tracker calls
     /// this method after a new leader has read the stored runs.
     ///
-    /// If an operation already shows a usual duration, it stays, even if the stored runs give
-    /// another duration.
+    /// If an operation already shows a usual duration, this duration stays unchanged, even if the
+    /// stored runs give another duration.
     pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
         if self.is_unevaluated {
             return;
@@ -255,8 +262,9 @@ impl TrackedSubject {
         }
     }
 
-    /// Applies the new rules of `target`. Removes the detections of removed rules. Completes the
-    /// operations that no rule can detect any more, with the reason `end`.
+    /// Applies the new rules of `target`, the resource that the rules watch. Removes the detections
+    /// of removed rules. Completes the operations that no rule can detect any more, with the reason
+    /// `end`.
     pub(super) fn rules_changed(
         &mut self,
         target: &Arc<Gvr>,
@@ -483,7 +491,7 @@ fn candidate<'a>(
     }
 }
 
-/// Replaces `new` with `known`, if both texts are equal.
+/// Saves memory: if both texts are equal, `new` then uses the memory of `known`.
 fn share(new: Option<&mut Arc<str>>, known: Option<&Arc<str>>) {
     if let (Some(new), Some(known)) = (new, known)
         && new == known

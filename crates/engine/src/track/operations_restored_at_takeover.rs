@@ -110,7 +110,7 @@ impl InitialState {
             }
             _ => {
                 tracing::warn!(namespace = %key.namespace, name = %key.name,
-                    "an object of the index cannot be restored and is deleted");
+                    "an object of the index is deleted: it cannot be decoded, or its namespace was deleted");
                 self.rejected.push(key.clone());
             }
         }
@@ -240,7 +240,7 @@ impl Tracker {
     /// the previous leader may have written a later run, but not the end of an earlier run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
-        // operation in a deleted namespace completes later, it is not retained.
+        // operation in a deleted namespace completes later, the tracker deletes it at once.
         for found in state.operations.values() {
             if let Some(name) = &found.restored.view.subject.namespace
                 && state.is_from_deleted_namespace(&found.restored)
@@ -276,9 +276,10 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // Only the last `most` operations in this order can be retained. `most` is the maximum
-        // number of retained operations. Operations that the previous leader deleted from the index
-        // are not retained, so they come first.
+        // A retained operation is a completed operation that clients can still read. `most` is the
+        // maximum number of retained operations, so only the last `most` operations in this order
+        // can be retained. Operations that the previous leader deleted from the index are not
+        // retained, so they come first.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);

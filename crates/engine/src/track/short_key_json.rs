@@ -153,7 +153,7 @@ static PADDED_MEMBERS: [PaddedMember; MEMBER_COUNT] = {
 /// Number of slots in [`SLOTS`]. Three quarters of the slots are free, so a search is short.
 const SLOT_COUNT: usize = 256;
 
-/// A free slot in [`SLOTS`].
+/// The value of a free slot in [`SLOTS`].
 const FREE: u8 = u8::MAX;
 
 /// A hash table of the keys in [`MEMBERS`], which the compiler builds. A slot contains an index of
@@ -247,7 +247,7 @@ pub fn long_key(short: &[u8]) -> Option<&'static str> {
 }
 
 /// Restores the JSON from its short form, and appends the JSON to `out`. `short` is the whole short
-/// form, or a part of it that does not begin between the two bytes of a key.
+/// form, or a part of it. A part must not begin between the two bytes of a key.
 pub fn append_long(short: &[u8], out: &mut Vec<u8>) {
     // The JSON of most operations has about twice the length of its short form.
     out.reserve(2 * short.len() + COPY_BYTES);

@@ -1,6 +1,7 @@
 //! The state that the tracker keeps for all objects together: pending writes, timers, retained
-//! operations, deleted namespaces, and the times of previous runs. A run is one occurrence of an
-//! operation, from its start to its end.
+//! operations, deleted namespaces, and the times of previous runs. A retained operation is a
+//! completed operation that clients can still read. A run is one occurrence of an operation, from
+//! its start to its end.
 
 use super::Write;
 use super::baselines::SharedBaselines;
@@ -59,9 +60,13 @@ const MAX_SHARED: usize = 10_000;
 pub(super) struct SharedState {
     pub(super) settings: TrackerSettings,
     meter: Arc<dyn Meter>,
-    /// The time of the next timer of each subject ([`TrackedSubject::timer`]). A timer is the end
-    /// of a debounce period, of `appearAfter` or of `stateAfter`, or the time at which `Overdue` or
-    /// `Stalled` can change.
+    /// The time of the next timer of each subject ([`TrackedSubject::timer`]). A timer fires at one
+    /// of these times:
+    ///
+    /// - the end of a debounce period, at which an operation that is no longer detected completes
+    /// - the end of `appearAfter`, at which a detected operation becomes visible to clients
+    /// - the end of `stateAfter`, at which a new state becomes visible to clients
+    /// - the time at which the condition `Overdue` or `Stalled` can change
     ///
     /// [`TrackedSubject::timer`]: super::operations_on_one_object::TrackedSubject::timer
     pub(super) timers: BTreeSet<(Instant, Identity)>,
@@ -319,8 +324,8 @@ impl SharedState {
     }
 
     /// Deletes retained operations whose retention is over, deletes old records, and forgets old
-    /// runs. Each of these three has a maximum number. Beyond this number, also removes those that
-    /// expire first.
+    /// runs. If there are more retained operations, records or runs than their maximum number, also
+    /// removes the entries that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
         let most = self.settings.retain.map_or(0, |retention| retention.most);
         while let Some((key, _)) = self.retained.pop(most, now) {

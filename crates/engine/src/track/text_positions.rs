@@ -1,5 +1,5 @@
 //! The positions of an object's texts in the short form of its JSON. In the short form, two bytes
-//! replace each frequent member key (see [`short_json`]).
+//! replace each frequent member key (see [`short_key_json`]).
 //!
 //! The index (the operations and records in memory) holds each text only once, as a part of this
 //! JSON. Selectors and tables read the texts with [`ObjectTexts`].
@@ -88,8 +88,8 @@ impl TextPositions {
         for start in labels.chain(texts.map(|span| &mut span.start)) {
             let before = *start as usize;
             if before >= from {
-                // The conversion fails only if the JSON has almost 4 GiB: texts move only because a
-                // resourceVersion is inserted or replaced, which changes a few bytes.
+                // Texts move by a few bytes, when a resourceVersion is inserted or replaced. So the
+                // conversion fails only if the JSON has almost 4 GiB.
                 *start = u32::try_from(before.saturating_add_signed(by)).unwrap_or_default();
             }
         }

@@ -2,7 +2,7 @@
 //! requested one by one, each namespace has its own watch.
 //!
 //! After a broken connection or a restart of the server, a watch starts again with a new list. The
-//! differences between the new list and the known operations are returned as changes.
+//! follower returns the differences between the new list and the known operations as changes.
 
 use super::OperationSource;
 use crate::api_client::ApiClient;
@@ -205,9 +205,8 @@ fn deleted(operation: ListedOperation, before: &ListedOperation) -> OperationCha
 }
 
 impl OperationFollower {
-    /// Waits for the next change. The problems `Forbidden` and `Unauthorized` are returned as
-    /// errors. Any other problem is returned as [`OperationChange::Lost`], and the watch is
-    /// retried.
+    /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
+    /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {

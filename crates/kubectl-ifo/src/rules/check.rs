@@ -238,10 +238,10 @@ impl Checker<'_> {
             // only one error. So an error is added only for the path `a`, whose last step is the
             // unknown field.
             //
-            // For example, the variable `x` has the expression `object.a`. For `variables.x.b`,
-            // `fields` then returns only the path `a.b`. So an unknown `a` is reported only for the
-            // expression of the variable. In the same way, an unknown field in `forEach` is not
-            // reported again for `item`.
+            // This rule also prevents a second error where an expression uses a variable. If the
+            // variable `x` has the expression `object.a`, `fields` returns only the path `a.b` for
+            // `variables.x.b`. So an unknown `a` is reported only for the variable. In the same
+            // way, an unknown field in `forEach` is not reported again for `item`.
             if let Some(unknown) = self.root.first_unknown_field(&named.path)
                 && unknown.depth + 1 == named.path.len()
             {

@@ -263,8 +263,8 @@ struct Recorder {
     scale: TimeScale,
     failures: Vec<Failed>,
     /// The names of the operations that rules have detected on the object of the current event. An
-    /// operation is left out if only `continueWhile` is true. This field keeps an operation in
-    /// flight, but does not start it.
+    /// operation is left out if only the `continueWhile` of its rule is true. `continueWhile` keeps
+    /// an operation in flight, but does not start it.
     detected: Vec<Arc<str>>,
 }
 

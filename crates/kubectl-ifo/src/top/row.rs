@@ -4,8 +4,9 @@
 //! frame.
 //!
 //! A piece of work is a group of operations that belong together, such as the operations of one
-//! migration (see `piece_of_work`). These operations are the members of the piece. The table shows
-//! one line for each piece. If the user presses `e`, a row for each member follows the line.
+//! migration (see `group_by_piece_of_work`). These operations are the members of the piece. The
+//! table shows one line for each piece. If the user presses `e`, a row for each member follows the
+//! line.
 
 use crate::columns::{OperationColumn, with_member_prefix};
 use crate::group_by_piece_of_work::{group_by_work, line_of, member_row};

@@ -154,8 +154,9 @@ impl RuleSets {
 /// `refused` is the error for the refused request. The decision uses only `completeness`, which
 /// comes from the newest list of operations.
 ///
-/// With a filter other than the namespace, a complete list gives [`DetectionCheck::Impossible`].
-/// The reason is that a rule set for the filtered operations may not exist.
+/// If the user filters by more than the namespace, a complete list gives
+/// [`DetectionCheck::Impossible`]. Without the rule sets, the plugin cannot know whether a rule set
+/// can detect the filtered operations.
 pub(crate) fn check_detection_without_rule_sets(
     filters: &Filters,
     completeness: &ListCompleteness,

@@ -44,7 +44,7 @@ pub(super) struct OperationWait {
     /// The reason why the watch is interrupted, and the time of the interruption. None while the
     /// watch works.
     pub(super) interruption: Option<(String, Instant)>,
-    /// True if a check has found that the rule sets work, or that they need not work.
+    /// True if a check has found that the rule sets work, or that the wait does not need them.
     pub(super) are_rule_sets_checked: bool,
     /// True if the first list has an active operation that is not ignored.
     pub(super) was_busy_at_start: bool,

@@ -167,8 +167,9 @@ spec:
         // - The object `a` has the state `Failing` for 9 s. `stateAfter` is 10 s.
         // - The rule of `Late` matches for 20 s. `appearAfter` is 25 s.
         //
-        // With `--hindsight`, only the debounce period of the object `b` elapses after the end of
-        // the recording.
+        // So neither delay is over, and neither has an effect. With `--hindsight`, the clock of the
+        // replay runs on until the debounce period of the object `b` is over. The operation on `b`
+        // then ends, but the two delays still have no effect.
         assert_eq!(
             timeline(&operations[0]),
             ["0.0 Progressing", "10.0 Blocked"]

@@ -20,8 +20,8 @@ const MARKER: &str = "zqx";
 /// Path of the records of completed operations.
 const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 
-/// Fields whose values in this test come from an API, such as `Pod` in `kind`. These values stay in
-/// a redacted bundle.
+/// Fields whose values in this test are fixed words, such as `Pod` in `kind`, and not names that a
+/// user has chosen. These values stay in a redacted bundle.
 const WORDS: [&str; 13] = [
     "apiVersion",
     "kind",

@@ -235,7 +235,7 @@ fn requests_to_a_server_that_is_syncing_are_retried() {
     );
 }
 
-/// Returns a custom resource as an operator in Go, which is older than `ifo-apiserver`, writes it.
+/// Returns a custom resource as the Go operator writes it. `ifo-apiserver` replaces this operator.
 /// The object is cluster-scoped, and has no state, no start and no conditions.
 fn operator_resource() -> Value {
     json!({

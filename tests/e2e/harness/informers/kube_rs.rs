@@ -29,9 +29,10 @@ impl Drop for KubeRs {
 }
 
 impl KubeRs {
-    /// Starts a reflector of all operations. The initial state is all operations that exist at the
-    /// start. If `streaming` is true, the reflector receives the initial state from a watch.
-    /// Otherwise it receives the initial state from a list.
+    /// Starts a reflector (a cache of kube-rs) for the objects of the resource `operations` in all
+    /// namespaces. The initial state is all objects that exist at the start. If `streaming` is
+    /// true, the reflector receives the initial state from a watch. Otherwise it receives the
+    /// initial state from a list.
     pub fn start(caller: &Caller, streaming: bool) -> Self {
         let (group, version) = OPERATION.group_version();
         let kind = GroupVersionKind::gvk(group, version, OPERATION.kind);

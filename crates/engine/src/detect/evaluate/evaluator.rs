@@ -42,8 +42,8 @@ pub(super) struct ObjectEvaluator<'a, 's> {
 }
 
 /// The labels and nodes that all operations of one rule set on one object share. They are computed
-/// when the first rule of the rule set detects an operation on the object. Before this, the value
-/// is None.
+/// when the first rule of the rule set detects or continues an operation on the object. Until then,
+/// the value is None.
 type SharedValues = Option<(Arc<Labels>, Nodes)>;
 
 /// The rule and the element that are being evaluated.

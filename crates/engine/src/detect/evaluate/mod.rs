@@ -31,7 +31,8 @@ pub struct Evaluation {
     ///
     /// - The rule detects or continues an operation.
     /// - The rule failed.
-    /// - The rule was not evaluated because its rule set is throttled.
+    /// - The rule was not evaluated because its rule set is throttled. A rule set is throttled if
+    ///   it uses too many evaluation steps.
     ///
     /// If an evaluated rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
@@ -49,8 +50,7 @@ pub struct Evaluation {
     /// flight. There are two reasons:
     ///
     /// - The evaluation failed, or the object cannot be decoded.
-    /// - The rule set was not evaluated because it is throttled. A rule set is throttled if it uses
-    ///   too many evaluation steps.
+    /// - The rule set was not evaluated because it is throttled.
     pub unknown: Vec<(Arc<RuleSet>, Arc<str>)>,
     /// True if an expression read `now`. The result can then change although the object does not
     /// change.
@@ -151,8 +151,8 @@ pub struct RuleValues {
 /// The names of nodes. All operations that one rule set detects on one object share them.
 pub type Nodes = Arc<[Arc<str>]>;
 
-/// The result of a rule's `outcome` expression, which reads from the object that the operation is
-/// over, and how the operation ended.
+/// The result of a rule's `outcome` expression. The expression reads the result of an ended
+/// operation from the object.
 #[derive(Debug)]
 pub struct DetectedOutcome {
     /// Rule set that contains the rule.

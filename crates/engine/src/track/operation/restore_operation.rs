@@ -310,8 +310,9 @@ impl Operation {
     /// Replaces rule sets that are known only by name with the rule sets of the same names in
     /// `book`. Only rule sets with a rule for the operation count.
     ///
-    /// The primary detection is the detection whose values the operation shows. If no such rule set
-    /// in `book` has the name of its rule set, the primary detection gets the first such rule set.
+    /// The primary detection is the detection whose values the operation shows. If `book` does not
+    /// contain its rule set, the primary detection gets the first rule set in `book` that has a
+    /// rule for the operation.
     pub fn bind_rules(&mut self, book: &RuleBook, target: &Arc<Gvr>, namespace: Option<&str>) {
         let operation = self.what.operation.clone();
         let rules_of = || book.rules_of(&operation, namespace);

@@ -172,8 +172,9 @@ impl OperationTiming {
         self.is_comparable.then(|| self.counted_at(now))
     }
 
-    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change. Then
-    /// the caller must call [`OperationTiming::refresh`]. The caller must also call it after every
+    /// Updates the times. Returns true if the status of `Overdue` or `Stalled` must change.
+    ///
+    /// The caller must call [`OperationTiming::refresh`] if the result is true, and after every
     /// other change that clients see.
     pub fn update(&mut self, input: TimingInput) -> bool {
         let now = input.now.steady;
@@ -292,10 +293,11 @@ impl OperationTiming {
         self.estimated_completion = self.estimate(input).map(WholeSecond::from);
     }
 
-    /// Estimates the end from the recent rate of the progress. If the rate is unknown, or if this
-    /// end is already past, estimates the end from the median duration of earlier runs. Returns
-    /// None if time does not count, if too few earlier runs are known, or if the second end is
-    /// already past, too.
+    /// Estimates the end of the operation. Returns None while time does not count. The result is
+    /// the first of these ends that is known and not past. If there is no such end, returns None.
+    ///
+    /// 1. The end according to the recent rate of the progress.
+    /// 2. The end according to the median duration of at least [`ENOUGH_TO_SHOW`] earlier runs.
     fn estimate(&self, input: TimingInput) -> Option<Timestamp> {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {

@@ -58,7 +58,8 @@ impl TrackerFixture {
 
     /// Tells the tracker that the test has sent all rule books. (A rule book contains the rules for
     /// one resource.) Only the `undecided` and `unserved` rule sets have no rule book. For an
-    /// `undecided` rule set, a rule book can still follow.
+    /// `undecided` rule set, a rule book can still follow. For an `unserved` rule set, the cluster
+    /// does not serve the target (the watched resource).
     pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
         self.send(Message::AllRuleSetsRead(Arc::new(RuleSetsWithoutBook {

@@ -49,8 +49,9 @@ fn is_of_migration(operation: &ListedOperation) -> bool {
         || ["Migrating", "LiveMigrating"].contains(&operation.operation.as_str())
 }
 
-/// Groups the operations of migrations by piece of work ([`piece_of_work`]). Returns the subjects
-/// of each piece: the objects that its operations are about. Other operations are left out.
+/// Groups the operations of migrations by piece of work ([`group_by_piece_of_work`]). Returns the
+/// subjects of each piece: the objects that its operations are about. Other operations are left
+/// out.
 fn pieces(operations: &[ListedOperation]) -> Vec<BTreeSet<String>> {
     let operations: Vec<&ListedOperation> =
         operations.iter().filter(|it| is_of_migration(it)).collect();

@@ -1,8 +1,9 @@
 //! Collects the history of each operation in a replay: its start, its end, and the changes between
 //! them.
 //!
-//! A replay evaluates rules on a stream, the recording of a watch. Times in seconds of the stream
-//! are the times in the recording ([`TimeScale`]).
+//! A replay evaluates rules on a stream, which is the recording of a watch. Each event of the
+//! recording has a time in seconds. These are the seconds of the stream. [`TimeScale`] converts
+//! them to clock times.
 //!
 //! The changes come from the tracker, the state machine that turns detections into operations. A
 //! change is in the history if a client that watches the operations would receive it.
@@ -298,8 +299,8 @@ impl History {
             .get(&subject_names(kind, namespace.as_deref(), name));
         let events = events.into_iter().flatten();
         let mut events = events.filter(|event| second_of(event.t) == second);
-        // If the rule computes the start, the first event in the second is used. Otherwise, the
-        // first event on which the operation was detected is used.
+        // If the rule computes the start, this is the first event in the second of the start.
+        // Otherwise, this is the first event in this second on which rules detected the operation.
         let event = if operation.start_time_source == EXPRESSION {
             events.next()
         } else {
