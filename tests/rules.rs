@@ -6,24 +6,24 @@
 //! - If the mutation test changes an expression of a rule, at least one fixture fails.
 //! - No evaluation of a rule fails because a field is missing or zero.
 
-#[path = "rules/compare_operations.rs"]
-mod compare_operations;
+#[path = "rules/compare_with_expected_operations.rs"]
+mod compare_with_expected_operations;
 #[path = "rules/coverage.rs"]
 mod coverage;
 #[path = "rules/create_expression_mutants.rs"]
 mod create_expression_mutants;
 #[path = "rules/incomplete_objects.rs"]
 mod incomplete_objects;
-#[path = "rules/mutation.rs"]
-mod mutation;
+#[path = "rules/mutation_testing.rs"]
+mod mutation_testing;
 #[path = "rules/read_fixtures.rs"]
 mod read_fixtures;
 #[path = "rules/read_shipped_rule_sets.rs"]
 mod read_shipped_rule_sets;
 #[path = "rules/shipped_operation_names.rs"]
 mod shipped_operation_names;
-#[path = "rules/sources_of_limits.rs"]
-mod sources_of_limits;
+#[path = "rules/time_limits_name_their_source.rs"]
+mod time_limits_name_their_source;
 #[path = "rules/work_keys.rs"]
 mod work_keys;
 
@@ -33,12 +33,13 @@ use read_shipped_rule_sets::Shipped;
 fn every_object_has_its_expected_operations() {
     let mut wrong = Vec::new();
     for shipped in Shipped::all() {
-        let book =
-            compare_operations::book(&shipped.name, &shipped.spec).unwrap_or_else(|invalid| {
+        let book = compare_with_expected_operations::book(&shipped.name, &shipped.spec)
+            .unwrap_or_else(|invalid| {
                 panic!("{} does not compile: {invalid}", shipped.file);
             });
         for fixture in read_fixtures::of_rule_set(&shipped) {
-            if let Err(difference) = compare_operations::judge(&book, &fixture, None) {
+            if let Err(difference) = compare_with_expected_operations::judge(&book, &fixture, None)
+            {
                 wrong.push(format!("{}: {difference}", fixture.place));
             }
         }

@@ -1,8 +1,8 @@
 //! Splits the body of a watch into lines. Each line contains one event as JSON.
 //!
 //! The reader keeps at most [`MAX_OBJECT`](super::body_parts::MAX_OBJECT) bytes of a line, and
-//! drops the rest. If a line has more than four times this size, reading fails. So a hostile or
-//! broken API server cannot make the reader use more memory.
+//! drops the rest. So a hostile or broken API server cannot fill the memory with a long line. If a
+//! line has more than four times this size, reading fails. So a line cannot be endless.
 
 use super::{
     body_parts::{BodyEnd, BodyPart, BodyReader},

@@ -124,8 +124,9 @@ impl Leadership {
     /// Returns the highest resourceVersion that this replica may issue. Returns `Rv(0)` if the
     /// leadership is lost.
     ///
-    /// No other leader issues a resourceVersion from [`Leadership::start`] up to the returned one,
-    /// even if this process is paused after the call.
+    /// The resourceVersions from [`Leadership::start`] to the returned one belong to this replica
+    /// alone. Suppose that this process is paused after the call, and another replica takes
+    /// over. The new leader then issues only higher resourceVersions.
     ///
     /// The index takes each new resourceVersion from the clock. If the clock is behind the last
     /// issued resourceVersion, the index adds 1 to the last issued one instead. If the new

@@ -6,11 +6,11 @@
 //! - `operationrecords`: records of completed operations.
 //! - `operationrulesets`: rule sets, only in a server without a cluster (the demo).
 
-mod operations;
-mod records;
+mod in_flight_operations_resource;
+mod operation_records_resource;
 
-pub use self::operations::inflight_operations;
-pub use self::records::operation_records;
+pub use self::in_flight_operations_resource::inflight_operations;
+pub use self::operation_records_resource::operation_records;
 
 use super::encoded_event_cache::LineCache;
 use super::error_status::ErrorStatus;

@@ -529,7 +529,7 @@ fn the_debounce_is_cancelled_when_the_operation_is_detected_again() {
         let name = loop {
             let name = attempts
                 .next()
-                .expect("in one of ten attempts, the change must be short enough");
+                .expect("in one of ten attempts, the test must change the status back in time");
             cluster.machine(namespace, &name, "Migrating").await;
             let of_it = |all: &[Value]| -> Vec<String> {
                 let mut events = without_gaps(all);

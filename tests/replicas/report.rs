@@ -7,8 +7,8 @@ use crate::disturbance::Disturbance;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Largest number of violations that [`Report::check`] prints. If there are more violations, only
-/// their number is printed.
+/// Largest number of violations that [`Report::check`] prints with their text. It also prints how
+/// many violations there are in total.
 const PRINTED: usize = 20;
 
 /// A report to which all clients of a test add their observations.

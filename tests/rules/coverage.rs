@@ -4,7 +4,7 @@
 //! - At least one fixture does not expect this operation.
 //! - For each detail that the rule computes, such as the message, a fixture expects a value.
 
-use crate::compare_operations::operation_name;
+use crate::compare_with_expected_operations::operation_name;
 use crate::read_fixtures::{self, Fixture};
 use crate::read_shipped_rule_sets::Shipped;
 use ifo_api::ruleset::Rule;

@@ -3,7 +3,7 @@
 //! VirtualMachineInstanceMigration and on a VirtualMachineInstance. The rules must yield the same
 //! `work` key for these operations.
 
-use crate::compare_operations::book;
+use crate::compare_with_expected_operations::book;
 use crate::read_shipped_rule_sets::Shipped;
 use ifo_cel::Doc;
 use ifo_engine::detect::evaluate;

@@ -2,8 +2,8 @@
 //! column. Callers use the list to check the fields against a schema. Fields of a computed value,
 //! such as a map literal, are not in the list.
 //!
-//! In contrast, a [`super::Projection`] is the union of all fields that an evaluation can read. A
-//! projection is used for decoding, and has no positions.
+//! This list is not a [`super::Projection`]. A projection says which fields of an object must be
+//! decoded before an evaluation, and has no lines and columns.
 
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, LiteralValue, SourceInfo, operators};

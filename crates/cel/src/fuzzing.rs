@@ -103,8 +103,8 @@ pub fn expression(input: &[u8]) {
 
 fn check_guarantees(source: &str, names: &FuzzNames) {
     let environment = &names.environment;
-    // `fields` is called before `compile`, because `fields` must not panic for a text that does not
-    // compile.
+    // `fields` must not panic, even if `source` does not compile. In that case, this function
+    // returns early below. So the call of `fields` comes first.
     let selections = fields(source, &NameOrigins::default());
     let any = match compile(source, ResultKind::Any, environment) {
         Ok(any) => any,

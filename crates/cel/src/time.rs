@@ -419,8 +419,9 @@ pub(super) fn format_duration(nanoseconds: i64) -> String {
 /// `getMinutes` of `1h` is 60. Returns None for getters that durations do not have.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
     // As in Go, hours, minutes and seconds are computed as a double. If the exact number is just
-    // below a whole number, the double can be this whole number.
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // Below 2^34.
+    // below a whole number, the double can be this whole number. All integers that become a double
+    // are below 2^53, so they lose no digit.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
     let whole = |unit: i64| {
         ((nanoseconds / unit) as f64 + (nanoseconds % unit) as f64 / unit as f64) as i64
     };

@@ -177,8 +177,8 @@ impl ListPager {
         self
     }
 
-    /// Makes the pager request later pages with the usual number of objects again. After a page was
-    /// too large, the pager requests all pages with fewer objects until this method is called.
+    /// Ends the requests with fewer objects. After a page was too large, the pager requests all
+    /// pages with fewer objects. After this call, it requests the usual number of objects again.
     pub fn reset_limit(&self) {
         self.is_reduced.store(false, Ordering::Relaxed);
     }

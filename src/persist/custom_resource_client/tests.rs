@@ -108,7 +108,8 @@ async fn an_answer_to_a_write_without_metadata_is_a_failure() {
 
 #[tokio::test]
 async fn answers_are_classified_by_status_code() {
-    // `of the object` stands for a confidential text of the object. No failure may contain it.
+    // In this answer, `of the object` is a placeholder for a secret value, such as a label. No
+    // failure may contain a secret value.
     let status = r#"{"kind":"Status","message":"said why","details":{"causes":[
         {"field":"spec.subject","message":"of the object"},{"field":"of the object"},
         {"field":"metadata.labels[of.the.object]"},{"field":"status.x: of the object"}]}}"#;

@@ -412,8 +412,9 @@ async fn a_replica_is_unready_if_the_kube_apiserver_answers_the_leader_but_not_t
     );
     tokio::time::sleep(4 * second).await;
     assert!(pair.replica_status.impairment().is_some());
-    // If the leader has not answered for more than 3 s, it may have stopped leading. Without a
-    // leader, no other replica serves clients better. So this replica stays ready.
+    // Now the leader does not answer either. After more than 3 s without an answer, the leader may
+    // have stopped leading. Without a leader, no other replica serves clients better. So this
+    // replica becomes ready again.
     pair.leader.set_latency(Duration::from_hours(1));
     tokio::time::sleep(4 * second).await;
     assert_eq!(pair.replica_status.impairment(), None);

@@ -1,7 +1,7 @@
 //! Tests of the leader election with random failures. The seed of a run determines all random
 //! choices of the run.
 
-use super::election_only_cluster::{Cluster, ElectionOnlyReplica};
+use super::simulated_election_cluster::{Cluster, ElectionOnlyReplica};
 use crate::replicate::simulation::Faults;
 use std::time::Duration;
 

@@ -133,8 +133,9 @@ impl Expression {
         })
     }
 
-    /// Returns the template for this expression before a dot or an index. An expression that begins
-    /// with a digit, `-` or `!` needs parentheses there: `-1` becomes `(-1)`.
+    /// Returns the template that inserts this expression where a dot or an index follows, as in
+    /// `$.size()` or `$[0]`. The template is `$` or `($)`. An expression that begins with a digit,
+    /// `-` or `!` needs the parentheses: `-1` becomes `(-1)`.
     fn before_dot(&self) -> &'static str {
         let is_simple = |char: char| !char.is_ascii_digit() && !"-!".contains(char);
         if self.to_string().starts_with(is_simple) {

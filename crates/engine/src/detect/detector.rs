@@ -49,8 +49,9 @@ pub struct Detector {
     settling_period: Duration,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Objects, by identity, whose last evaluation detected an operation or had a failed rule. If
-    /// `remembers_detections` is true, objects stay in the map for `settling_period` longer.
+    /// Objects, by identity, whose last evaluation detected an operation, or had a rule that failed
+    /// or was skipped. If `remembers_detections` is true, objects stay in the map for
+    /// `settling_period` longer.
     /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
     /// object is in this map.
     recently_detected: HashMap<Arc<str>, ObjectDetections>,
@@ -143,8 +144,8 @@ impl Detector {
         FeedEvent::Reset
     }
 
-    /// Handles the end of a list, or the end of an interruption of the watch in which no change was
-    /// missed. Returns the message for the tracker.
+    /// Handles the end of a list. The caller also calls this method when an interrupted watch
+    /// continues without a new list. Returns the message for the tracker.
     ///
     /// If the feed has a label selector, also returns a channel. On this channel, the tracker sends
     /// the subjects (objects with operations) that are missing in the list. The caller must find
@@ -199,7 +200,8 @@ impl Detector {
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // If the object was not in `recently_detected`, no operation on it is in flight. Then
+            // `recently_detected` also contains each object whose last evaluation failed or was
+            // skipped. So if the object was not in the map, no operation on it is in flight. Then
             // the caller need not find out whether the object still exists.
             may_exist: was_detected && self.book.selector().is_some(),
         })

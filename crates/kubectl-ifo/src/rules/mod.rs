@@ -18,10 +18,10 @@ mod check;
 mod eval;
 mod expected_operations;
 mod explain;
+mod generate_rbac_roles;
 mod input_files;
 mod replay;
 mod resource_schemas;
-mod roles;
 mod rule_sets;
 mod test_command;
 mod typed_value;
@@ -40,7 +40,7 @@ pub(super) enum RulesCommand {
     /// Evaluates one expression on one object
     Eval(eval::RulesEvalArgs),
     /// Prints the smallest ClusterRole with which the server can watch the targets of the rules
-    Roles(roles::RulesRolesArgs),
+    Roles(generate_rbac_roles::RulesRolesArgs),
 }
 
 /// Runs a subcommand. Returns true if the subcommand has found no error.
@@ -50,6 +50,6 @@ pub(super) fn run(command: &RulesCommand) -> Result<bool, Problem> {
         RulesCommand::Test(args) => test_command::run(args),
         RulesCommand::Replay(args) => replay::run(args),
         RulesCommand::Eval(args) => eval::run(args),
-        RulesCommand::Roles(args) => roles::run(args),
+        RulesCommand::Roles(args) => generate_rbac_roles::run(args),
     }
 }

@@ -22,8 +22,9 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval at which a check is repeated while the result is unknown.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
-/// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all
-/// watched resources, usually takes less time.
+/// code for an unknown result. While an operation is certainly active, the wait does not end for
+/// this reason ([`OperationWait::is_busy`]). A restart of `ifo-apiserver`, including its first
+/// lists of all watched resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. It
 /// says why custom resources cannot show that no operation is in flight.
@@ -112,8 +113,11 @@ impl OperationWait {
         }
     }
 
-    /// Waits until the goal is reached. The wait also ends if the rule sets certainly cannot detect
-    /// all matching operations, or if the result has been unknown for too long.
+    /// Waits until the goal is reached. If no operation is certainly active
+    /// ([`is_busy`](Self::is_busy)), the wait also ends in two cases:
+    ///
+    /// - The rule sets certainly cannot detect all matching operations.
+    /// - The result has been unknown for [`MAX_UNKNOWN_TIME`].
     async fn follow(&mut self, source: &OperationSource) -> Result<WaitEnd, Problem> {
         let mut follower = source.follow(None)?;
         let mut last_check: Option<Instant> = None;
@@ -218,8 +222,10 @@ impl OperationWait {
     }
 
     /// Returns true if an operation that is not ignored is active. In this case, the goals `idle`
-    /// and `completed` are certainly not reached. While the watch still lists the operations, the
-    /// method uses the first list of the command.
+    /// and `completed` are certainly not reached.
+    ///
+    /// At its start, the watch delivers all operations one by one. Until the last one has arrived,
+    /// this method uses the list that the command requested before the watch.
     fn is_busy(&self) -> bool {
         let is_listing = !self.wait_state.is_complete() && self.interruption.is_none();
         self.wait_state.is_busy() || (is_listing && self.was_busy_at_start)

@@ -95,8 +95,8 @@ impl Cluster {
         }
     }
 
-    /// Starts a replica in the Pod `pod`. If this Pod has had a replica before, the new replica is
-    /// the next container of the Pod.
+    /// Starts a replica in the Pod `pod`. To simulate that a Pod's container is restarted, kill its
+    /// replica, and then call this function with the same Pod.
     pub fn start(&mut self, pod: &str, skew: Skew) -> &ElectionOnlyReplica {
         let replica = ElectionOnlyReplica::start(self, pod, skew);
         self.replicas.push(replica);

@@ -29,9 +29,9 @@ pub fn book(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleBook, String>
     Ok(RuleBook::new(1, target, "Any".into(), true, sets))
 }
 
-/// Evaluates the rules on a fixture, and compares the results with the expected results. Returns a
-/// failed evaluation or the first difference as an error. If `only` names an operation, compares
-/// only the results for this operation.
+/// Evaluates the rules on a fixture, and compares the results with the expected results. If the
+/// evaluation fails, or a result differs, returns an error. The error describes the failure or the
+/// first difference. If `only` contains an operation, compares only the results for this operation.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let json = fixture.object.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
@@ -58,7 +58,7 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
     for (name, status) in fixture.status.iter().filter(|(name, _)| is_compared(name)) {
         let Some(says) = found.get(name) else {
             return Err(format!(
-                "expect-status names {name}, but no rule detects or continues it"
+                "expect-status has {name}, but no rule detects it or keeps it in flight"
             ));
         };
         compare(name, says, status)?;

@@ -45,9 +45,9 @@ pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
     if loaded.is_empty() {
         return Ok(false);
     }
-    // The default name contains the name of a rule set. The shipped ClusterRoles have the names
-    // `ifo-rules-COMPONENT`. If the output had such a name, `kubectl apply` of the output would
-    // replace the shipped ClusterRole.
+    // The default name begins with `ifo-rule-set-`, because the names of the shipped ClusterRoles
+    // begin with `ifo-rules-`. So `kubectl apply` of the output never replaces a shipped
+    // ClusterRole.
     let first = loaded.iter().map(|rule_set| rule_set.name.as_str()).min();
     let named = args.name.clone();
     let name = named.unwrap_or_else(|| format!("ifo-rule-set-{}", first.unwrap_or_default()));

@@ -17,7 +17,8 @@ const MAX_MESSAGE: usize = 80;
 /// wide, if the name of the virtual machine has 30 characters and the message has 40. Two choices
 /// save width:
 ///
-/// - Only the wide table shows the name of the operation, as kubectl does for Events.
+/// - Only the wide table shows `metadata.name`, as kubectl does for Events. The column Operation
+///   shows what the operation does, such as `Migrating`.
 /// - The cell Subject contains the kind, and the cell State contains the progress.
 static LIVE_COLUMNS: &[Column] = &[
     Column {

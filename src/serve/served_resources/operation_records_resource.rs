@@ -2,7 +2,7 @@
 //! index of the operations, under separate keys.
 
 use super::SelectableField::{Nodes, Text};
-use super::operations::subject;
+use super::in_flight_operations_resource::subject;
 use super::{Cell, Column, Resource, name_column, text, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::encoded_event_cache::LineCache;

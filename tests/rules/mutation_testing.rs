@@ -4,7 +4,7 @@
 //! object with the expected operations) must fail. If no fixture fails, the fixtures do not cover
 //! the changed part of the expression.
 
-use crate::compare_operations::{book, judge};
+use crate::compare_with_expected_operations::{book, judge};
 use crate::create_expression_mutants::mutants;
 use crate::read_fixtures::{self, Fixture};
 use crate::read_shipped_rule_sets::Shipped;
