@@ -10,8 +10,8 @@
 mod compare_with_expected_operations;
 #[path = "rules/coverage.rs"]
 mod coverage;
-#[path = "rules/create_expression_mutants.rs"]
-mod create_expression_mutants;
+#[path = "rules/expression_mutants.rs"]
+mod expression_mutants;
 #[path = "rules/incomplete_objects.rs"]
 mod incomplete_objects;
 #[path = "rules/mutation_testing.rs"]

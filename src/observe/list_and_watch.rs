@@ -1,5 +1,5 @@
-//! Lists and watches one source in a cluster: a resource, in all namespaces or in one. Turns the
-//! answers of the kube-apiserver into [`Raw`] events. The events of one source are a feed.
+//! A feed lists and watches one source in a cluster: a resource, in all namespaces or in one. It
+//! turns the answers of the kube-apiserver into [`Raw`] events.
 //!
 //! A `WatchList` is a watch that begins with all existing objects (KEP-3157). A bookmark marks the
 //! end of these initial objects. In this diagram, the version is the resourceVersion from which a
@@ -16,7 +16,7 @@
 //! After a list, the version is the resourceVersion of the list. After a watch, it is the
 //! resourceVersion of the last event or bookmark.
 //!
-//! The feeds do not use the watcher of the crate kube, for three reasons:
+//! A feed does not use the watcher of the crate kube, for three reasons:
 //!
 //! - The watcher decodes whole objects.
 //! - The watcher starts a `WatchList` at resourceVersion 0. The kube-apiserver may then send an
@@ -60,9 +60,10 @@ const INITIAL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// first line, because a working watch can be silent for 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// The longest time for which a feed that is up to date waits without a report. After this time,
-/// the feed reports an interruption and continues to wait. The feed can wait for an answer, for the
-/// time of the next attempt, or for a permit to list ([`ReadBudget`] limits the concurrent lists).
+/// If a feed that is up to date must wait longer than this time, it sends its consumer the report
+/// of an interruption, and continues to wait. The feed can wait for an answer of the
+/// kube-apiserver, for the time of the next attempt, or for a permit to list ([`ReadBudget`] limits
+/// the concurrent lists).
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum number of lines in one watch that cannot be decoded. If there are more, the feed reports
@@ -113,7 +114,8 @@ pub(super) struct WatchTask {
     /// object. If `last` is `None`, the next watch continues from `version`. `last` is `None` in
     /// these cases:
     ///
-    /// - No object has arrived since `version` was set.
+    /// - No object has arrived since `version` last changed. The initial objects of a `WatchList`
+    ///   do not count.
     /// - The object has more than [`KEPT_BUFFER`] bytes. `version` is then its resourceVersion.
     last: Option<Bytes>,
     /// Number of objects to request in one page.
@@ -301,9 +303,9 @@ impl WatchTask {
             let problem = match lines.next(idle).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
-                    // A large line holds the permit for large objects ([`ReadBudget`]) until both
-                    // the line and its event are dropped. The line is dropped here, so that only
-                    // the event holds the permit.
+                    // A large line holds the permit for large objects ([`ReadBudget`]). An event
+                    // with an object of this line holds the permit, too. After this drop, other
+                    // feeds get the permit as soon as the event is dropped.
                     drop(line);
                     match decoded {
                         Ok(event) => {
@@ -313,10 +315,10 @@ impl WatchTask {
                             }
                             continue;
                         }
-                        // The line is too long to be read, and its beginning does not contain the
-                        // name and the UID of the object. Without this object, the initial objects
-                        // would be incomplete. A list can contain the object in a form that the
-                        // feed can read.
+                        // The line is too long to be read, and its beginning lacks the type of the
+                        // event, or the name or the UID of the object. Without this object, the
+                        // initial objects would be incomplete. So the feed lists the objects. In a
+                        // list, the feed needs only the name and the UID.
                         Err(line) if line.too_long && initial => {
                             return AttemptEnd::NoWatchList { for_good: false };
                         }

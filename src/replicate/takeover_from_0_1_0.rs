@@ -49,10 +49,11 @@ const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 /// The name of the port in our Service.
 const PORT: &str = "https";
 
-/// The result of the search for an old server (release 0.1.0).
+/// What this replica knows so far about the operations of an old server (release 0.1.0). The search
+/// for an old server never ends, so `Nothing` can change to `Loaded`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Succession {
-    /// The search for an old server has not ended yet.
+    /// This replica still tries to find an old server and to copy its operations.
     #[default]
     Pending,
     /// No old server exists, or its operations could not be copied in time.
@@ -111,7 +112,8 @@ impl Predecessor {
     }
 
     /// Looks for an old server every second, and copies the operations of the old server. Allows
-    /// the election of a leader when no old server runs any more. The future never completes.
+    /// the election of a leader when no old server runs any more. An old server can answer even
+    /// after that, so the search continues, and the future never completes.
     pub async fn follow(&mut self, writer: &mut Writer) {
         let mut before = None;
         loop {
@@ -304,8 +306,8 @@ mod tests {
     const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ours/endpointslices";
 
     /// Creates a search in `cluster`, and a receiver of `may_begin`. Each check of an endpoint
-    /// fails without a connection, because `cluster` has no `APIService` with a CA certificate for
-    /// the verification of the endpoint.
+    /// fails before it opens a connection. The reason: the check needs the CA certificate in the
+    /// `APIService`, and `cluster` has no `APIService`.
     fn search_in(cluster: &Cluster) -> (Predecessor, watch::Receiver<bool>) {
         let credentials = PeerCredentials::TokenFile("token".into());
         let (may_begin, may_begin_reader) = watch::channel(false);

@@ -216,8 +216,9 @@ pub async fn list(
     let options = Options::of_list(query, resource)?;
     let mut scope = options.selector.scope(&request.namespace, resource);
     if is_replica && scope == ListScope::All {
-        // Another replica (a follower) copies the operations, and the records of completed
-        // operations, with one list.
+        // Another replica (a follower) copies the index of this replica with one list. The index
+        // contains operations, and records, which are objects about completed operations. `All`
+        // selects only the operations, and `Everything` selects both.
         scope = ListScope::Everything;
     }
     // A list can have at most one object if it selects one name in one namespace, or one name of a

@@ -16,7 +16,7 @@ metrics! {
             "ifo_operations_stalled", "Operations in flight whose condition Stalled is True";
         expected: FloatGaugeFamily =
             "ifo_operation_expected_seconds",
-            "Usual duration of an operation in all namespaces, on the leader";
+            "Usual duration of an operation, for all namespaces together, on the leader";
         baselines: Gauge = "ifo_baselines", "Operations whose durations are known, on the leader";
         reads: CounterFamily = "ifo_baselines_reads", "Reads of the ConfigMap of baselines";
         writes: CounterFamily = "ifo_baselines_writes", "Writes of the ConfigMap of baselines";

@@ -307,7 +307,8 @@ async fn count_leaders(replicas: &Replicas<'_>) -> usize {
 /// The VirtualMachines of the test and their operations.
 struct MachinesAndOperations {
     admin: Caller,
-    /// The operations that must exist: a list has contained them, and the test has not ended them.
+    /// The operations that must exist. The server has listed each of them at least once, and the
+    /// test has not ended them.
     operations: Identities,
     /// The names of VirtualMachines that the test changed after the start of their operations. If a
     /// server starts without these operations, it takes the time of the change as the start time.
@@ -667,10 +668,11 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
 }
 
 /// Returns the paths of the manifest folders of a release. `root` is the folder of the release. The
-/// result contains [`FOLDERS`], with the parameter `deploy` in place of the folder `deploy`.
+/// result contains the folders in [`FOLDERS`], except that the value of the parameter `deploy`
+/// replaces `"deploy"`.
 ///
-/// If the parameter is another folder than `deploy`, it is the folder of persistence mode. The
-/// result then also contains the folder with the CRD of the custom resources.
+/// If this value is not `"deploy"`, it is the folder of persistence mode. The result then also
+/// contains the folder with the CRD of the custom resources.
 fn folders(root: &Path, deploy: &str) -> Vec<String> {
     let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
     let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });

@@ -5,7 +5,7 @@
 //! the changed part of the expression.
 
 use crate::compare_with_expected_operations::{book, judge};
-use crate::create_expression_mutants::mutants;
+use crate::expression_mutants::mutants;
 use crate::read_fixtures::{self, Fixture};
 use crate::read_shipped_rule_sets::Shipped;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};

@@ -190,8 +190,9 @@ impl ComparisonRun {
         Ok(())
     }
 
-    /// Returns the smallest case that is one step smaller than `case` and whose answers still
-    /// differ. Returns None if there is no such case.
+    /// Simplifies the expression of `case` in one place, for example replaces a call by its
+    /// argument. There are several ways to do this. Returns the smallest result with which the
+    /// answers still differ, or None if there is none.
     fn smaller(&mut self, case: &Case) -> Result<Option<Case>, Box<dyn Error>> {
         let with = |expression: Expression| Case {
             expression,

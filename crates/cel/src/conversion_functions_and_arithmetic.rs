@@ -201,9 +201,10 @@ pub(super) fn format_double(value: f64) -> String {
         return format!("{value}");
     }
     let sign = if exponent < 0 { '-' } else { '+' };
-    // Two texts with the smallest number of digits can be equally near to the value. Go then
-    // returns the text whose last digit is even. Rust does the same only if the format has a
-    // precision. So the value is formatted again, with the number of digits as the precision.
+    // Go and Rust write the fewest digits that still identify the value. Sometimes the value lies
+    // exactly in the middle between two numbers with this many digits. Go then chooses the number
+    // whose last digit is even. Rust does the same only if the format has a precision. So the value
+    // is formatted again, with the number of digits as the precision.
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
     let rounded = format!("{value:.*e}", digits.saturating_sub(1));
     let mantissa = match rounded.split_once('e') {

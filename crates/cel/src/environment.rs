@@ -155,8 +155,8 @@ impl Environment {
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can
-    /// read, directly or through variables. `want` is the part of the result that the caller needs.
-    /// See [`Projection::of`].
+    /// read, directly or through variables. `want` is the part of the result of `op` that the
+    /// caller needs. See [`Projection::of`].
     pub(super) fn projection(&self, op: &Op, want: NeededPart) -> (Projection, NeededPart) {
         let variables: Vec<_> = self.variables.iter().map(|(_, var)| &var.0.op).collect();
         Projection::of(op, want, &variables)

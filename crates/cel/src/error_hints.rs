@@ -175,9 +175,11 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         return Some(format!("did you mean `{nearest}`?"));
     }
     // A name that begins with a capital letter is probably a string without quotes, such as
-    // `Running`. A name before a dot, an index or an argument list gets no hint. An unknown
-    // function also gets no hint: the position of its error is after the name, so `strip_prefix`
-    // returns None.
+    // `Running`. Two kinds of names get no hint here:
+    //
+    // - a name before a dot, an index or an argument list
+    // - the name of a function. If a function is unknown, the error has the position after the
+    //   name. So the text at this position does not begin with the name.
     let rest: String = (source.lines().nth(line.saturating_sub(1))?.chars())
         .skip(column.saturating_sub(1))
         .collect();
@@ -240,7 +242,8 @@ fn value_hint(message: &str) -> Option<String> {
     Some(format!("did you mean '{}'?", nearest.1))
 }
 
-/// Returns the hint for a result of a wrong type. `types` is `WANTED' but found 'FOUND'`.
+/// Returns the hint for a result of a wrong type. `types` is the rest of the error message after
+/// `expected type '`. An example of the whole message: `expected type 'string' but found 'int'`.
 fn result_hint(types: &str) -> Option<String> {
     let (wanted, rest) = types.split_once('\'')?;
     let found = quoted_after(rest, "but found '")?;

@@ -20,8 +20,9 @@ pub enum FieldType {
     },
     /// A list. The path of its elements is the path of the list, followed by [`PathStep::Each`].
     List,
-    /// An object or a map. The path of a member ends with [`PathStep::Field`], or with
-    /// [`PathStep::Index`] if the key of the member is not known.
+    /// An object or a map. The path of a member ends with [`PathStep::Field`]. If the key is not a
+    /// string literal, as in `object.labels[variables.key]`, the path ends with
+    /// [`PathStep::Index`].
     Object,
 }
 

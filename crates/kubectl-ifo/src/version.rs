@@ -101,8 +101,9 @@ async fn missing_document_reason(server: &ApiClient) -> Problem {
         match (served, server.answer(&uri, served.resource(), None).await) {
             (_, Err(Problem::NotFound(_))) => {}
             (_, Err(Problem::Forbidden { .. })) if !served.is_served_by(server).await => {}
-            // The answer `Forbidden` for a missing API is handled above. In this and the next arm,
-            // the API exists, or discovery cannot be read.
+            // `Forbidden` can also mean that the API is missing. The arm above handles this case.
+            // But if the plugin cannot read discovery, `is_served_by` returns true, and the API may
+            // be missing in this and the next arm.
             (Served::Live, Ok(_) | Err(Problem::Forbidden { .. })) => {
                 return Problem::Other("the server does not report its version".to_owned());
             }

@@ -190,7 +190,8 @@ fn time(text: &str) -> Timestamp {
 }
 
 /// Returns the status of a rule set at the time `now`. `written` is the previous status. `change`
-/// sets the activity that feeds would record.
+/// changes the activity of the rule set, which a feed (the watch of its target) would record: for
+/// example, the number of objects on which a rule has failed.
 fn watched_at(
     now: &str,
     written: &OperationRuleSetStatus,

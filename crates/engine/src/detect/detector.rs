@@ -17,7 +17,8 @@ use tokio::sync::oneshot;
 
 /// Maximum number of objects of one feed whose fields the detector stores. If the rules read `now`
 /// (the current time) on an object, the detector evaluates its stored fields again at intervals.
-/// The detector evaluates further objects only when they change.
+/// When this maximum is reached, the detector stores no fields of further objects. It evaluates
+/// these objects only when they change.
 pub(super) const MAX_TIMED: usize = 1_000;
 
 /// Maximum size of the stored fields of one object, in bytes. The detector evaluates an object with
@@ -200,9 +201,10 @@ impl Detector {
         self.unknown.remove(&identity);
         Some(VanishedObject {
             subject,
-            // `recently_detected` also contains each object whose last evaluation failed or was
-            // skipped. So if the object was not in the map, no operation on it is in flight. Then
-            // the caller need not find out whether the object still exists.
+            // An object stays in `recently_detected` as long as an operation on it can be in
+            // flight. It also stays there if its last evaluation failed or was skipped. So if the
+            // object was not in the map, no operation on it is in flight. Then the caller need not
+            // find out whether the object still exists.
             may_exist: was_detected && self.book.selector().is_some(),
         })
     }

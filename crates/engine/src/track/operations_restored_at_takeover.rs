@@ -4,12 +4,13 @@
 //! - the new leader's own index, the copy of all operations that each replica has in memory
 //! - custom resources, which a leader in persistence mode writes for its operations
 //!
-//! The tracker, which turns detections into operations, takes over the operations. It also returns
-//! writes to the index. The writes add operations that the index lacks, and delete outdated
-//! objects.
+//! The tracker, which turns detections into operations, takes over the operations. It also corrects
+//! the index: it adds operations that the index lacks, and deletes outdated objects.
 //!
-//! The new leader reads rules and objects later. Until then, the tracker cannot know whether the
-//! restored operations are over, so the operations stay in flight.
+//! The new leader reads rules and objects later. Until then, the tracker cannot know whether a
+//! restored operation without an end is over, so the operation stays in flight. There is one
+//! exception: if an operation also has a later run, the earlier run completes at once
+//! (`Tracker::resume`).
 
 use super::end_reason::End;
 use super::operation::{Restored, RestoredRecord};
@@ -276,10 +277,10 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // A retained operation is a completed operation that clients can still read. `most` is the
-        // maximum number of retained operations, so only the last `most` operations in this order
-        // can be retained. Operations that the previous leader deleted from the index are not
-        // retained, so they come first.
+        // The operations are sorted by their end. Operations that the previous leader deleted from
+        // the index come first. A retained operation is a completed operation that clients can
+        // still read. At most `most` operations are retained, so only the last `most` operations of
+        // `over` can be retained.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
         let most = self.shared.settings.retain.map_or(0, |it| it.most);
         let surplus = over.len().saturating_sub(most);

@@ -14,13 +14,19 @@ pub struct SubjectStep<'a> {
     pub books: &'a Books,
     pub now: ClockReading,
     /// True if a watch of the object is interrupted, or if the target of the object is unknown. The
-    /// target of a restored object is unknown until its rule book arrives.
+    /// target is the resource that a rule set names, such as `virtualmachines`.
+    ///
+    /// After a restart, the tracker restores operations and their objects. The target of a restored
+    /// object is unknown until its first evaluation, or until the rules for its kind arrive.
     pub gap: bool,
     /// The times from which `appearAfter` and `stateAfter` count.
     pub(super) observed: Observed,
     /// The time at which this event changes operations. An operation that is superseded, or that
-    /// yields an outcome, ends at this time. If a superseded operation is still detected, this time
-    /// is also the start of its next run.
+    /// yields an outcome, ends at this time.
+    ///
+    /// If rules still detect a superseded operation, it waits until the superseding operation ends.
+    /// Then a new run starts. If its rule yields no start time, the new run has this time as its
+    /// start time.
     pub(super) transition: OperationStart,
 }
 

@@ -20,11 +20,12 @@ pub(super) struct DetectionsByRuleSet {
     /// The detections, by operation and name of the rule set. None for a rule that failed or was
     /// not evaluated.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Arc<str>, Option<Arc<Detection>>>>,
-    /// The rules without a result for the object, or for some elements of `forEach`:
+    /// The rules that were not evaluated completely. The value contains the keys of the `forEach`
+    /// elements on which the rule was evaluated:
     ///
-    /// - Rules with `forEach` that were evaluated on some elements of their list, but not on all.
-    ///   The value contains the keys of the evaluated elements.
-    /// - All other rules that failed or were not evaluated. The value is empty.
+    /// - If a rule with `forEach` was evaluated on only some elements of its list, the value
+    ///   contains the keys of these elements.
+    /// - If a rule failed or was not evaluated on the object at all, the value is empty.
     failed_lists: BTreeMap<RuleKey, HashSet<Arc<str>>>,
 }
 
@@ -74,7 +75,8 @@ impl DetectionsByRuleSet {
     ///
     /// - If the rule set detects the operation, its new detection replaces the earlier detection.
     /// - If the rule failed, or was not evaluated on the element, the earlier detection stays.
-    /// - If the rule set has no result for the operation, the earlier detection is removed.
+    /// - If the rule set was evaluated and does not detect the operation, the earlier detection is
+    ///   removed.
     /// - If the earlier detection is for another target than the target of `book`, it stays: this
     ///   evaluation did not include its rule set.
     pub(super) fn apply(

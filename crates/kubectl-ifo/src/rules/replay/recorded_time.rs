@@ -23,12 +23,14 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates the scale of `events`. A recording contains no dates, but its objects contain
-    /// timestamps. An event cannot be earlier than a timestamp in its object. The scale places the
-    /// first event at the earliest time that this condition allows for all events.
+    /// timestamps. An event cannot be earlier than a timestamp in its object. So each event gives
+    /// an earliest possible time for the first event. The scale uses the latest of these times.
     ///
-    /// For example, the object of the first event has the timestamp 10:00:00, and the object of an
-    /// event 1.5 seconds later has 10:00:02. So the first event is at 10:00:00.5. If no object
-    /// contains a timestamp, the first event is at 1970-01-01T00:00:00Z.
+    /// For example, the object of the first event has the timestamp 10:00:00. So the first event is
+    /// at 10:00:00 or later. The object of an event 1.5 seconds later has the timestamp 10:00:02.
+    /// So the first event is at 10:00:00.5 or later. The scale uses 10:00:00.5.
+    ///
+    /// If no object contains a timestamp, the first event is at 1970-01-01T00:00:00Z.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
         let wall = events

@@ -188,8 +188,9 @@ fn operands(tokens: &[Token<'_>], index: usize, symbol: &str) -> (usize, usize) 
             ("&&" | "||", own) => !left && token.text == own,
             _ => false,
         };
-        // A bracket with the same depth as the operator encloses the operator. A bracket with a
-        // larger depth is inside an operand.
+        // A bracket counts itself in its depth. So the nearest bracket with the same depth as the
+        // operator encloses the operator. For example, all tokens of `(a && b)` have the depth 1.
+        // A bracket with a larger depth belongs to an operand.
         let around =
             token.depth == depth && matches!(token.text, "(" | "[" | "{" | ")" | "]" | "}");
         token.depth < depth || around || (token.depth == depth && looser)
