@@ -11,8 +11,8 @@
 //!   leader serves the changes of its own term. A replica that has led and has released the Lease
 //!   still serves the changes of its last term, so that the new leader can copy them.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
-//! - A watch with this header ends when this replica stops leading. If this replica has released the
-//!   Lease, followers may then open new watches to read its last changes.
+//! - A watch with this header ends when this replica stops leading. If this replica has released
+//!   the Lease, followers may then open new watches to read its last changes.
 
 use super::content_negotiation::Syntax;
 use super::error_status::ErrorStatus;
