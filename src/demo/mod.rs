@@ -70,7 +70,7 @@ pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>)
          A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
          \n\
          \x20 kubectl --context {context} get ifos\n\
-         \x20 kubectl --context {context} get ifos -A\n\
+         \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
          \n\
          Press Ctrl-C here to end the demo.\n"
     )
