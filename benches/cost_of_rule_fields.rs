@@ -35,7 +35,7 @@ const CHANGES: usize = 1_000;
 /// Number of passes. The result is the time of the fastest pass.
 const PASSES: usize = 20;
 /// Number of processes for each variant.
-const RUNS: usize = 5;
+const PROCESSES: usize = 5;
 /// Number of completed operations in the variants with earlier runs. The server compares an
 /// operation in flight with earlier runs if there are at least 20.
 const EARLIER_RUNS: usize = 20;
@@ -139,7 +139,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     let mut all: Vec<Option<Figures>> = vec![None; VARIANTS.len()];
-    for _ in 0..RUNS {
+    for _ in 0..PROCESSES {
         for (variant, best) in VARIANTS.iter().zip(&mut all) {
             let figures = run(variant.name)?;
             let before = best.unwrap_or(figures);
@@ -311,7 +311,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
-            records: 2 * OPERATIONS,
+            max_records: 2 * OPERATIONS,
             cluster_namespace: "ifo-system".into(),
         };
         let source = Source {

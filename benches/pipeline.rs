@@ -273,7 +273,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         };
         let (writer, reader) = index::index(RING);

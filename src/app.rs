@@ -20,8 +20,8 @@ use crate::clock;
 use crate::config::{Common, Config, Mode};
 use crate::index::{self, Bounds, IndexReader, ListScope, Rv, Writer};
 use crate::replicate::{
-    self, LeaderQueries, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus, ReplicaTask,
-    ReplicatedReporter,
+    self, LeaderQueries, Leadership, Mirror, PredecessorSearch, ReplicaRole, ReplicaStatus,
+    ReplicaTask, ReplicatedReporter,
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
@@ -82,7 +82,7 @@ struct App {
     tasks: JoinSet<&'static str>,
     /// Tasks that still have work to do when the shutdown begins. The process waits until these
     /// tasks end. If another signal arrives, the process aborts them.
-    last: JoinSet<&'static str>,
+    finishing_tasks: JoinSet<&'static str>,
     metrics: Arc<Metrics>,
     readiness: Arc<Readiness>,
     shutdown: CancellationToken,
@@ -136,7 +136,7 @@ impl App {
         metrics.read_index_with(move || sampled.sample());
         Ok(Self {
             tasks: JoinSet::new(),
-            last: JoinSet::new(),
+            finishing_tasks: JoinSet::new(),
             metrics,
             readiness: Arc::new(Readiness::new()),
             shutdown: CancellationToken::new(),
@@ -177,11 +177,11 @@ impl App {
         &mut self,
         common: &Common,
         writer: Writer,
-        following: Option<(Mirror, Predecessor)>,
+        following: Option<(Mirror, PredecessorSearch)>,
         release: Option<oneshot::Sender<Rv>>,
         begin: BeginTerm,
     ) {
-        let (mirror, predecessor) = following.unzip();
+        let (mirror, predecessor_search) = following.unzip();
         let pipeline = ServerPipeline {
             operations: self.operations.clone(),
             detection: DetectionSetup::new(
@@ -199,7 +199,7 @@ impl App {
             operations: self.operations.clone(),
             role: self.role.subscribe(),
             mirror,
-            predecessor,
+            predecessor_search,
             replica_status: self.replica_status.clone(),
             pipeline,
             retire: self.retire.clone(),
@@ -207,7 +207,7 @@ impl App {
             shutdown: self.shutdown.clone(),
         };
         let run = async move { replica.run().await.unwrap_or("replica") };
-        self.last.spawn_on(run, self.pipeline.handle());
+        self.finishing_tasks.spawn_on(run, self.pipeline.handle());
     }
 
     /// Returns the parameters of the HTTP server. The caller creates the listener.
@@ -223,8 +223,9 @@ impl App {
         served_by_other_router: Option<&'static [AdvertisedResource]>,
     ) -> ServerParameters {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
-        let covered = ReplicatedReporter::new(reporter, self.replica_status.clone());
-        let own = covered.clone();
+        let reporter_with_replica_status =
+            ReplicatedReporter::new(reporter, self.replica_status.clone());
+        let own = reporter_with_replica_status.clone();
         let mut resources = vec![
             served_resources::inflight_operations(self.operations.clone()),
             served_resources::operation_records(self.operations.clone()),
@@ -234,7 +235,7 @@ impl App {
             resources,
             authenticate: access.authenticate,
             authorize: access.authorize,
-            completeness: Arc::new(covered),
+            completeness: Arc::new(reporter_with_replica_status),
             incomplete_rule_sets: Arc::new(move || own.incomplete_rule_sets()),
             replica_status: self.replica_status.clone(),
             readiness: self.readiness.clone(),
@@ -277,7 +278,7 @@ impl App {
                 Ok(name) => name.to_owned(),
                 Err(error) => error.to_string(),
             }),
-            Some(ended) = self.last.join_next() => Some(match ended {
+            Some(ended) = self.finishing_tasks.join_next() => Some(match ended {
                 Ok(name) => name.to_owned(),
                 Err(error) => error.to_string(),
             }),
@@ -288,13 +289,13 @@ impl App {
         self.replica_status.end_streams(false);
         let drained = async {
             let _ = (&mut listening).await;
-            while self.last.join_next().await.is_some() {}
+            while self.finishing_tasks.join_next().await.is_some() {}
         };
         tokio::select! {
             () = drained => {}
             _ = signals.next() => {}
         }
-        self.last.shutdown().await;
+        self.finishing_tasks.shutdown().await;
         self.tasks.shutdown().await;
         match early {
             Some(task) => bail!("the task {task:?} ended before the shutdown"),

@@ -13,7 +13,7 @@ pub type FuzzTarget = fn(&[u8]);
 pub const TARGETS: &[(&str, FuzzTarget)] = &[
     ("accept", crate::serve::fuzzing::accept),
     ("continue_token", crate::serve::fuzzing::continue_token),
-    ("expression", ifo_cel::fuzzing::expression),
+    ("expression", ifo_cel::fuzzing::check_expression),
     ("field_selector", crate::serve::fuzzing::field_selector),
     ("label_selector", crate::serve::fuzzing::label_selector),
     ("query", crate::serve::fuzzing::query),

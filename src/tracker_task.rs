@@ -55,10 +55,10 @@ pub async fn run(
         }
         let now = clock::reading();
         let mut read_times = Vec::with_capacity(batch.len());
-        let mut flushed = Vec::new();
+        let mut unanswered_flushes = Vec::new();
         for message in batch.drain(..) {
             if let Message::Flush(done) = message {
-                flushed.push(done);
+                unanswered_flushes.push(done);
                 continue;
             }
             if let Message::Feed {
@@ -80,7 +80,7 @@ pub async fn run(
                 metrics.event_visible(clock::since(read));
             }
         }
-        for done in flushed {
+        for done in unanswered_flushes {
             // `send` returns an error if the sender of the `Flush` message no longer waits.
             let _ = done.send(());
         }
@@ -147,7 +147,7 @@ mod tests {
                 rule_set: book.rule_sets[0].clone(),
                 operation: "Migrating".into(),
                 item: None,
-                says: Some(RuleValues::default()),
+                values: Some(RuleValues::default()),
             }],
             evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
@@ -163,7 +163,7 @@ mod tests {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         };
         let (sender, queue) = mpsc::channel(QUEUE_CAPACITY);
@@ -220,8 +220,8 @@ mod tests {
             generation: 1,
             event,
         };
-        let (leader, listed) = new_index();
-        run_until_processed(leader, vec![rules, detected]).await;
+        let (leader_index, listed) = new_index();
+        run_until_processed(leader_index, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
                 .list(&ListScope::All, ReadVersion::Latest)
@@ -231,7 +231,7 @@ mod tests {
         let entry = list(&listed).pop().expect("the rule matches every object");
 
         for is_broken in [false, true] {
-            let (mut follower, reader) = new_index();
+            let (mut follower_index, reader) = new_index();
             let key = entry.key().clone();
             let json = if is_broken {
                 br#"{"metadata":{}}"#.to_vec()
@@ -239,14 +239,14 @@ mod tests {
                 entry.json()
             };
             let write = Write::Put { key, json };
-            let head = follower
+            let head = follower_index
                 .commit(vec![write], VersionAssignment::Mint)
                 .expect("an index accepts every new version before the first call of `reserve`");
             let mut state = InitialState::new("ifo-system".into(), None);
             for entry in list(&reader) {
                 state.add_index_object(entry.key(), &entry.json(), clock::reading());
             }
-            run_until_processed(follower, vec![Message::Resume(Box::new(state))]).await;
+            run_until_processed(follower_index, vec![Message::Resume(Box::new(state))]).await;
             assert_eq!(reader.head() == head, !is_broken);
             assert_eq!(reader.is_empty(), is_broken);
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// A write to the index: the key of an object, and the number that the object contains. The number
 /// is None if the write deletes the object.
-type Step = (Key, Option<u64>);
+type TestWrite = (Key, Option<u64>);
 
 fn put(key: &Key, n: u64) -> Write {
     let Key { namespace, name } = key;
@@ -26,7 +26,7 @@ fn put(key: &Key, n: u64) -> Write {
     }
 }
 
-fn write((key, n): &Step) -> Write {
+fn write((key, n): &TestWrite) -> Write {
     match n {
         Some(n) => put(key, *n),
         None => Write::Delete { key: key.clone() },
@@ -54,8 +54,8 @@ fn key(number: u64) -> Key {
 
 /// Commits batches of writes as fast as possible until `done` is true. Returns the writes of each
 /// batch, and the version of the index after the batch.
-fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<Step>)> {
-    let mut log: Vec<(Rv, Vec<Step>)> = Vec::new();
+fn write_until(done: &AtomicBool, writer: &mut Writer) -> Vec<(Rv, Vec<TestWrite>)> {
+    let mut log: Vec<(Rv, Vec<TestWrite>)> = Vec::new();
     let mut now: BTreeMap<Key, u64> = BTreeMap::new();
     for n in 1_u64.. {
         if done.load(Ordering::Relaxed) {
@@ -92,7 +92,7 @@ struct ReaderResult {
     scope: ListScope,
     rv: Rv,
     listed: Vec<(Key, u64)>,
-    watched: Vec<Step>,
+    watched: Vec<TestWrite>,
 }
 
 #[test]
@@ -184,7 +184,7 @@ async fn watch(
     rv: Rv,
     scope: &ListScope,
     want: usize,
-) -> Result<Vec<Step>, VersionUnavailable> {
+) -> Result<Vec<TestWrite>, VersionUnavailable> {
     let mut cursor = reader.follow(rv, scope.clone())?;
     let mut watched = Vec::new();
     let mut last = rv;
@@ -212,7 +212,7 @@ struct Model {
 /// element of [`Model::past`], `step` is None and the state is empty.
 struct Past {
     rv: Rv,
-    step: Option<Step>,
+    step: Option<TestWrite>,
     state: BTreeMap<Key, (Rv, u64)>,
 }
 
@@ -236,17 +236,17 @@ impl Model {
     /// | deletion of an absent object | never |
     /// | put with the content that the object already has | only if `mirror` is true |
     /// | any other write | always |
-    fn changing(&self, steps: &[Step], mirror: bool) -> Vec<Step> {
+    fn changing(&self, steps: &[TestWrite], mirror: bool) -> Vec<TestWrite> {
         let last = self.last().state.iter();
         let mut now: BTreeMap<Key, u64> = last.map(|(key, (_, n))| (key.clone(), *n)).collect();
-        let changes = |(key, n): &&Step| match n {
+        let changes = |(key, n): &&TestWrite| match n {
             Some(n) => now.insert(key.clone(), *n) != Some(*n) || mirror,
             None => now.remove(key).is_some(),
         };
         steps.iter().filter(changes).cloned().collect()
     }
 
-    fn record(&mut self, rv: Rv, step: Step) {
+    fn record(&mut self, rv: Rv, step: TestWrite) {
         let mut state = self.last().state.clone();
         match &step {
             (key, Some(n)) => state.insert(key.clone(), (rv, *n)),
@@ -337,7 +337,7 @@ fn ready(mut cursor: Cursor) -> Vec<IndexChange> {
     all
 }
 
-fn batches() -> impl Strategy<Value = Vec<Vec<Step>>> {
+fn batches() -> impl Strategy<Value = Vec<Vec<TestWrite>>> {
     let namespace = prop_oneof![Just(""), Just("a"), Just("a-b"), Just("b")];
     let step = (namespace, 0..4_u8, prop::option::weighted(0.7, 0..3_u64))
         .prop_map(|(namespace, name, n)| (Key::new(namespace, format!("n{name}")), n));

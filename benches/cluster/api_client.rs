@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Path of the subjects (the objects that operations are about). They are `VirtualMachine` objects.
 pub const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 /// Path of the API group of operations.
-pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
+pub const LIVE_API_PATH: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 /// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 

@@ -2,7 +2,7 @@
 //! until a client receives the subject's event, and the time until a client receives the
 //! operation's event.
 
-use crate::api_client::{Api, LIVE, MACHINES};
+use crate::api_client::{Api, LIVE_API_PATH, MACHINES};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -39,9 +39,12 @@ impl Latencies {
         Ok([
             api.watch(MACHINES, move |line| subjects.subject(line))
                 .await?,
-            api.watch(&format!("{LIVE}/inflightoperations"), move |line| {
-                operations.operation(line);
-            })
+            api.watch(
+                &format!("{LIVE_API_PATH}/inflightoperations"),
+                move |line| {
+                    operations.operation(line);
+                },
+            )
             .await?,
         ])
     }

@@ -1,7 +1,7 @@
 //! Compares the duration of two lists with the same content: operations from `ifo-apiserver`, and
 //! custom resources from the kube-apiserver's cache.
 
-use crate::api_client::{Api, LIVE, definition, for_each};
+use crate::api_client::{Api, LIVE_API_PATH, definition, for_each};
 use crate::server::MeasuredServer;
 use anyhow::Context as _;
 use http::Request;
@@ -22,7 +22,7 @@ const TIMES: usize = 8;
 /// with the duration of a list of these custom resources, and prints the result.
 pub async fn compare(api: &Api, server: &MeasuredServer) -> anyhow::Result<()> {
     let direct = server.direct(api).await?;
-    let operations = format!("{LIVE}/inflightoperations");
+    let operations = format!("{LIVE_API_PATH}/inflightoperations");
     create_copies(api, &operations).await?;
     for (name, accept) in [("JSON", JSON), ("Table", TABLE)] {
         let (mut ours, mut theirs) = ((Duration::MAX, 0), (Duration::MAX, 0));

@@ -2,7 +2,7 @@
 //! which copy the leader's operations. The results are processor time, memory, the latency of
 //! reads, and the time without a leader after a crash.
 
-use crate::api_client::{Api, LIVE};
+use crate::api_client::{Api, LIVE_API_PATH};
 use crate::latency::percentile;
 use crate::server::MeasuredServer;
 use crate::{Bench, Load, SETTLE};
@@ -52,8 +52,8 @@ pub async fn measure_cost(bench: &Bench) -> anyhow::Result<()> {
         if followers.len() == MAX_FOLLOWERS {
             break;
         }
-        let pod = format!("follower-{}", followers.len());
-        followers.push(start_replica(api, &pod).await?);
+        let pod_uid = format!("follower-{}", followers.len());
+        followers.push(start_replica(api, &pod_uid).await?);
     }
     measure_reads(api, &leader, &followers[0]).await
 }
@@ -68,11 +68,11 @@ async fn measure_reads(
     leader: &MeasuredServer,
     follower: &MeasuredServer,
 ) -> anyhow::Result<()> {
-    let list = format!("{LIVE}/inflightoperations?limit=1");
+    let list = format!("{LIVE_API_PATH}/inflightoperations?limit=1");
     let list: Value = serde_json::from_slice(&api.get(&list).await?)?;
     let name = list["items"][0]["metadata"]["name"].as_str();
     let name = name.context("no operation is in flight")?;
-    let path = format!("{LIVE}/namespaces/default/inflightoperations/{name}");
+    let path = format!("{LIVE_API_PATH}/namespaces/default/inflightoperations/{name}");
     let cached = format!("{path}?resourceVersion=0");
     for (what, server, path) in [
         ("leader", leader, &path),
@@ -92,10 +92,10 @@ async fn measure_reads(
             direct.get(path).await?;
             times.push(start.elapsed());
         }
-        let each = u32::try_from(READS)?;
+        let reads = u32::try_from(READS)?;
         let (of_leader, of_follower) = (
-            leader.processor_time_since(before.0)? / each,
-            follower.processor_time_since(before.1)? / each,
+            leader.processor_time_since(before.0)? / reads,
+            follower.processor_time_since(before.1)? / reads,
         );
         let p50 = percentile(times.iter().copied(), 50);
         let p99 = percentile(times.into_iter(), 99);
@@ -112,14 +112,14 @@ async fn measure_reads(
 pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
     let mut replicas = Vec::new();
     for started in 0..3 {
-        let pod = format!("replica-{started}");
-        let server = start_replica(api, &pod).await?;
+        let pod_uid = format!("replica-{started}");
+        let server = start_replica(api, &pod_uid).await?;
         if replicas.is_empty() {
             // When the other replicas start, they read the CA from the APIService. So the
             // APIService must exist before they start.
             server.register(api).await?;
         }
-        replicas.push((server, pod));
+        replicas.push((server, pod_uid));
     }
     let mut times = Vec::with_capacity(kills);
     for kill in 0..kills {
@@ -127,29 +127,29 @@ pub async fn measure_failover(api: &Api, kills: usize) -> anyhow::Result<()> {
         // During `SETTLE`, the followers copy the operations of the new leader. The random part of
         // the pause moves the kill to a random time between two renewals of the Lease.
         tokio::time::sleep(SETTLE + Duration::from_millis(fastrand::u64(0..1_000))).await;
-        let index = replicas.iter().position(|(_, pod)| *pod == leader);
+        let index = replicas.iter().position(|(_, pod_uid)| *pod_uid == leader);
         let (mut server, _) = replicas.remove(index.context("the leader is unknown")?);
         server.kill()?;
         let start = Instant::now();
         wait_for_holder(api, |holder| holder != leader).await?;
         times.push(start.elapsed());
-        let pod = format!("replica-{}", 3 + kill);
-        replicas.push((start_replica(api, &pod).await?, pod));
+        let pod_uid = format!("replica-{}", 3 + kill);
+        replicas.push((start_replica(api, &pod_uid).await?, pod_uid));
     }
-    let within = |percent| percentile(times.iter().copied(), percent);
+    let time_percentile = |percent| percentile(times.iter().copied(), percent);
     println!(
         "another replica leads after {kills} kills of the leader: at least {:.1?}, p50 {:.1?}, \
          at most {:.1?}",
-        within(0),
-        within(50),
-        within(100)
+        time_percentile(0),
+        time_percentile(50),
+        time_percentile(100)
     );
     Ok(())
 }
 
 /// Starts a replica, and waits until it is ready.
-async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<MeasuredServer> {
-    let replica = MeasuredServer::start_replica(api, pod).await?;
+async fn start_replica(api: &Api, pod_uid: &str) -> anyhow::Result<MeasuredServer> {
+    let replica = MeasuredServer::start_replica(api, pod_uid).await?;
     replica
         .direct(api)
         .await?
@@ -158,8 +158,10 @@ async fn start_replica(api: &Api, pod: &str) -> anyhow::Result<MeasuredServer> {
     Ok(replica)
 }
 
-async fn wait_for_leader(api: &Api, pod: &str) -> anyhow::Result<()> {
-    wait_for_holder(api, |holder| holder == pod).await.map(drop)
+async fn wait_for_leader(api: &Api, pod_uid: &str) -> anyhow::Result<()> {
+    wait_for_holder(api, |holder| holder == pod_uid)
+        .await
+        .map(drop)
 }
 
 /// Waits until a Pod holds the Lease and `is_wanted` returns true for the UID of this Pod. Returns
@@ -170,9 +172,9 @@ async fn wait_for_holder(api: &Api, is_wanted: impl Fn(&str) -> bool) -> anyhow:
         let lease = api.get(LEASE).await.unwrap_or_default();
         let lease: Value = serde_json::from_slice(&lease).unwrap_or_default();
         let holder = lease["spec"]["holderIdentity"].as_str();
-        let pod = holder.and_then(|holder| holder.split_once('_'));
-        if let Some((pod, _)) = pod.filter(|(pod, _)| is_wanted(pod)) {
-            return Ok(pod.to_owned());
+        let pod_uid = holder.and_then(|holder| holder.split_once('_'));
+        if let Some((pod_uid, _)) = pod_uid.filter(|(pod_uid, _)| is_wanted(pod_uid)) {
+            return Ok(pod_uid.to_owned());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }

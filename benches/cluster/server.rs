@@ -1,6 +1,6 @@
 //! Starts the measured server `ifo-apiserver`, and reads its memory and its processor time.
 
-use crate::api_client::{Api, LIVE};
+use crate::api_client::{Api, LIVE_API_PATH};
 use anyhow::{Context as _, bail};
 use kube::config::Kubeconfig;
 use kube::{Client, Config};
@@ -15,7 +15,7 @@ pub struct MeasuredServer {
     child: Child,
     pub port: u16,
     /// Time from the start of the process until it served its discovery document.
-    pub started: Duration,
+    pub startup_time: Duration,
 }
 
 /// Resident memory of a process in KB.
@@ -77,7 +77,7 @@ impl MeasuredServer {
         let mut server = Self {
             child,
             port: 0,
-            started: Duration::ZERO,
+            startup_time: Duration::ZERO,
         };
         server.port = read_port(&file).await?;
         let mut config = Config::new(server.url().parse()?);
@@ -86,8 +86,8 @@ impl MeasuredServer {
             kubeconfig: PathBuf::new(),
             client: Client::try_from(config)?,
         };
-        anonymous.get(LIVE).await?;
-        server.started = start.elapsed();
+        anonymous.get(LIVE_API_PATH).await?;
+        server.startup_time = start.elapsed();
         let _ = std::fs::remove_file(file);
         Ok(server)
     }
@@ -146,7 +146,7 @@ impl MeasuredServer {
             &registration.to_string(),
         )
         .await?;
-        api.wait_until_served(&format!("{LIVE}/inflightoperations?limit=1"))
+        api.wait_until_served(&format!("{LIVE_API_PATH}/inflightoperations?limit=1"))
             .await
     }
 

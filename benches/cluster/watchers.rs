@@ -2,7 +2,7 @@
 //! when the first watcher has received the change, and ends when the last watcher has received it.
 
 use crate::Bench;
-use crate::api_client::LIVE;
+use crate::api_client::LIVE_API_PATH;
 use crate::latency::percentile;
 use crate::server::MeasuredServer;
 use anyhow::Context as _;
@@ -31,7 +31,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
     let direct = server.direct(&bench.api).await?;
     let sightings = Sightings::default();
     let path = format!(
-        "{LIVE}/inflightoperations?watch=1&sendInitialEvents=false\
+        "{LIVE_API_PATH}/inflightoperations?watch=1&sendInitialEvents=false\
         &resourceVersionMatch=NotOlderThan"
     );
     let mut watches = Vec::new();

@@ -85,7 +85,7 @@ const OPERATIONS_PER_NAMESPACE: usize = 100;
 /// reads one list without counting, so that the caches are filled.
 const LISTS: usize = 3;
 /// Duration of a [`Stage`]. In this time, the objects enter the stage one after the other.
-const STAGE: Duration = Duration::from_mins(1);
+const STAGE_DURATION: Duration = Duration::from_mins(1);
 
 /// The limits of the index's ring buffer of changes. The server uses the same limit of the size.
 /// The limit of the age is higher than in the server, so that a slow machine does not drop changes.
@@ -98,7 +98,7 @@ const RING: Bounds = Bounds {
 /// If the newest version is in the future, the index does not use the clock: the next version is
 /// the newest version plus one. So the versions are the same in every run, and have as many digits
 /// as versions from the clock.
-const START: Rv = Rv(3_141_592_653_589_793);
+const FIRST_VERSION: Rv = Rv(3_141_592_653_589_793);
 
 /// Runs `work`. Valgrind counts the instructions only while this function runs.
 #[inline(never)]
@@ -280,7 +280,7 @@ impl Pipeline {
         let settings = TrackerSettings {
             debounce: Duration::from_secs(30),
             retain: None,
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         };
         let start = ClockReading {
@@ -346,7 +346,7 @@ impl Pipeline {
                 let read = self.start.steady;
                 let message = self.message(FeedEvent::Evaluated { evaluation, read });
                 messages.push((message, self.after(time)));
-                time += STAGE / 1_000;
+                time += STAGE_DURATION / 1_000;
             }
         }
         messages
@@ -386,7 +386,7 @@ impl Pipeline {
 /// in every run: the index compresses the JSON of completed operations, and the compressed size
 /// depends on the digits of the version.
 fn empty_index() -> (Writer, IndexReader) {
-    index::index_from(RING, START)
+    index::index_from(RING, FIRST_VERSION)
 }
 
 fn count_changes(commits: &[Vec<Write>]) -> usize {

@@ -61,7 +61,7 @@ const FOLDERS: [(&str, &str); 8] = [
 ];
 
 /// Kustomize components that only change the Deployment, the Service and the `ServiceMonitor`. The
-/// components do not become templates. [`CONDITIONAL`] and the hand-written templates
+/// components do not become templates. [`CONDITIONAL_ANNOTATIONS`] and the hand-written templates
 /// `deployment.yaml` and `servicemonitor.yaml` contain the same changes.
 const PATCHES: [&str; 2] = ["openshift-service-ca", "replicas"];
 
@@ -85,7 +85,7 @@ struct ConditionalAnnotation {
     value: &'static str,
 }
 
-const CONDITIONAL: [ConditionalAnnotation; 2] = [
+const CONDITIONAL_ANNOTATIONS: [ConditionalAnnotation; 2] = [
     ConditionalAnnotation {
         kind: "CustomResourceDefinition",
         condition: ".Values.crds.keep",
@@ -288,7 +288,8 @@ fn escape(text: &str) -> String {
 }
 
 /// Adds labels and annotations to the metadata of a document. Also adds the annotations of
-/// [`CONDITIONAL`] for objects of this kind. Returns `None` if the document has no metadata.
+/// [`CONDITIONAL_ANNOTATIONS`] for objects of this kind. Returns `None` if the document has no
+/// metadata.
 fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
     let (before, rest) = document.split_once("\nmetadata:\n")?;
     // The metadata ends at the first line that is not indented.
@@ -302,7 +303,7 @@ fn with_metadata(document: &str, kind: &str, added: &Added) -> Option<String> {
     let (metadata, after) = rest.split_at(at);
     let metadata = with_entries(metadata.trim_end(), "labels", &added.labels);
     let mut metadata = with_entries(&metadata, "annotations", &added.annotations);
-    for conditional in CONDITIONAL.iter().filter(|it| it.kind == kind) {
+    for conditional in CONDITIONAL_ANNOTATIONS.iter().filter(|it| it.kind == kind) {
         let ConditionalAnnotation {
             condition,
             key,

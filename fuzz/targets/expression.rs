@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo_cel::fuzzing::expression(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ifo_cel::fuzzing::check_expression(input));

@@ -23,7 +23,7 @@ use crate::index::{ListScope, ReadVersion};
 use crate::observe::{ClusterFeed, ConnectOptions, Connection, Discovery, connect};
 use crate::persist::AtStop;
 use crate::replicate::{
-    self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, Predecessor, Succession,
+    self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, PredecessorSearch, Succession,
 };
 use crate::serve;
 use crate::takeover::{self, KnownNamespaces};
@@ -132,7 +132,7 @@ impl App {
             .clone()
             .or(pod_address)
             .unwrap_or_default();
-        let (in_sync, synced) = watch::channel(None);
+        let (synced_sender, synced_receiver) = watch::channel(None);
         let (may_begin, may_begin_reader) = watch::channel(false);
         let wake = Arc::new(Notify::new());
         let reader = self.operations.clone();
@@ -142,7 +142,7 @@ impl App {
             address: own_address.clone(),
             is_index_copied: Arc::new(move || replica_status.is_index_copied()),
             head: Arc::new(move || reader.head()),
-            in_sync: synced.clone(),
+            in_sync: synced_receiver.clone(),
             may_begin: may_begin_reader,
             wake: wake.clone(),
             cluster_contact: self.replica_status.cluster_contact(),
@@ -160,7 +160,7 @@ impl App {
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
             let links =
                 HttpLinkFactory::new(connection.client.clone(), API_SERVICE, name, credentials);
-            let predecessor = Predecessor::new(
+            let predecessor_search = PredecessorSearch::new(
                 connection.without_retries(),
                 links.clone(),
                 config.auth_info.clone(),
@@ -170,8 +170,8 @@ impl App {
                 may_begin,
             );
             (
-                Mirror::new(Arc::new(links), in_sync, wake, leader_queries),
-                predecessor,
+                Mirror::new(Arc::new(links), synced_sender, wake, leader_queries),
+                predecessor_search,
             )
         });
         let (replica_status, readiness) = (self.replica_status.clone(), self.readiness.clone());
@@ -182,7 +182,7 @@ impl App {
                 replica_status,
                 readiness,
                 connections,
-                synced,
+                synced_receiver,
                 succession_reader,
             ),
         );
@@ -230,7 +230,11 @@ impl LeaderSetup {
             term.tracker.downgrade(),
             self.metrics.clone(),
         );
-        super::spawn(&mut term.last, "baselines", store.run(term.ending.clone()));
+        super::spawn(
+            &mut term.finishing_tasks,
+            "baselines",
+            store.run(term.ending.clone()),
+        );
         let unread_rule_sets = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();

@@ -29,12 +29,12 @@ pub(super) struct LeaderTerm {
     /// Tasks that must not end before the term ends. If a task ends earlier, the process stops.
     pub(super) tasks: JoinSet<&'static str>,
     /// Tasks that finish their current work if the term ends in order (see `ending`).
-    pub(super) last: JoinSet<&'static str>,
+    pub(super) finishing_tasks: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
     /// Cancelled when the term ends in order, for example because the process is stopping. Then the
-    /// tasks in `last` finish their work. If another replica has taken the Lease, or if this
-    /// replica could not renew it, the term does not end in order. Then all tasks are aborted.
+    /// tasks in `finishing_tasks` finish their work. If another replica has taken the Lease, or if
+    /// this replica could not renew it, the term does not end in order. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
     pub(super) operations: IndexReader,
@@ -65,7 +65,7 @@ pub(super) struct ServerPipeline {
 /// The tasks of one leadership term, as in [`LeaderTerm`].
 pub(super) struct TermTasks {
     tasks: JoinSet<&'static str>,
-    last: JoinSet<&'static str>,
+    finishing_tasks: JoinSet<&'static str>,
     ending: CancellationToken,
 }
 
@@ -78,7 +78,7 @@ impl Pipeline for ServerPipeline {
         let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
             tasks: JoinSet::new(),
-            last: JoinSet::new(),
+            finishing_tasks: JoinSet::new(),
             tracker,
             ending: CancellationToken::new(),
             operations: self.operations.clone(),
@@ -88,7 +88,7 @@ impl Pipeline for ServerPipeline {
         self.detection.start(&mut term, origin);
         let running = self.running.insert(TermTasks {
             tasks: term.tasks,
-            last: term.last,
+            finishing_tasks: term.finishing_tasks,
             ending: term.ending,
         });
         let metrics = self.detection.metrics.clone();
@@ -110,9 +110,9 @@ impl Pipeline for ServerPipeline {
                 running.tasks.shutdown().await;
                 if in_order {
                     running.ending.cancel();
-                    while running.last.join_next().await.is_some() {}
+                    while running.finishing_tasks.join_next().await.is_some() {}
                 }
-                running.last.shutdown().await;
+                running.finishing_tasks.shutdown().await;
             }
             self.detection.clear();
         }

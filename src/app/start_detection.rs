@@ -85,9 +85,9 @@ impl DetectionSetup {
             debounce: common.debounce,
             retain: common.retain.then_some(Retention {
                 age: common.retain_for,
-                most: common.retain_max,
+                max_count: common.retain_max,
             }),
-            records: common.history_max,
+            max_records: common.history_max,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
         };
         Tracker::with_baselines(settings, self.metrics.clone(), self.baselines.clone())
@@ -100,12 +100,12 @@ impl DetectionSetup {
         self.baselines.clear();
     }
 
-    /// Starts the supervisor, the rule-set controller and [`first_sync`].
+    /// Starts the supervisor, the rule-set controller and [`watch_sync_state`].
     pub(super) fn start(&self, term: &mut LeaderTerm, input: PipelineInput) {
         let common = &self.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
-        let (caught_up, caught_up_reader) = watch::channel(None);
+        let (rule_sets_without_book, without_book_reader) = watch::channel(None);
         let (unread_rule_sets, unread) = watch::channel(Arc::default());
         let supervisor = Supervisor {
             feed: input.feed,
@@ -131,15 +131,15 @@ impl DetectionSetup {
         };
         let outputs = Outputs {
             publications,
-            caught_up,
+            rule_sets_without_book,
             unread_rule_sets,
             report: self.report.clone(),
             status: input.status,
         };
         term.start_task("rules", controller.run(inputs, outputs));
-        let synced = first_sync(
+        let synced = watch_sync_state(
             restored_reader,
-            (caught_up_reader, unread),
+            (without_book_reader, unread),
             term.tracker.clone(),
             self.readiness.clone(),
             input.unread_rule_sets,
@@ -162,9 +162,9 @@ impl DetectionSetup {
 ///
 /// If the last two conditions are not met within the time `limit` after the restoration, the leader
 /// serves the operations that it has detected so far.
-async fn first_sync(
+async fn watch_sync_state(
     restored: oneshot::Receiver<()>,
-    (mut caught_up, mut unread): (
+    (mut rule_sets_without_book, mut unread): (
         watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
         watch::Receiver<Arc<UnreadRuleSets>>,
     ),
@@ -173,15 +173,18 @@ async fn first_sync(
     unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
     limit: Duration,
 ) {
-    // The senders of `restored` and `caught_up` are dropped without a message in two cases: the
-    // leadership term is ending, or the rule-set controller has panicked. In both cases, this task
-    // is aborted soon. Until then, the leader must not serve the incomplete index.
+    // The senders of `restored` and `rule_sets_without_book` are dropped without a message in two
+    // cases: the leadership term is ending, or the rule-set controller has panicked. In both cases,
+    // this task is aborted soon. Until then, the leader must not serve the incomplete index.
     if restored.await.is_err() {
         return std::future::pending().await;
     }
     let complete = async {
-        let is_complete = caught_up.wait_for(Option::is_some).await.is_ok();
-        flush(&mut caught_up, &tracker).await;
+        let is_complete = rule_sets_without_book
+            .wait_for(Option::is_some)
+            .await
+            .is_ok();
+        send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
         is_complete
     };
     match tokio::time::timeout(limit, complete).await {
@@ -199,12 +202,12 @@ async fn first_sync(
         // `unread_now` is read before the flush. So after the flush, the index contains all
         // operations that were detected before `unread_now` was sent.
         let unread_now = unread.borrow_and_update().clone();
-        flush(&mut caught_up, &tracker).await;
-        if caught_up.borrow().is_some() {
+        send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
+        if rule_sets_without_book.borrow().is_some() {
             unread_rule_sets.send_replace(Some(unread_now));
         }
         let changed = tokio::select! {
-            changed = caught_up.changed() => changed,
+            changed = rule_sets_without_book.changed() => changed,
             changed = unread.changed() => changed,
         };
         if changed.is_err() {
@@ -216,13 +219,13 @@ async fn first_sync(
 /// Tells the tracker that the controller has read all rule sets, and which of them are in no rule
 /// book. Returns after the tracker has processed this message and all earlier messages.
 ///
-/// Does nothing while `caught_up` is `None`: a feed has not yet reported that its target was read,
-/// or that the read failed.
-async fn flush(
-    caught_up: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
+/// Does nothing while `rule_sets_without_book` is `None`: a feed has not yet reported that its
+/// target was read, or that the read failed.
+async fn send_rule_sets_and_flush(
+    rule_sets_without_book: &mut watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     tracker: &mpsc::Sender<Message>,
 ) {
-    let Some(without_book) = caught_up.borrow_and_update().clone() else {
+    let Some(without_book) = rule_sets_without_book.borrow_and_update().clone() else {
         return;
     };
     let (done, flushed) = oneshot::channel();
@@ -244,7 +247,7 @@ mod tests {
     async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
         for is_restored in [false, true] {
             let (restored, restored_reader) = oneshot::channel();
-            let (caught_up, caught_up_reader) = watch::channel(None);
+            let (rule_sets_without_book, without_book_reader) = watch::channel(None);
             let (_unread, unread_reader) = watch::channel(Arc::default());
             let (tracker, _queue) = mpsc::channel(1);
             let readiness = Arc::new(Readiness::new());
@@ -253,10 +256,10 @@ mod tests {
             } else {
                 drop(restored);
             }
-            drop(caught_up);
-            let synced = first_sync(
+            drop(rule_sets_without_book);
+            let synced = watch_sync_state(
                 restored_reader,
-                (caught_up_reader, unread_reader),
+                (without_book_reader, unread_reader),
                 tracker,
                 readiness.clone(),
                 watch::Sender::new(None),

@@ -51,7 +51,7 @@ impl LeaderTerm {
             at_stop,
             verdict,
         };
-        super::spawn(&mut self.last, "persistence", persist.run());
+        super::spawn(&mut self.finishing_tasks, "persistence", persist.run());
         let client = connection.client.clone();
         let (service, every) = (service.to_owned(), common.requeue);
         self.start_task("persistence condition", async move {

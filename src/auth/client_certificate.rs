@@ -88,7 +88,7 @@ impl ClientCaBundle {
     /// - The current time is in the validity periods of all certificates, including that of the CA.
     /// - The leaf may be used for client authentication. A leaf without an extended key usage may
     ///   be used for every purpose.
-    pub(super) fn has_issued(&self, chain: &[CertificateDer<'static>]) -> bool {
+    pub(super) fn verifies_chain(&self, chain: &[CertificateDer<'static>]) -> bool {
         let Some((leaf, intermediates)) = chain.split_first() else {
             return false;
         };

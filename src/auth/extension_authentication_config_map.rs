@@ -151,7 +151,7 @@ impl AuthenticationConfig {
     /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
     /// a key only if the corresponding flag is set. The value of each existing key must be valid.
     pub fn parse(data: BTreeMap<String, String>) -> Result<Self, AuthenticationConfigError> {
-        let authorities = |key| {
+        let parse_cas = |key| {
             data.get(key)
                 .map(|bundle| {
                     ClientCaBundle::from_pem(bundle)
@@ -159,7 +159,7 @@ impl AuthenticationConfig {
                 })
                 .transpose()
         };
-        let client = authorities(CLIENT_CA)?;
+        let client = parse_cas(CLIENT_CA)?;
         let headers = UserHeaders {
             name: header_names(&data, USERNAME_HEADERS)?,
             uid: header_names(&data, UID_HEADERS)?,
@@ -170,7 +170,7 @@ impl AuthenticationConfig {
                 .collect(),
         };
         let allowed_names = strings(&data, ALLOWED_NAMES)?;
-        let proxy = authorities(PROXY_CA)?.map(|authorities| Proxy {
+        let proxy = parse_cas(PROXY_CA)?.map(|authorities| Proxy {
             authorities,
             allowed_names,
             headers,
@@ -193,7 +193,7 @@ impl AuthenticationConfig {
         loop {
             let error = match tokio::time::timeout_at(deadline, api.get(NAME)).await {
                 Ok(Ok(found)) => match Self::parse(found.data.unwrap_or_default()) {
-                    Ok(trust) => return Ok(trust),
+                    Ok(config) => return Ok(config),
                     Err(error) => error,
                 },
                 Ok(Err(error)) => AuthenticationConfigError::Read(error),
@@ -208,16 +208,16 @@ impl AuthenticationConfig {
         }
     }
 
-    /// Replaces `trust` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
+    /// Replaces `config` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
     /// cannot be read or is invalid, the last valid configuration stays in use.
-    pub async fn follow(client: Client, trust: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
+    pub async fn follow(client: Client, config: Arc<ArcSwap<Self>>, metrics: Arc<Metrics>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
         let mut events = watcher(api, only).default_backoff().boxed();
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    apply(&trust, found.data.unwrap_or_default(), &metrics);
+                    apply(&config, found.data.unwrap_or_default(), &metrics);
                 }
                 Ok(watcher::Event::Delete(_)) => {
                     tracing::warn!(
@@ -282,10 +282,10 @@ impl AuthenticationConfig {
         };
         verdict.is_proxy = self.proxy.as_ref().is_some_and(|proxy| {
             (proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&subject.common_name))
-                && proxy.authorities.has_issued(&peer.0)
+                && proxy.authorities.verifies_chain(&peer.0)
         });
         if let Some(authorities) = &self.client
-            && authorities.has_issued(&peer.0)
+            && authorities.verifies_chain(&peer.0)
         {
             verdict.user = subject.user();
         }
@@ -299,11 +299,15 @@ impl AuthenticationConfig {
     }
 }
 
-/// Replaces `trust` if `data` is new and valid.
-fn apply(trust: &ArcSwap<AuthenticationConfig>, data: BTreeMap<String, String>, metrics: &Metrics) {
+/// Replaces `config` if `data` is new and valid.
+fn apply(
+    config: &ArcSwap<AuthenticationConfig>,
+    data: BTreeMap<String, String>,
+    metrics: &Metrics,
+) {
     // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
     // `AuthenticationConfig` with the same data would only lose the cached verdicts.
-    if trust.load().data == data {
+    if config.load().data == data {
         return;
     }
     match AuthenticationConfig::parse(data) {
@@ -314,7 +318,7 @@ fn apply(trust: &ArcSwap<AuthenticationConfig>, data: BTreeMap<String, String>, 
                 "authentication configuration read"
             );
             new.report(metrics);
-            trust.store(Arc::new(new));
+            config.store(Arc::new(new));
         }
         Err(error) => {
             tracing::error!(%error, "the new authentication configuration is invalid; the last valid one stays in use");

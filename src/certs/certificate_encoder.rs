@@ -115,7 +115,7 @@ impl CertificateFields<'_> {
 }
 
 /// Returns a distinguished name with the common name `name` as its only attribute, as DER.
-pub(super) fn common_name(name: &str) -> Vec<u8> {
+pub(super) fn distinguished_name(name: &str) -> Vec<u8> {
     let attribute = element(
         tag::SEQUENCE,
         &[

@@ -2,7 +2,7 @@
 //! successor of a CA: the new CA that replaces the old CA before the old CA expires. The module
 //! does no I/O, except that the crate `ring` reads random numbers from the operating system.
 
-use super::certificate_encoder::{CertificateFields, Extension, common_name};
+use super::certificate_encoder::{CertificateFields, Extension, distinguished_name};
 use super::{CertsError, now, parse};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
@@ -161,7 +161,7 @@ impl Authority {
         let key = PrivateKey::create()?;
         // A bundle can contain several CAs. The name contains the time, so that a person who reads
         // the bundle can distinguish them.
-        let name = common_name(&format!("ifo-apiserver-ca@{}", now()));
+        let name = distinguished_name(&format!("ifo-apiserver-ca@{}", now()));
         let public_key = key.public_key()?;
         let certificate = CertificateFields {
             subject: &name,
@@ -336,7 +336,7 @@ impl Authority {
         let leaf = CertificateFields {
             // The common name is fixed, because its length is limited to 64 characters. Clients
             // verify only the alternative names.
-            subject: &common_name("ifo-apiserver"),
+            subject: &distinguished_name("ifo-apiserver"),
             issuer: &self.certificate.subject,
             public_key: &public_key,
             not_before,

@@ -38,7 +38,7 @@ fn settings() -> TrackerSettings {
     TrackerSettings {
         debounce: Duration::from_secs(30),
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     }
 }

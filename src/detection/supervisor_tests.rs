@@ -190,7 +190,7 @@ fn event_line(event: &FeedEvent) -> String {
         FeedEvent::Deleted { subject, .. } => format!("{} is gone", subject.path()),
         FeedEvent::Evaluated { evaluation, .. } => {
             let findings = evaluation.findings.iter().map(|finding| {
-                let answer = if finding.says.is_some() { "" } else { "?" };
+                let answer = if finding.values.is_some() { "" } else { "?" };
                 format!("{}{answer}", finding.operation)
             });
             let findings: Vec<_> = findings.collect();

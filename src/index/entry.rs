@@ -61,7 +61,7 @@ pub(super) struct Encoded {
 
 impl Encoded {
     /// Inserts the resourceVersion `rv` into an operation that this process has encoded.
-    pub fn operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
+    pub fn from_operation(rv: Rv, operation: &EncodedOperation) -> Result<Self, serde_json::Error> {
         let EncodedOperation {
             short_json,
             metadata,
@@ -73,7 +73,7 @@ impl Encoded {
             version: None,
             has_metadata: true,
         };
-        position.fill(rv, short_json, positions.clone(), facts.clone())
+        position.encode_with_version(rv, short_json, positions.clone(), facts.clone())
     }
 
     /// Decodes the object in `json`. Inserts the resourceVersion `rv`, or replaces the existing
@@ -85,7 +85,7 @@ impl Encoded {
             version: decoded.version,
             has_metadata: decoded.has_metadata,
         };
-        position.fill(rv, &decoded.short_json, decoded.positions, decoded.facts)
+        position.encode_with_version(rv, &decoded.short_json, decoded.positions, decoded.facts)
     }
 
     /// Returns true if the object is equal to `other`, apart from the resourceVersion.
@@ -238,8 +238,8 @@ struct VersionPlace {
 }
 
 impl VersionPlace {
-    /// Inserts or replaces the version.
-    fn fill(
+    /// Inserts or replaces the version, and encodes the object.
+    fn encode_with_version(
         self,
         rv: Rv,
         json: &[u8],

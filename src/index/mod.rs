@@ -209,8 +209,9 @@ impl Bounds {
     /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
     ///
     /// The value is enough for the following case. A rule with 10,000 operations is renamed. So
-    /// each operation completes (2.8 KB in the ring buffer) and is then deleted (1.7 KB). The sum
-    /// is 45 MB. The limits of all other memory are in docs/architecture.md.
+    /// each operation completes and is then deleted. Both changes together take about 2.5 KB in the
+    /// ring buffer. The sum is 25 MB, and twice as much if the operations have long texts. The
+    /// limits of all other memory are in docs/architecture.md.
     const MAX_GROWN_BYTES: usize = 48 << 20;
 
     /// Returns the maximum number of bytes that the ring buffer ever holds.

@@ -23,13 +23,13 @@ use tokio::sync::watch;
 const MAX_ATTEMPTS: usize = 3;
 
 /// The entries of one namespace. They are sorted by name, so that a list need not sort them.
-pub(super) type Names = BTreeMap<Arc<str>, Arc<IndexEntry>>;
+pub(super) type EntriesByName = BTreeMap<Arc<str>, Arc<IndexEntry>>;
 
 /// The objects and the latest changes, which the writer and the readers share. To avoid deadlocks,
 /// no thread has write locks on the ring buffer and on a shard of the map at the same time.
 pub(super) struct IndexState {
     /// The current objects, by namespace.
-    pub map: DashMap<Arc<str>, Names>,
+    pub map: DashMap<Arc<str>, EntriesByName>,
     /// Number of objects in `map`.
     pub len: AtomicUsize,
     /// The newest published version.
@@ -83,8 +83,8 @@ impl IndexState {
     /// Puts an entry into the map.
     pub(super) fn put(&self, entry: Arc<IndexEntry>) {
         let Key { namespace, name } = entry.key().clone();
-        let mut names = self.map.entry(namespace).or_default();
-        if names.insert(name, entry).is_none() {
+        let mut entries = self.map.entry(namespace).or_default();
+        if entries.insert(name, entry).is_none() {
             self.len.fetch_add(1, Relaxed);
         }
     }
@@ -93,7 +93,7 @@ impl IndexState {
     pub(super) fn get(&self, key: &Key) -> Option<Arc<IndexEntry>> {
         self.map
             .get(&*key.namespace)
-            .and_then(|names| names.get(&*key.name).cloned())
+            .and_then(|entries| entries.get(&*key.name).cloned())
     }
 
     /// Returns the entries in `scope`, sorted by key. If the writer changes the map during the
@@ -105,7 +105,7 @@ impl IndexState {
             ListScope::Object(key) => found.extend(self.get(key)),
             ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
             ListScope::All | ListScope::Records | ListScope::Everything => {
-                let all = self.map.iter().map(|names| names.key().clone());
+                let all = self.map.iter().map(|entries| entries.key().clone());
                 let mut namespaces: Vec<Arc<str>> =
                     all.filter(|name| scope.has_namespace(name)).collect();
                 namespaces.sort_unstable_by(|a, b| compare_namespaces(a, b));
@@ -125,8 +125,8 @@ impl IndexState {
     }
 
     fn scan_namespace(&self, namespace: &str, found: &mut Vec<Arc<IndexEntry>>) {
-        if let Some(names) = self.map.get(namespace) {
-            found.extend(names.values().cloned());
+        if let Some(entries) = self.map.get(namespace) {
+            found.extend(entries.values().cloned());
         }
     }
 }
@@ -190,7 +190,7 @@ impl IndexReader {
     /// Returns the oldest version that can be read. A watch may start at this version or at the
     /// version of any later change.
     pub fn oldest(&self) -> Rv {
-        self.shared().ring().floor()
+        self.shared().ring().oldest_readable()
     }
 
     /// Waits until the published version is at least `rv`. Returns false if this takes longer than

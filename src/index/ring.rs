@@ -26,7 +26,7 @@ pub(super) struct Ring {
     slots: VecDeque<RingSlot>,
     /// The oldest version that can be read. It is the version of the last change that the ring has
     /// dropped. Before the first drop, it is the first version of the index.
-    floor: Rv,
+    oldest_readable: Rv,
     bytes: usize,
     bounds: Bounds,
     /// True if a timer will trim the ring, even if no change is added.
@@ -52,10 +52,10 @@ impl RingSlot {
 }
 
 impl Ring {
-    pub(super) fn new(bounds: Bounds, floor: Rv) -> Self {
+    pub(super) fn new(bounds: Bounds, oldest_readable: Rv) -> Self {
         Self {
             slots: VecDeque::new(),
-            floor,
+            oldest_readable,
             bytes: 0,
             bounds,
             has_trim_timer: false,
@@ -97,8 +97,9 @@ impl Ring {
                 break;
             }
             // Several changes can have the same version. If the ring has dropped one of these
-            // changes, readers also skip the rest, because they only read changes after `floor`.
-            self.floor = oldest.change.rv;
+            // changes, readers also skip the rest, because they only read changes after
+            // `oldest_readable`.
+            self.oldest_readable = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
         }
@@ -110,7 +111,7 @@ impl Ring {
         &self,
         rv: Rv,
     ) -> Result<impl Iterator<Item = &IndexChange>, VersionUnavailable> {
-        if rv < self.floor || self.retired {
+        if rv < self.oldest_readable || self.retired {
             return Err(self.unavailable(rv));
         }
         let from = self.slots.partition_point(|slot| slot.change.rv <= rv);
@@ -149,18 +150,18 @@ impl Ring {
             return false;
         }
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
-        rv == self.floor || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
+        rv == self.oldest_readable || self.slots.get(at).is_some_and(|slot| slot.change.rv == rv)
     }
 
     pub(super) fn unavailable(&self, asked: Rv) -> VersionUnavailable {
         VersionUnavailable {
             asked,
-            oldest: self.floor,
+            oldest: self.oldest_readable,
         }
     }
 
-    pub(super) fn floor(&self) -> Rv {
-        self.floor
+    pub(super) fn oldest_readable(&self) -> Rv {
+        self.oldest_readable
     }
 
     pub(super) fn bytes(&self) -> usize {

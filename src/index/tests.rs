@@ -619,12 +619,14 @@ async fn versions_stay_below_2_to_the_53() {
         .commit(vec![put("a", "x", 1)], VersionAssignment::Mint)
         .unwrap();
     assert_eq!(last, Rv(Rv::MAX.0 - 1));
-    for stamp in [
+    for assignment in [
         VersionAssignment::Mint,
         VersionAssignment::Exact(Rv::MAX),
         VersionAssignment::Exact(Rv(u64::MAX)),
     ] {
-        let error = writer.commit(vec![put("a", "x", 2)], stamp).unwrap_err();
+        let error = writer
+            .commit(vec![put("a", "x", 2)], assignment)
+            .unwrap_err();
         assert!(matches!(error, Error::Exhausted { head } if head == last));
     }
     assert_eq!(reader.head(), last);

@@ -153,10 +153,10 @@ impl Writer {
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write]>,
-        stamp: VersionAssignment,
+        assignment: VersionAssignment,
     ) -> Result<Rv, Error> {
         let head = self.head();
-        let mut draft = BatchDraft::new(self, stamp, head)?;
+        let mut draft = BatchDraft::new(self, assignment, head)?;
         for write in batch.as_ref() {
             draft.write(write)?;
         }
@@ -237,12 +237,12 @@ impl Writer {
                 let Key { namespace, name } = before.key().clone();
                 // If the namespace has no more objects, its entry in the map is removed. Otherwise
                 // the names of deleted namespaces would stay in memory.
-                if let Slot::Occupied(mut names) = self.shared.map.entry(namespace) {
-                    if names.get_mut().remove(&name).is_some() {
+                if let Slot::Occupied(mut entries) = self.shared.map.entry(namespace) {
+                    if entries.get_mut().remove(&name).is_some() {
                         self.shared.len.fetch_sub(1, Relaxed);
                     }
-                    if names.get().is_empty() {
-                        names.remove();
+                    if entries.get().is_empty() {
+                        entries.remove();
                     }
                 }
             }
@@ -269,7 +269,7 @@ impl Replacement {
             Err(source) => return Err(Error::Malformed { key, source }),
         };
         let known = self.shared.map.get(&*key.namespace);
-        let known = known.map(|names| names.key().clone());
+        let known = known.map(|entries| entries.key().clone());
         let key = Key {
             namespace: known.unwrap_or(key.namespace),
             name: key.name,
@@ -296,7 +296,7 @@ type BeforeAfter = (Option<Arc<IndexEntry>>, Option<Arc<IndexEntry>>);
 /// A batch that is being prepared. The index is not changed yet.
 struct BatchDraft<'a> {
     shared: &'a IndexState,
-    stamp: VersionAssignment,
+    assignment: VersionAssignment,
     head: Rv,
     /// The version for the current time. Each new version is at least this version.
     clock: Rv,
@@ -310,13 +310,13 @@ struct BatchDraft<'a> {
 }
 
 impl<'a> BatchDraft<'a> {
-    fn new(writer: &'a Writer, stamp: VersionAssignment, head: Rv) -> Result<Self, Error> {
-        if let VersionAssignment::Exact(asked) = stamp {
+    fn new(writer: &'a Writer, assignment: VersionAssignment, head: Rv) -> Result<Self, Error> {
+        if let VersionAssignment::Exact(asked) = assignment {
             check_above(asked, head)?;
         }
         Ok(Self {
             shared: &writer.shared,
-            stamp,
+            assignment,
             head,
             clock: writer.numbering.now(),
             reserved: writer.numbering.reserved,
@@ -330,7 +330,7 @@ impl<'a> BatchDraft<'a> {
         let rv = self.next()?;
         let (before, after) = match write {
             Write::Show { key, operation } => {
-                let encoded = Encoded::operation(rv, operation);
+                let encoded = Encoded::from_operation(rv, operation);
                 let Some(change) = self.put(key, encoded)? else {
                     return Ok(());
                 };
@@ -373,7 +373,7 @@ impl<'a> BatchDraft<'a> {
             Err(source) => return Err(Error::Malformed { key, source }),
         };
         let same = |old: &Arc<IndexEntry>| after.is_same_but_version(old);
-        if matches!(self.stamp, VersionAssignment::Mint) && before.as_ref().is_some_and(same) {
+        if matches!(self.assignment, VersionAssignment::Mint) && before.as_ref().is_some_and(same) {
             return Ok(None);
         }
         Ok(Some((before, Some(Arc::new(after.entry(key))))))
@@ -381,7 +381,7 @@ impl<'a> BatchDraft<'a> {
 
     /// Returns the version of the next change.
     fn next(&self) -> Result<Rv, Error> {
-        match self.stamp {
+        match self.assignment {
             VersionAssignment::Exact(rv) => Ok(rv),
             VersionAssignment::Mint => {
                 let last = self.changes.last().map_or(self.head, |change| change.rv);
@@ -409,7 +409,7 @@ impl<'a> BatchDraft<'a> {
     /// share.
     fn shared_namespace(&mut self, key: Key) -> Key {
         let known = self.shared.map.get(&*key.namespace);
-        let namespace = known.map(|names| names.key().clone()).or_else(|| {
+        let namespace = known.map(|entries| entries.key().clone()).or_else(|| {
             let new = self.namespaces.get(&key.namespace).cloned();
             new.or_else(|| {
                 self.namespaces.insert(key.namespace.clone());

@@ -6,48 +6,47 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The first step, from which the delay is computed. The delay is a random time between half of the
-/// step and the whole step. Each failure doubles the step, up to a maximum.
+/// step and the whole step. Each ended attempt doubles the step, up to a maximum.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 
-/// An attempt that lasts at least this long resets the number of failures. The attempt begins
+/// An attempt that lasts at least this long resets the number of ended attempts. The attempt begins
 /// before its first request, and ends when its watch ends. A shorter attempt does not reset the
 /// number, even if the attempt ends without an error. So if an API server ends each watch at once,
 /// the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Counts the failures since the last reset. The end of an attempt counts as a failure even if the
-/// attempt ended without an error.
+/// Counts the attempts that ended since the last reset, with or without an error.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    failures: u32,
+    ended_attempts: u32,
 }
 
 impl Backoff {
-    /// Resets the number of failures if the attempt that began at `began` lasted at least
+    /// Resets the number of ended attempts if the attempt that began at `began` lasted at least
     /// [`STABLE_AFTER`]. The caller must call this function at the end of each attempt.
     pub(super) fn ended(&mut self, began: Instant) {
         if began.elapsed() >= STABLE_AFTER {
-            self.failures = 0;
+            self.ended_attempts = 0;
         }
     }
 
-    /// Counts a failure, and returns the delay before the next attempt. The delay is a random time
-    /// between half of a step and the whole step. The step begins at [`FIRST_DELAY`] and doubles
-    /// with each failure, up to `cap`.
+    /// Counts an ended attempt, and returns the delay before the next attempt. The delay is a
+    /// random time between half of a step and the whole step. The step begins at [`FIRST_DELAY`]
+    /// and doubles with each ended attempt, up to `cap`.
     pub(super) fn next(&mut self, cap: Duration) -> Duration {
         // The exponent is limited, so that the product cannot overflow. The largest step is
         // 250 ms · 2^16, which is 4.5 h.
-        let step = (FIRST_DELAY * 2_u32.pow(self.failures.min(16))).min(cap);
-        self.failures = self.failures.saturating_add(1);
+        let step = (FIRST_DELAY * 2_u32.pow(self.ended_attempts.min(16))).min(cap);
+        self.ended_attempts = self.ended_attempts.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Counts a failure after an attempt that ended without an error, and returns the delay before
-    /// the next attempt. If this is the first failure since the last reset, the delay is zero.
+    /// Counts an attempt that ended without an error, and returns the delay before the next
+    /// attempt. If this is the first ended attempt since the last reset, the delay is zero.
     /// Otherwise the delay is the same as in [`Backoff::next`].
     pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
-        if self.failures == 0 {
-            self.failures = 1;
+        if self.ended_attempts == 0 {
+            self.ended_attempts = 1;
             return Duration::ZERO;
         }
         self.next(cap)

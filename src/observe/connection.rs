@@ -456,8 +456,8 @@ mod tests {
         let path = dir.path().join("config");
         std::fs::write(&path, kubeconfig(&server, "")).unwrap();
         let connection = connect(&options(&path)).await.unwrap();
-        let make = connection.watch_client();
-        for client in [&connection.client, &make.client] {
+        let permit = connection.watch_client();
+        for client in [&connection.client, &permit.client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
             let (response, received) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();

@@ -295,12 +295,12 @@ impl WatchTask {
         let (mut has_event, mut garbage) = (false, 0_u64);
         loop {
             let awaits_confirmation = !initial && !self.synced;
-            let idle = match (initial, awaits_confirmation) {
+            let line_timeout = match (initial, awaits_confirmation) {
                 (true, _) => INITIAL_IDLE_TIMEOUT,
                 (_, true) => RESUMED_AFTER,
                 _ => IDLE_TIMEOUT,
             };
-            let problem = match lines.next(idle).await {
+            let problem = match lines.next(line_timeout).await {
                 Ok(line) => {
                     let decoded = decode_line(&line);
                     // A large line holds the permit for large objects ([`ReadBudget`]). An event

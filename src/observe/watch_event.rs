@@ -238,8 +238,8 @@ impl<'de> Visitor<'de> for IdentityReader<'_> {
 /// parser reads only a small part of the object.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
     let mut found = None;
-    // `Path` stores the result in `found`, and then stops the parser with an error.
-    let _ = Path {
+    // `StringAtPath` stores the result in `found`, and then stops the parser with an error.
+    let _ = StringAtPath {
         rest: &["metadata", "resourceVersion"],
         found: &mut found,
     }
@@ -249,12 +249,12 @@ pub(super) fn resource_version(object: &[u8]) -> Option<String> {
 
 /// Finds the string at a path of keys in JSON. `rest` contains the keys that follow the current
 /// position.
-struct Path<'a> {
+struct StringAtPath<'a> {
     rest: &'a [&'static str],
     found: &'a mut Option<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Path<'_> {
+impl<'de> DeserializeSeed<'de> for StringAtPath<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -266,7 +266,7 @@ impl<'de> DeserializeSeed<'de> for Path<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Path<'_> {
+impl<'de> Visitor<'de> for StringAtPath<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,7 +281,7 @@ impl<'de> Visitor<'de> for Path<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
             if key == self.rest[0] {
-                map.next_value_seed(Path {
+                map.next_value_seed(StringAtPath {
                     rest: &self.rest[1..],
                     found: self.found,
                 })?;

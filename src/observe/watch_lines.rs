@@ -32,10 +32,11 @@ where
     /// Returns the next line without its line break. Skips empty lines. If there is no further
     /// line, returns the reason as an error.
     ///
-    /// Waits at most `idle` for the whole line. If the line is large, the reader also waits for a
-    /// permit of the [`ReadBudget`]. `idle` does not include this waiting time. Cancel-safe.
-    pub(super) async fn next(&mut self, idle: Duration) -> Result<BodyPart, BodyEnd> {
-        let mut until = Instant::now() + idle;
+    /// Waits at most `line_timeout` for the whole line. If the line is large, the reader also waits
+    /// for a permit of the [`ReadBudget`]. `line_timeout` does not include this waiting time.
+    /// Cancel-safe.
+    pub(super) async fn next(&mut self, line_timeout: Duration) -> Result<BodyPart, BodyEnd> {
+        let mut until = Instant::now() + line_timeout;
         loop {
             if let Some(line) = self.split() {
                 return Ok(line);
@@ -80,7 +81,7 @@ mod tests {
     use futures::{StreamExt as _, stream};
     use std::io;
 
-    const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+    const LINE_TIMEOUT: Duration = Duration::from_secs(150);
 
     fn lines(
         frames: Vec<&'static str>,
@@ -101,7 +102,7 @@ mod tests {
         let mut lines = lines(frames, max);
         let mut got = Vec::new();
         loop {
-            match lines.next(IDLE_TIMEOUT).await {
+            match lines.next(LINE_TIMEOUT).await {
                 Ok(line) => got.push(line),
                 Err(end) => return (got, end),
             }
@@ -147,7 +148,7 @@ mod tests {
         let text = "one\ntwo\n";
         let mut lines = lines(vec![text], 10);
         for expected in [&text[0..3], &text[4..7]] {
-            let Ok(BodyPart::Whole(line)) = lines.next(IDLE_TIMEOUT).await else {
+            let Ok(BodyPart::Whole(line)) = lines.next(LINE_TIMEOUT).await else {
                 panic!("no line")
             };
             assert_eq!(line.as_ptr(), expected.as_ptr());
@@ -190,15 +191,15 @@ mod tests {
         let frames = stream::iter([Ok::<_, io::Error>(Bytes::from_static(b"one\n"))])
             .chain(stream::pending());
         let mut lines = LineReader::new(frames, 10, ReadBudget::default());
-        assert_eq!(lines.next(IDLE_TIMEOUT).await, Ok(whole("one")));
-        assert_eq!(lines.next(IDLE_TIMEOUT).await, Err(BodyEnd::Idle));
+        assert_eq!(lines.next(LINE_TIMEOUT).await, Ok(whole("one")));
+        assert_eq!(lines.next(LINE_TIMEOUT).await, Err(BodyEnd::Idle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_endless_line_is_aborted() {
         let endless = stream::repeat_with(|| Ok::<_, io::Error>(Bytes::from_static(b"abc")));
         let mut lines = LineReader::new(endless, 10, ReadBudget::default());
-        let end = lines.next(IDLE_TIMEOUT).await.unwrap_err();
+        let end = lines.next(LINE_TIMEOUT).await.unwrap_err();
         assert!(matches!(end, BodyEnd::Broken(_)), "{end:?}");
     }
 
@@ -212,11 +213,11 @@ mod tests {
             let mut lines = LineReader::new(Box::pin(dripping), 1000, ReadBudget::default());
             let began = Instant::now();
             assert_eq!(
-                lines.next(IDLE_TIMEOUT).await,
+                lines.next(LINE_TIMEOUT).await,
                 Err(BodyEnd::Idle),
                 "{drop:?}"
             );
-            assert_eq!(began.elapsed(), IDLE_TIMEOUT);
+            assert_eq!(began.elapsed(), LINE_TIMEOUT);
         }
     }
 }

@@ -99,7 +99,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Applies a JSON merge patch, and returns the new revision. The patch must contain the uid and
     /// the resourceVersion of the state that it changes. If the object has another state or does
-    /// not exist, fails with [`StoreFailure::Conflict`] or [`StoreFailure::Gone`].
+    /// not exist, fails with [`StoreFailure::Conflict`] or [`StoreFailure::ObjectDeleted`].
     fn patch<'a>(&'a self, name: &'a str, patch: &'a Value) -> Pending<'a, Revision>;
 
     /// Deletes the custom resource if it has the state `revision`. Fails with
@@ -259,7 +259,7 @@ impl Store for ClusterStore {
             let (path, body) = (format!("/{name}"), options.to_string().into_bytes());
             let types = [JSON, METADATA_ONLY];
             match self.send(Method::DELETE, &path, types, body).await {
-                Ok(_) | Err(StoreFailure::Gone) => Ok(()),
+                Ok(_) | Err(StoreFailure::ObjectDeleted) => Ok(()),
                 Err(failure) => Err(failure),
             }
         }
@@ -278,7 +278,7 @@ impl Store for ClusterStore {
                 Ok(answer) => serde_json::from_slice(&answer)
                     .map(Some)
                     .map_err(undecodable),
-                Err(StoreFailure::Gone) => Ok(None),
+                Err(StoreFailure::ObjectDeleted) => Ok(None),
                 Err(failure) => Err(failure),
             }
         }

@@ -294,7 +294,7 @@ async fn run_job(store: &dyn Store, job: &Job) -> Result<JobResult, StoreFailure
             // a hash of the label keys. So if this hash has changed, the job reads the custom
             // resource to find the labels that must be removed.
             if old.labels != summary.labels {
-                let there = store.get(name).await?.ok_or(StoreFailure::Gone)?;
+                let there = store.get(name).await?.ok_or(StoreFailure::ObjectDeleted)?;
                 obsolete = custom_resource_conversion::obsolete_labels(&there, &wanted);
             }
             let patch = custom_resource_conversion::merge_patch(&wanted, revision, &obsolete);

@@ -72,7 +72,7 @@ impl WriteMonitor {
         let (reason, needed) = match failure {
             // Another client has changed or deleted the object. The next attempt reads the object
             // first and can then succeed, so this is not a failure of persistence.
-            StoreFailure::Gone | StoreFailure::Conflict(_) => return,
+            StoreFailure::ObjectDeleted | StoreFailure::Conflict(_) => return,
             StoreFailure::CrdMissing => ("CustomResourceDefinitionMissing", Duration::ZERO),
             StoreFailure::Forbidden(_) => ("Forbidden", FAILING_PERIOD),
             StoreFailure::Invalid(_) => ("Refused", FAILING_PERIOD),

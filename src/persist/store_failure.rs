@@ -24,7 +24,7 @@ pub enum StoreFailure {
     Forbidden(RedactedFailure),
     /// The object was deleted. Another client may have created a new object with the same name.
     #[error("conflict: the object was deleted")]
-    Gone,
+    ObjectDeleted,
     /// The object does not have the state that the request requires, or the continue token of a
     /// list has expired.
     #[error("conflict: {0}")]
@@ -51,7 +51,7 @@ impl StoreFailure {
         match self {
             Self::CrdMissing => "missing",
             Self::Forbidden(_) => "forbidden",
-            Self::Gone | Self::Conflict(_) => "conflict",
+            Self::ObjectDeleted | Self::Conflict(_) => "conflict",
             Self::Invalid(_) => "invalid",
             Self::Throttled(_) => "throttled",
             Self::Unreachable(..) => "unreachable",
@@ -99,8 +99,8 @@ impl StoreFailure {
         let is_other_object = causes.iter().any(|cause| cause.field == "metadata.uid");
         let why = RedactedFailure::of_answer(code, causes.iter().map(|cause| &*cause.field));
         match code {
-            StatusCode::NOT_FOUND if names_object => Self::Gone,
-            StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::Gone,
+            StatusCode::NOT_FOUND if names_object => Self::ObjectDeleted,
+            StatusCode::UNPROCESSABLE_ENTITY if is_other_object => Self::ObjectDeleted,
             // While the CRD is being deleted, the kube-apiserver answers creations with 405.
             StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Self::CrdMissing,
             StatusCode::FORBIDDEN => Self::Forbidden(why),

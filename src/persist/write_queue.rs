@@ -353,7 +353,7 @@ impl Queue {
         match result {
             Ok(_) => self.pace.record_success(),
             Err(failure) if failure.is_refusal() => self.pace.record_refusal(now),
-            Err(StoreFailure::Gone | StoreFailure::Conflict(_)) => {}
+            Err(StoreFailure::ObjectDeleted | StoreFailure::Conflict(_)) => {}
             Err(failure) => self.process_general_failure(failure, now),
         }
         let most = if self.stopping.is_some() {
@@ -388,12 +388,13 @@ impl Queue {
                         (queued.stored, queued.is_old) = (StoredState::Absent, false);
                     }
                 }
-                self.pace.record_failure(Some(self.settings.requeue), now);
+                self.pace
+                    .record_general_failure(Some(self.settings.requeue), now);
                 self.compare_by(now);
             }
-            StoreFailure::Throttled(after) => self.pace.record_failure(Some(*after), now),
-            StoreFailure::Unreachable(_, after) => self.pace.record_failure(*after, now),
-            _ => self.pace.record_failure(None, now),
+            StoreFailure::Throttled(after) => self.pace.record_general_failure(Some(*after), now),
+            StoreFailure::Unreachable(_, after) => self.pace.record_general_failure(*after, now),
+            _ => self.pace.record_general_failure(None, now),
         }
     }
 

@@ -113,7 +113,7 @@ impl WritePace {
     /// for `pause`, whichever is longer, but at most [`MAX_RETRY_AFTER`]. `pause` is the time in
     /// the header `Retry-After`, or the retry interval for a missing CRD. None if there is no such
     /// time.
-    pub fn record_failure(&mut self, pause: Option<Duration>, now: Instant) {
+    pub fn record_general_failure(&mut self, pause: Option<Duration>, now: Instant) {
         if self.pause_end(now).is_some() && pause.is_none() {
             // Several requests can be in flight at the same time. If they fail together, only the
             // first failure counts.
@@ -174,7 +174,7 @@ mod tests {
         let mut now = Instant::now();
         for step in 0..20 {
             for _ in 0..4 {
-                pace.record_failure(None, now);
+                pace.record_general_failure(None, now);
             }
             let until = pace.pause_end(now).expect("a failure starts a pause");
             let most = (FIRST_DELAY * 2_u32.pow(step)).min(MAX_UNREACHABLE_DELAY);
@@ -191,10 +191,10 @@ mod tests {
     async fn a_pause_lasts_as_long_as_the_longest_retry_after() {
         let now = Instant::now();
         let mut pace = WritePace::new(now);
-        pace.record_failure(None, now);
-        pace.record_failure(Some(Duration::from_secs(42)), now);
+        pace.record_general_failure(None, now);
+        pace.record_general_failure(Some(Duration::from_secs(42)), now);
         assert_eq!(pace.pause_end(now), Some(now + Duration::from_secs(42)));
-        pace.record_failure(Some(Duration::from_secs(7)), now);
+        pace.record_general_failure(Some(Duration::from_secs(7)), now);
         assert_eq!(pace.pause_end(now), Some(now + Duration::from_secs(42)));
     }
 }

@@ -120,7 +120,7 @@ pub struct Election<S> {
     /// True if a read of the Lease has succeeded, or has shown that no Lease exists.
     has_read: bool,
     /// The last known leader. None if this process has never seen a leader in the Lease.
-    last: Option<Leader>,
+    last_leader: Option<Leader>,
     /// A reserved resourceVersion from the Lease, and the time at which this process sent the
     /// request that returned the Lease. The election keeps the pair with the highest
     /// [`Election::reservation_floor`]. None if this process has seen no reservation.
@@ -196,7 +196,7 @@ impl<S: LeaseStore> Election<S> {
             prefix: format!("{pod}_"),
             seen: None,
             has_read: false,
-            last: None,
+            last_leader: None,
             seen_reservation: None,
             leading: None,
             last_own_term: None,
@@ -352,7 +352,7 @@ impl<S: LeaseStore> Election<S> {
         };
         leading.grant.send_modify(|grant| grant.lost = true);
         tracing::info!(term = %leading.leader.term, "this replica does not lead any more: {reason}");
-        self.last = Some(leading.leader);
+        self.last_leader = Some(leading.leader);
     }
 
     /// Creates a Lease without a holder. The Lease contains the highest resourceVersion that any
@@ -360,7 +360,7 @@ impl<S: LeaseStore> Election<S> {
     /// the Lease: the next leader may be a replica that does not know this resourceVersion.
     async fn create(&mut self) -> Result<(), LeaseError> {
         let record = LeaseRecord {
-            last: self.last.clone(),
+            last: self.last_leader.clone(),
             reserved: self.reservation_floor(),
             duration: self.timing.lease_duration,
             ..LeaseRecord::default()
@@ -391,7 +391,7 @@ impl<S: LeaseStore> Election<S> {
         let Some(seen) = &self.seen else {
             return Err(LeaseError::NotFound);
         };
-        let before = seen.record.last.clone();
+        let last_leader = seen.record.last.clone();
         let term = Term::new(&format!("{}{:016x}", self.prefix, self.random.u64(..)));
         let leader = Leader {
             term: term.clone(),
@@ -435,10 +435,10 @@ impl<S: LeaseStore> Election<S> {
             lost: false,
         };
         let (grant, leadership) = Leadership::new(term.clone(), acquired.start, grant);
-        let others = before.filter(|before| !self.is_own_term(&before.term));
-        if let Some(before) = &others {
+        let other_leader = last_leader.filter(|last| !self.is_own_term(&last.term));
+        if let Some(other) = &other_leader {
             self.metrics.failed_over();
-            tracing::info!(%term, start = %acquired.start, from = %before.term, "this replica leads");
+            tracing::info!(%term, start = %acquired.start, from = %other.term, "this replica leads");
         } else {
             tracing::info!(%term, start = %acquired.start, "this replica leads");
         }

@@ -39,4 +39,4 @@ pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use lease_store::{ClusterLeases, LeaseError, LeaseStore, OWNER, Timing};
 pub use replica_status::{ClusterContact, LeaderQueries, ReplicaStatus, replica_status};
 pub use run_role::{Pipeline, ReplicaTask};
-pub use takeover_from_0_1_0::{Predecessor, Succession};
+pub use takeover_from_0_1_0::{PredecessorSearch, Succession};

@@ -222,13 +222,13 @@ impl ReplicaStatus {
         if self.is_unregistered() {
             return None;
         }
-        let silent = self.0.leader_reached_at.borrow().elapsed();
-        if silent > UNREADY_WITHOUT_LEADER {
+        let since_leader_reached = self.0.leader_reached_at.borrow().elapsed();
+        if since_leader_reached > UNREADY_WITHOUT_LEADER {
             return Some("the leader renews its Lease, but this replica does not reach the leader");
         }
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
-        let is_led = silent < QUERY_INTERVAL + QUERY_TIMEOUT;
+        let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
         let since = self.0.cluster_contact.borrow().unanswered_since?;
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
         let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;

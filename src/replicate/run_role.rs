@@ -7,10 +7,10 @@
 //!
 //! - the pipeline, which detects operations, while this replica leads
 //! - the mirror, which copies the leader's index, while this replica follows
-//! - the [`Predecessor`], which copies the operations of a server of release 0.1.0, while no
+//! - the [`PredecessorSearch`], which copies the operations of a server of release 0.1.0, while no
 //!   replica has led yet
 
-use super::{Leader, Leadership, Mirror, Predecessor, ReplicaRole, ReplicaStatus};
+use super::{Leader, Leadership, Mirror, PredecessorSearch, ReplicaRole, ReplicaStatus};
 use crate::index::{IndexReader, Rv, Writer};
 use futures::future::BoxFuture;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct ReplicaTask<P> {
     pub mirror: Option<Mirror>,
     /// Copies the operations of a server of release 0.1.0, which uses no Lease. None for a server
     /// without an election.
-    pub predecessor: Option<Predecessor>,
+    pub predecessor_search: Option<PredecessorSearch>,
     /// The role of this replica, and how current its index is. Request handlers read this state.
     pub replica_status: ReplicaStatus,
     /// The pipeline that detects operations while this replica leads.
@@ -139,7 +139,7 @@ impl<P: Pipeline> ReplicaTask<P> {
 
     /// Copies the operations of a server of release 0.1.0, until a replica leads.
     async fn follow_predecessor(&mut self) {
-        let Some(predecessor) = &mut self.predecessor else {
+        let Some(predecessor_search) = &mut self.predecessor_search else {
             return self.wait_for_new_role().await;
         };
         let has_changed =
@@ -148,7 +148,7 @@ impl<P: Pipeline> ReplicaTask<P> {
             biased;
             _ = self.role.wait_for(has_changed) => {}
             () = self.shutdown.cancelled() => {}
-            () = predecessor.follow(&mut self.writer) => {}
+            () = predecessor_search.follow(&mut self.writer) => {}
         }
     }
 

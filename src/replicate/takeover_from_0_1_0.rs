@@ -47,7 +47,7 @@ const TERMINATION_PERIOD: Duration = Duration::from_mins(1);
 const SILENCE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The name of the port in our Service.
-const PORT: &str = "https";
+const PORT_NAME: &str = "https";
 
 /// What this replica knows so far about the operations of an old server (release 0.1.0). The search
 /// for an old server never ends, so `Nothing` can change to `Loaded`.
@@ -63,7 +63,7 @@ pub enum Succession {
 }
 
 /// Takes over from an old server (release 0.1.0), if there is one.
-pub struct Predecessor {
+pub struct PredecessorSearch {
     /// A client for the kube-apiserver that does not retry requests.
     client: Client,
     links: HttpLinkFactory,
@@ -85,7 +85,7 @@ pub struct Predecessor {
     first_failures: HashMap<SocketAddr, Instant>,
 }
 
-impl Predecessor {
+impl PredecessorSearch {
     /// Creates a search for an old server among the endpoints of the Service `service` in
     /// `namespace`. `own_address` is the address of this replica.
     pub fn new(
@@ -279,7 +279,7 @@ fn endpoints(slices: &[EndpointSlice]) -> Vec<Endpoint> {
     let mut found = Vec::new();
     for slice in slices {
         let mut ports = slice.ports.iter().flatten();
-        let port = ports.find(|port| port.name.as_deref() == Some(PORT));
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT_NAME));
         let port = port.and_then(|port| u16::try_from(port.port?).ok());
         let Some(port) = port else { continue };
         for endpoint in &slice.endpoints {
@@ -308,12 +308,12 @@ mod tests {
     /// Creates a search in `cluster`, and a receiver of `may_begin`. Each check of an endpoint
     /// fails before it opens a connection. The reason: the check needs the CA certificate in the
     /// `APIService`, and `cluster` has no `APIService`.
-    fn search_in(cluster: &Cluster) -> (Predecessor, watch::Receiver<bool>) {
+    fn search_in(cluster: &Cluster) -> (PredecessorSearch, watch::Receiver<bool>) {
         let credentials = PeerCredentials::TokenFile("token".into());
         let (may_begin, may_begin_reader) = watch::channel(false);
         let links =
             HttpLinkFactory::new(cluster.client(), "api", "ours.svc".to_owned(), credentials);
-        let search = Predecessor::new(
+        let search = PredecessorSearch::new(
             cluster.client(),
             links,
             AuthInfo::default(),

@@ -82,7 +82,7 @@ pub struct Outputs {
     pub publications: mpsc::Sender<Publication>,
     /// The rule sets that are in no rule book. `None` until each feed has sent its first report to
     /// [`Inputs::feedback`].
-    pub caught_up: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
+    pub rule_sets_without_book: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
     pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
     /// The state of all rule sets, for warnings and metrics.
@@ -184,13 +184,16 @@ impl Controller {
             }
             let unread = Arc::new(self.registry.unread_rule_sets());
             send_change(&outputs.unread_rule_sets, unread);
-            // Before `caught_up` is sent, the tracker, which turns detections into operations, must
-            // have received all published rule books. The tracker receives each rule book before
-            // the feeds of this rule book start. So when all feeds have reported, the tracker has
-            // received all rule books.
+            // Before `rule_sets_without_book` is sent, the tracker, which turns detections into
+            // operations, must have received all published rule books. The tracker receives each
+            // rule book before the feeds of this rule book start. So when all feeds have reported,
+            // the tracker has received all rule books.
             if self.start == StartPhase::Done && self.registry.caught_up() {
                 let rule_sets_without_book = Arc::new(self.registry.rule_sets_without_book());
-                send_change(&outputs.caught_up, Some(rule_sets_without_book));
+                send_change(
+                    &outputs.rule_sets_without_book,
+                    Some(rule_sets_without_book),
+                );
             }
         }
     }

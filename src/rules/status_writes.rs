@@ -85,7 +85,7 @@ struct FailedWrite {
     ///
     /// - The failure was no conflict.
     /// - At least two consecutive writes have failed.
-    conflict: Option<String>,
+    conflict_version: Option<String>,
 }
 
 impl StatusWrites {
@@ -136,7 +136,8 @@ impl StatusWrites {
     /// not wait.
     fn earliest_start(&self, write: &StatusWrite) -> Option<Instant> {
         let failed = self.failed.get(&write.name).filter(|failed| {
-            failed.conflict.is_none() || failed.conflict.as_ref() == write.version.as_ref()
+            failed.conflict_version.is_none()
+                || failed.conflict_version.as_ref() == write.version.as_ref()
         });
         let repaired = self.repaired.get(&write.name).filter(|_| write.repairs);
         failed
@@ -183,13 +184,13 @@ impl StatusWrites {
         // After the first conflict, a write with another resourceVersion may start at once. After
         // two consecutive failures, every write waits. Without this rule, a client that constantly
         // changes the rule set could cause a conflict for each of its changes.
-        let conflict = (answer == StatusAnswer::Conflict && before.is_none())
+        let conflict_version = (answer == StatusAnswer::Conflict && before.is_none())
             .then(|| write.version.clone())
             .flatten();
         let failed = FailedWrite {
             retry_at: Instant::now() + wait,
             next_delay: (wait * 2).min(MAX_RETRY_DELAY),
-            conflict,
+            conflict_version,
         };
         self.failed.insert(write.name, failed);
         None

@@ -26,7 +26,7 @@ pub struct VersionedEntry<'a> {
 
 impl<'a> VersionedEntry<'a> {
     /// Returns the object with the resourceVersion that the index stores for it.
-    pub fn own(entry: &'a IndexEntry) -> Self {
+    pub fn at_own_version(entry: &'a IndexEntry) -> Self {
         Self {
             entry,
             rv: entry.rv(),
@@ -217,7 +217,7 @@ impl Encoder<'_> {
                         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{group_version}\",\"metadata\":{metadata}}}"
                     )
                 };
-                table::empty_row(self.resource.columns, object.as_bytes(), out);
+                table::bookmark_row(self.resource.columns, object.as_bytes(), out);
                 write!(out, "]}}")
             }
         }

@@ -52,7 +52,7 @@ pub async fn get(
         form: wanted.form,
         now: clock::now(),
     };
-    encoder.object(VersionedEntry::own(&entry), true, &mut body);
+    encoder.object(VersionedEntry::at_own_version(&entry), true, &mut body);
     body.push(b'\n');
     Ok(create_responses::whole(body, wanted.syntax))
 }

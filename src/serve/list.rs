@@ -204,18 +204,18 @@ impl ListRange {
     }
 }
 
-/// Answers a list request. `is_replica` is true if another replica sent the request.
+/// Answers a list request. `is_from_replica` is true if another replica sent the request.
 pub async fn list(
     resource: &Arc<Resource>,
     request: &ResourceRequest,
     query: &Query,
     headers: &HeaderMap,
-    is_replica: bool,
+    is_from_replica: bool,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
     let mut scope = options.selector.scope(&request.namespace, resource);
-    if is_replica && scope == ListScope::All {
+    if is_from_replica && scope == ListScope::All {
         // Another replica (a follower) copies the index of this replica with one list. The index
         // contains operations, and records, which are objects about completed operations. `All`
         // selects only the operations, and `Everything` selects both.
@@ -226,37 +226,37 @@ pub async fn list(
     // namespace in the field selector does not count.
     let has_one_namespace = !request.namespace.is_empty() || !resource.namespaced;
     let single = has_one_namespace && matches!(scope, ListScope::Object(_));
-    let page = ListRange::of(query, &options, single)?;
+    let range = ListRange::of(query, &options, single)?;
     let selector = options.selector;
     let of_namespace = !request.namespace.is_empty();
     let reader = &resource.reader;
-    if let Some(rv) = page.min_version
+    if let Some(rv) = range.min_version
         && !reader.wait_until_reached(Rv(rv), FRESHNESS_TIMEOUT).await
     {
         return Err(ErrorStatus::version_not_reached(rv, reader.head().0));
     }
     let (rv, mut entries) = reader
-        .list(&scope, page.version)
-        .map_err(|_| match &page.token {
+        .list(&scope, range.version)
+        .map_err(|_| match &range.token {
             Some(token) => ErrorStatus::continue_token_too_old(
                 ContinueToken::from_key(-1, token.start.clone()).encode(),
             ),
             None => ErrorStatus::list_too_old(),
         })?;
     let wanted = chosen.form(Shape::List, resource.list_kind)?;
-    if let Some(token) = &page.token {
+    if let Some(token) = &range.token {
         let start = entries.partition_point(|entry| token.is_on_earlier_page(entry, of_namespace));
         entries.drain(..start);
     }
     if !selector.is_everything() {
-        entries = select(entries, &selector, page.limit).await;
+        entries = select(entries, &selector, range.limit).await;
     }
     let mut meta = ListMeta {
         rv,
         continue_token: String::new(),
         remaining: None,
     };
-    if let Some(limit) = page.limit
+    if let Some(limit) = range.limit
         && entries.len() > limit
     {
         meta.remaining = selector.is_everything().then_some(entries.len() - limit);
@@ -356,7 +356,7 @@ impl Chunks {
                 out.push(b',');
             }
             self.state = ListState::Rest;
-            encoder.item(VersionedEntry::own(&entry), out);
+            encoder.item(VersionedEntry::at_own_version(&entry), out);
         }
     }
 
@@ -384,7 +384,7 @@ impl Chunks {
                 break;
             };
             json.clear();
-            encoder.item(VersionedEntry::own(&entry), &mut json);
+            encoder.item(VersionedEntry::at_own_version(&entry), &mut json);
             yaml::item(&json, out);
         }
     }

@@ -314,8 +314,8 @@ async fn resource(
         ),
         "get" => get::get(resource, request, &admitted.query, headers).await,
         "list" => {
-            let is_replica = leadership_end.is_some();
-            list::list(resource, request, &admitted.query, headers, is_replica).await
+            let is_from_replica = leadership_end.is_some();
+            list::list(resource, request, &admitted.query, headers, is_from_replica).await
         }
         "watch" => watch::watch(
             resource,

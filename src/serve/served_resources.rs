@@ -36,7 +36,7 @@ pub struct Resource {
     pub namespaced: bool,
     /// True if the objects are the records of completed operations. Records are in the index of the
     /// operations, under separate keys.
-    pub has_records: bool,
+    pub contains_records: bool,
     /// The verbs that clients may use.
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
@@ -65,7 +65,7 @@ impl Resource {
 
     /// Returns the key of an object in the index.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
-        if self.has_records {
+        if self.contains_records {
             Key::of_record(namespace, name)
         } else {
             Key::new(namespace, name)
@@ -166,7 +166,7 @@ const fn age_column(description: &'static str) -> Column {
 }
 
 /// Writes a JSON string that was copied from an object. Writes null if `literal` is None.
-pub(super) fn write_json_string(literal: Option<&[u8]>, out: &mut Vec<u8>) {
+pub(super) fn copy_literal(literal: Option<&[u8]>, out: &mut Vec<u8>) {
     out.extend_from_slice(literal.unwrap_or(b"null"));
 }
 
@@ -268,7 +268,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         kind: "OperationRuleSet",
         list_kind: "OperationRuleSetList",
         namespaced: false,
-        has_records: false,
+        contains_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ors"],
         categories: &[],

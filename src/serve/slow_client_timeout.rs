@@ -144,8 +144,7 @@ struct UnsentChunks {
 
 #[derive(Debug)]
 struct SentProgress {
-    /// Number of unsent chunks.
-    chunks: usize,
+    unsent_chunks: usize,
     /// The time of the last progress. Each sent chunk is progress. If all earlier chunks have been
     /// sent, a new chunk also sets this time, because the wait for the client begins with it.
     last_progress: Instant,
@@ -160,7 +159,7 @@ impl UnsentChunks {
     /// None if all chunks have been sent.
     fn waiting_since(&self) -> Option<Instant> {
         let progress = self.progress();
-        (progress.chunks > 0).then_some(progress.last_progress)
+        (progress.unsent_chunks > 0).then_some(progress.last_progress)
     }
 }
 
@@ -174,10 +173,10 @@ struct Chunk {
 impl Chunk {
     fn of(bytes: Bytes, unsent: &Arc<UnsentChunks>) -> Bytes {
         let mut progress = unsent.progress();
-        if progress.chunks == 0 {
+        if progress.unsent_chunks == 0 {
             progress.last_progress = Instant::now();
         }
-        progress.chunks += 1;
+        progress.unsent_chunks += 1;
         drop(progress);
         let unsent = Arc::clone(unsent);
         Bytes::from_owner(Self { bytes, unsent })
@@ -193,9 +192,9 @@ impl AsRef<[u8]> for Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let mut progress = self.unsent.progress();
-        progress.chunks -= 1;
+        progress.unsent_chunks -= 1;
         progress.last_progress = Instant::now();
-        let is_last = progress.chunks == 0;
+        let is_last = progress.unsent_chunks == 0;
         drop(progress);
         if is_last {
             self.unsent.waker.wake();
@@ -230,7 +229,7 @@ impl<K: Send + Unpin + 'static> Delivery<K> {
     ) -> Body {
         let unsent = Arc::new(UnsentChunks {
             progress: Mutex::new(SentProgress {
-                chunks: 0,
+                unsent_chunks: 0,
                 last_progress: Instant::now(),
             }),
             waker: AtomicWaker::new(),

@@ -4,7 +4,7 @@
 
 use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
-use super::served_resources::{Cell, Column, write_json_string, write_text};
+use super::served_resources::{Cell, Column, copy_literal, write_text};
 use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -64,7 +64,7 @@ pub fn row(
 
 /// Writes the row of a bookmark: an empty text in the first cell, null in the other cells, and the
 /// JSON `object`.
-pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
+pub fn bookmark_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"cells\":[");
     for number in 0..columns.len() {
         out.extend_from_slice(if number == 0 { b"\"\"" } else { b",null" });
@@ -76,7 +76,7 @@ pub fn empty_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
 
 fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
     match cell {
-        Cell::Text(field) => write_json_string(texts.literal(field), out),
+        Cell::Text(field) => copy_literal(texts.literal(field), out),
         Cell::Age => {
             let started = texts.facts.started;
             let age = started.map(|then| duration::human(now.as_second() - then.as_second()));

@@ -57,15 +57,15 @@ const CHUNK: usize = 16 << 10;
 const MAX_START_ATTEMPTS: usize = 5;
 
 /// Answers a watch request. The watch keeps `watch_slot`, its slot in the limit of watches, until
-/// the watch ends. Cancelling `stop` ends the watch without an error. `is_replica` is true if the
-/// client is another replica. Then a watch without initial events begins with a bookmark, which
+/// the watch ends. Cancelling `stop` ends the watch without an error. `is_from_replica` is true if
+/// the client is another replica. Then a watch without initial events begins with a bookmark, which
 /// confirms that this server has the requested version.
 pub fn watch(
     resource: &Arc<Resource>,
     request: &ResourceRequest,
     query: &Query,
     headers: &HeaderMap,
-    (stop, is_replica): (CancellationToken, bool),
+    (stop, is_from_replica): (CancellationToken, bool),
     watch_slot: Option<WatchSlot>,
 ) -> Result<Response, ErrorStatus> {
     let chosen = ChosenClause::of(headers, query)?;
@@ -84,7 +84,7 @@ pub fn watch(
     }
     let wanted = chosen.form(Shape::Watch, resource.list_kind)?;
     let mut scope = selector.scope(&request.namespace, resource);
-    if is_replica && scope == ListScope::All {
+    if is_from_replica && scope == ListScope::All {
         // A follower (a replica that copies the leader's index) reads operations and records with
         // one watch.
         scope = ListScope::Everything;
@@ -107,7 +107,7 @@ pub fn watch(
             WatchStep::Start(plan.start)
         },
         plan,
-        is_replica,
+        is_from_replica,
         stop,
         _slot: watch_slot,
     };
@@ -138,7 +138,7 @@ struct Watcher {
     pace: ComparePace,
     step: WatchStep,
     /// True if the client is another replica.
-    is_replica: bool,
+    is_from_replica: bool,
     stop: CancellationToken,
     /// The slot in the limit of watches.
     _slot: Option<WatchSlot>,
@@ -190,7 +190,7 @@ impl Watcher {
                         Ok(step) => {
                             let mut first = Vec::new();
                             if let WatchStep::Live(cursor) = &step
-                                && self.is_replica
+                                && self.is_from_replica
                             {
                                 self.write_bookmark(cursor.rv(), false, &mut first);
                             }
@@ -297,7 +297,7 @@ impl Watcher {
                 return out;
             };
             if self.selector.matches(&entry) {
-                self.write_event("ADDED", VersionedEntry::own(&entry), &mut out);
+                self.write_event("ADDED", VersionedEntry::at_own_version(&entry), &mut out);
             }
             if self.pace.count_compared(1).await {
                 break;

@@ -36,9 +36,9 @@ fn tracker(retain: bool) -> Tracker {
         debounce: Duration::ZERO,
         retain: retain.then_some(Retention {
             age: Duration::from_hours(24),
-            most: 1_000,
+            max_count: 1_000,
         }),
-        records: 10,
+        max_records: 10,
         cluster_namespace: "ifo-system".into(),
     };
     Tracker::new(settings, Arc::new(()))
@@ -88,7 +88,7 @@ fn writes(name: &str, is_over: bool) -> Vec<Write> {
             rule_set: rule_set.clone(),
             operation: "Migrating".into(),
             item: None,
-            says: Some(RuleValues::default()),
+            values: Some(RuleValues::default()),
         };
         let evaluation = Evaluation {
             subject: Subject {
@@ -192,14 +192,14 @@ async fn restored(
             received.lock().unwrap().push(query.to_owned());
             answer(query)
         }
-        None => namespaces_since("ns", Timestamp::UNIX_EPOCH),
+        None => answer_with_namespace("ns", Timestamp::UNIX_EPOCH),
     });
     let (state, _) = initial_state(client, sources(Vec::new())).await;
     let queries = queries.lock().unwrap().clone();
     (writes_after_takeover(state), queries)
 }
 
-fn namespaces_since(name: &str, created: Timestamp) -> (u16, Value) {
+fn answer_with_namespace(name: &str, created: Timestamp) -> (u16, Value) {
     let list = json!({
         "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
         "items": [{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
@@ -357,11 +357,14 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     let late = start() + Duration::from_secs(30);
     let none = [""; 0];
     assert_eq!(
-        restore_with(namespaces_since("ns", early)).await,
+        restore_with(answer_with_namespace("ns", early)).await,
         ["active", "over!"]
     );
-    assert_eq!(restore_with(namespaces_since("ns", late)).await, none);
-    assert_eq!(restore_with(namespaces_since("other", early)).await, none);
+    assert_eq!(restore_with(answer_with_namespace("ns", late)).await, none);
+    assert_eq!(
+        restore_with(answer_with_namespace("other", early)).await,
+        none
+    );
     // If the namespaces cannot be read, completed custom resources are not restored.
     assert_eq!(restore_with(status(404)).await, ["active"]);
 }
@@ -382,7 +385,7 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     let listed = entries([writes("a", false), writes("b", true)].concat());
     let client = serving(|uri| {
         if !uri.starts_with(CUSTOM_RESOURCES) {
-            return namespaces_since("ns", Timestamp::UNIX_EPOCH);
+            return answer_with_namespace("ns", Timestamp::UNIX_EPOCH);
         }
         let mut other = active("a");
         other["status"]["message"] = "other".into();
@@ -394,12 +397,12 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     let created = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(namespaces, [("ns".to_owned(), created)].into());
     // The kube-apiserver answers each request with 503.
-    let silent = serving(|_| status(503));
+    let unavailable = serving(|_| status(503));
     let without = TakeoverSources {
         persistence: false,
         ..sources(listed.clone())
     };
-    let (state, namespaces) = initial_state(silent, without).await;
+    let (state, namespaces) = initial_state(unavailable, without).await;
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), [""; 0]);
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
@@ -426,7 +429,7 @@ async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
         (503, 30, 2, false),
     ] {
         let mut answers = vec![status(code); times];
-        answers.push(namespaces_since("a", Timestamp::UNIX_EPOCH));
+        answers.push(answer_with_namespace("a", Timestamp::UNIX_EPOCH));
         let store = ClusterStore::new(serving(script(answers)));
         let limit = Duration::from_secs(seconds);
         let read = with_time_limit(

@@ -81,21 +81,24 @@ async fn an_invalid_file_is_reported_with_its_position_and_the_rest_continues() 
     demo.wait_for_operations(&["db Starting"]).await;
 }
 
-/// Waits until the condition of type `kind` of the rule set `name` has `status`. Returns the rule
-/// set.
-async fn wait_for_condition(demo: &Demo, name: &str, kind: &str, status: &str) -> Value {
-    eventually(&format!("{kind}={status} of {name}"), async || {
-        let all = demo.items(RULE_SETS).await;
-        let own = all
-            .into_iter()
-            .find(|own| own["metadata"]["name"] == name)?;
-        (condition(&own, kind)?["status"] == status).then_some(own)
-    })
+/// Waits until the condition of type `condition_type` of the rule set `name` has `status`.
+/// Returns the rule set.
+async fn wait_for_condition(demo: &Demo, name: &str, condition_type: &str, status: &str) -> Value {
+    eventually(
+        &format!("{condition_type}={status} of {name}"),
+        async || {
+            let all = demo.items(RULE_SETS).await;
+            let own = all
+                .into_iter()
+                .find(|own| own["metadata"]["name"] == name)?;
+            (condition(&own, condition_type)?["status"] == status).then_some(own)
+        },
+    )
     .await
 }
 
 /// Returns the columns Name, Ready and Reason that `kubectl get ors -o wide` prints.
-async fn ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
+async fn name_ready_and_reason(demo: &Demo) -> Vec<[String; 3]> {
     let request = http::Request::get(RULE_SETS)
         .header("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
         .body(Vec::new())
@@ -150,7 +153,7 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
         "{message}"
     );
     assert_eq!(
-        ready_and_reason(&demo).await,
+        name_ready_and_reason(&demo).await,
         [
             ["elsewhere", "False", "InvalidTarget"],
             ["good", "True", "Watching"],

@@ -230,11 +230,11 @@ fn the_front_proxy_acts_for_the_user_it_names() {
 #[test]
 fn a_client_certificate_of_the_cluster_authenticates_and_others_are_401() {
     shared(async |cluster| {
-        let state = &cluster.control_plane.state;
+        let addresses = &cluster.control_plane.addresses;
         let read = |path| std::fs::read(path).expect("the control plane writes this file");
-        let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
+        let ca = X509::from_pem(&read(&addresses.client_ca)).expect("the file is a certificate");
         let key =
-            PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");
+            PKey::private_key_from_pem(&read(&addresses.client_ca_key)).expect("the file is a key");
         let path = OPERATION.path(None);
         let holder = |name: &str, group: &str, ca: &X509, key: &PKey<Private>| {
             let mut config = cluster.direct();
@@ -271,10 +271,11 @@ fn base64(pem: &[u8]) -> String {
 /// Issues a client certificate with the client CA of the cluster. Returns the certificate and its
 /// key as PEM.
 pub fn client_certificate(cluster: &TestCluster, name: &str, group: &str) -> (Vec<u8>, Vec<u8>) {
-    let state = &cluster.control_plane.state;
+    let addresses = &cluster.control_plane.addresses;
     let read = |path| std::fs::read(path).expect("the control plane writes this file");
-    let ca = X509::from_pem(&read(&state.client_ca)).expect("the file is a certificate");
-    let key = PKey::private_key_from_pem(&read(&state.client_ca_key)).expect("the file is a key");
+    let ca = X509::from_pem(&read(&addresses.client_ca)).expect("the file is a certificate");
+    let key =
+        PKey::private_key_from_pem(&read(&addresses.client_ca_key)).expect("the file is a key");
     issue(name, group, &ca, &key)
 }
 

@@ -136,7 +136,9 @@ impl Choice {
 fn every_combination_of_components_renders_in_every_namespace() {
     shared(async |cluster| {
         for choice in choices() {
-            let (server, registration) = choice.render(&cluster.control_plane.state.kubectl).await;
+            let (server, registration) = choice
+                .render(&cluster.control_plane.addresses.kubectl)
+                .await;
             let namespace = choice.namespace.unwrap_or("ifo-system");
             check_components(&server, &choice.components);
             check_namespace(&server, &registration, namespace);
@@ -386,11 +388,13 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         let mut cluster = Cluster::of(control_plane).await;
         cluster.namespace = NAMESPACE;
         for crds in ["deploy/crd", "deploy/crd-persistence"] {
-            cluster.with_folder("apply", crds).await;
+            cluster.kubectl_on_folder("apply", crds).await;
         }
         define_monitoring_kinds(&cluster).await;
         let server_overlay = Overlay::new("deploy", &COMPONENTS, Some(NAMESPACE));
-        cluster.with_folder("apply", server_overlay.path()).await;
+        cluster
+            .kubectl_on_folder("apply", server_overlay.path())
+            .await;
         check_rights_of_prometheus(&cluster).await;
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &[], Some(NAMESPACE));
@@ -404,7 +408,7 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
 
         // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. The
         // rollout never completes here, because the cluster has no node that runs Pods.
-        cluster.with_folder("apply", "rules/generic").await;
+        cluster.kubectl_on_folder("apply", "rules/generic").await;
         let listed = eventually("the rollout of the Deployment is listed", async || {
             let args = ["get", "ifos", "-n", NAMESPACE, "-o", "name"];
             let listed = cluster.kubectl(&args).await?;
@@ -429,8 +433,12 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
             assert!(installed.contains(object), "{object}: {installed}");
         }
 
-        cluster.with_folder("delete", registration.path()).await;
-        cluster.with_folder("delete", server_overlay.path()).await;
+        cluster
+            .kubectl_on_folder("delete", registration.path())
+            .await;
+        cluster
+            .kubectl_on_folder("delete", server_overlay.path())
+            .await;
         drop(server);
         let gone = ["get", "namespace", NAMESPACE];
         let gone = cluster.kubectl(&gone).await;
@@ -438,7 +446,7 @@ fn a_server_in_another_namespace_runs_with_all_components_and_is_removed_complet
         cluster.a_namespace_can_be_deleted("after").await;
         // The removal of the server keeps the rule sets and their ClusterRoles. The administrator
         // can delete these objects without the server.
-        cluster.with_folder("delete", "rules/generic").await;
+        cluster.kubectl_on_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });
 }

@@ -696,7 +696,7 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
         assert_eq!(own.len(), want.len(), "{own:?}");
         server.start_again(&cluster.kubeconfig).await;
         drop(server);
-        cluster.served().await;
+        cluster.wait_until_served().await;
 
         assert_shows_usual_duration(&start_with_baselines(cluster, namespace, "after").await);
         let path = format!("{}/{namespace}", RULE_SET.path(None));
@@ -708,7 +708,11 @@ fn usual_durations_are_learned_and_survive_a_restart_of_the_server() {
 fn stored_usual_durations_that_cannot_be_decoded_are_replaced_and_counted() {
     alone(async |cluster| {
         let rejections = || {
-            let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
+            let log = cluster
+                .control_plane
+                .addresses
+                .dir
+                .join("ifo-apiserver.log");
             let log = std::fs::read_to_string(log).expect("the server writes a log");
             let reason = "does not contain baselines of this release";
             log.lines().filter(|line| line.contains(reason)).count()

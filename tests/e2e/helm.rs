@@ -206,14 +206,14 @@ fn value_of(component: &str) -> &'static str {
 #[test]
 fn the_same_choices_give_the_same_objects_with_helm_and_kustomize() {
     shared(async |cluster| {
-        let state = &cluster.control_plane.state;
-        let Some(both) = Helm::both(&state.kubeconfig).await else {
+        let addresses = &cluster.control_plane.addresses;
+        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
             return;
         };
         let mut crds = cluster.kustomize("deploy/crd").await;
         crds.extend(cluster.kustomize("deploy/crd-persistence").await);
         for choice in choices() {
-            let (mut expected, registration) = choice.render(&state.kubectl).await;
+            let (mut expected, registration) = choice.render(&addresses.kubectl).await;
             expected.extend(registration);
             expected.extend(crds.clone());
             let mut values: Vec<&str> = choice.components.iter().copied().map(value_of).collect();
@@ -273,8 +273,8 @@ async fn target_rights_and_omitted_parts(cluster: &TestCluster, both: &[Helm; 2]
 #[test]
 fn the_rules_chart_has_the_rule_packs() {
     shared(async |cluster| {
-        let state = &cluster.control_plane.state;
-        let Some(both) = Helm::both(&state.kubeconfig).await else {
+        let addresses = &cluster.control_plane.addresses;
+        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
             return;
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");

@@ -44,13 +44,13 @@ impl<'a> Cluster<'a> {
     }
 
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
-        kubectl(&self.control_plane.state.kubectl, args, None).await
+        kubectl(&self.control_plane.addresses.kubectl, args, None).await
     }
 
     /// Runs `kubectl apply -k` or `kubectl delete -k` with a folder. `verb` is `apply` or `delete`.
     /// `folder` is a path in the repository, or an absolute path. Returns the output of kubectl.
     /// Fails if kubectl fails.
-    pub async fn with_folder(&self, verb: &str, folder: &str) -> String {
+    pub async fn kubectl_on_folder(&self, verb: &str, folder: &str) -> String {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let folder = folder
             .to_str()
@@ -63,7 +63,7 @@ impl<'a> Cluster<'a> {
     pub async fn try_apply(&self, objects: &[Value]) -> Result<(), String> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         let args = ["apply", "--server-side", "-f", "-"];
-        let applied = kubectl(&self.control_plane.state.kubectl, &args, Some(list));
+        let applied = kubectl(&self.control_plane.addresses.kubectl, &args, Some(list));
         applied.await.map(|_| ())
     }
 
@@ -71,7 +71,7 @@ impl<'a> Cluster<'a> {
     pub async fn delete_all(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
         let args = ["delete", "-f", "-"];
-        let deleted = kubectl(&self.control_plane.state.kubectl, &args, Some(list));
+        let deleted = kubectl(&self.control_plane.addresses.kubectl, &args, Some(list));
         deleted.await.expect("the objects must exist");
     }
 
@@ -130,7 +130,7 @@ impl<'a> Cluster<'a> {
             serde_json::from_str(&found.expect("the Deployment must be installed"))
                 .expect("kubectl must print JSON");
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
-        let dir = &self.control_plane.state.dir;
+        let dir = &self.control_plane.addresses.dir;
         let kubeconfig = dir.join("ifo-apiserver.kubeconfig");
         let account = (self.namespace, account);
         // An earlier server process may have left a file with its port.
@@ -148,13 +148,13 @@ impl<'a> Cluster<'a> {
     /// Registers the server as [`Self::register`] does, with the kustomization in another folder.
     pub async fn register_with(&self, folder: &str, server: &ServerProcess) {
         self.apply_registration(folder, server).await;
-        self.until_served().await;
+        self.wait_until_served().await;
     }
 
     /// Applies a kustomization with the APIService, and writes the port of the server process into
     /// the APIService.
     pub async fn apply_registration(&self, folder: &str, server: &ServerProcess) {
-        self.with_folder("apply", folder).await;
+        self.kubectl_on_folder("apply", folder).await;
         self.write_registered_port(server).await;
     }
 
@@ -174,7 +174,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Waits until the kube-apiserver returns operations from the server.
-    pub async fn until_served(&self) {
+    pub async fn wait_until_served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             ok_if(answer.code == 200, answer)
@@ -242,7 +242,7 @@ impl<'a> Cluster<'a> {
     /// Returns the errors and warnings in the server's log. Leaves out warnings about interrupted
     /// watches, because they depend on the load of the machine.
     fn errors_and_warnings(&self) -> Vec<String> {
-        let log = self.control_plane.state.dir.join("ifo-apiserver.log");
+        let log = self.control_plane.addresses.dir.join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         let is_error = |line: &&str| {
             (line.contains("ERROR") || line.contains("WARN"))
@@ -256,8 +256,8 @@ impl<'a> Cluster<'a> {
 fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
     apart("installation", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        cluster.with_folder("apply", "deploy/crd").await;
-        cluster.with_folder("apply", "deploy").await;
+        cluster.kubectl_on_folder("apply", "deploy/crd").await;
+        cluster.kubectl_on_folder("apply", "deploy").await;
         let wait = [
             "wait",
             "--for=condition=Available",
@@ -287,7 +287,7 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
 
         // A running server must log no error or warning when its registration is deleted.
         let before = cluster.errors_and_warnings();
-        cluster.with_folder("delete", "apiservice").await;
+        cluster.kubectl_on_folder("delete", "apiservice").await;
         cluster.a_namespace_can_be_deleted("unregistered").await;
         cluster.register(&server).await;
         assert_eq!(cluster.errors_and_warnings(), before);
@@ -295,8 +295,8 @@ fn the_installation_blocks_no_namespace_and_its_removal_keeps_rule_sets() {
         // The removal has the steps of the installation in reverse order.
         let rule_sets = cluster.rule_sets().await;
         assert_eq!(rule_sets, ["certificate-rules", "own"]);
-        cluster.with_folder("delete", "apiservice").await;
-        cluster.with_folder("delete", "deploy").await;
+        cluster.kubectl_on_folder("delete", "apiservice").await;
+        cluster.kubectl_on_folder("delete", "deploy").await;
         drop(server);
         cluster.a_namespace_can_be_deleted("after").await;
         assert_eq!(cluster.rule_sets().await, rule_sets);
@@ -312,7 +312,9 @@ async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
     let definition = crd(&CERTIFICATE, "Namespaced");
     let crds = crate::harness::CRD.path(None);
     cluster.admin.post(&crds, &definition).await.ok();
-    cluster.with_folder("apply", "rules/cert-manager").await;
+    cluster
+        .kubectl_on_folder("apply", "rules/cert-manager")
+        .await;
     let own = rule_set(
         "own",
         &POD,
@@ -345,7 +347,9 @@ async fn check_rights_of_a_pack(cluster: &Cluster<'_>) {
 /// Installs the server before the CRDs that it needs. When the CRDs exist, the server must work
 /// without a restart. Returns the server.
 async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
-    cluster.with_folder("apply", "deploy/persistence").await;
+    cluster
+        .kubectl_on_folder("apply", "deploy/persistence")
+        .await;
     let server = cluster.server().await;
     let missing = "their CRD is not installed: kubectl apply -k deploy/crd";
     let count = |text: &str| {
@@ -358,7 +362,7 @@ async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
     .await;
     cluster.a_namespace_can_be_deleted("unequipped").await;
     for folder in ["deploy/crd", "deploy/crd-persistence"] {
-        cluster.with_folder("apply", folder).await;
+        cluster.kubectl_on_folder("apply", folder).await;
     }
     cluster.register(&server).await;
     eventually("the registration has the condition", async || {
@@ -381,16 +385,16 @@ async fn install_in_another_order(cluster: &Cluster<'_>) -> ServerProcess {
 fn both_replicas_are_ready_before_the_server_is_registered() {
     apart("unregistered", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        cluster.with_folder("apply", "deploy/crd").await;
-        cluster.with_folder("apply", "deploy").await;
+        cluster.kubectl_on_folder("apply", "deploy/crd").await;
+        cluster.kubectl_on_folder("apply", "deploy").await;
         let path = "/apis/apps/v1/namespaces/ifo-system/deployments/ifo-apiserver";
         let deployment = cluster.admin.get(path).await.ok();
         let mut replicas = Vec::new();
         for name in ["a", "b"] {
-            let dir = control_plane.state.dir.join(name);
+            let dir = control_plane.addresses.dir.join(name);
             std::fs::create_dir_all(&dir).expect("the run's folder is ours");
             let kubeconfig = dir.join("kubeconfig");
-            let url = &control_plane.state.server;
+            let url = &control_plane.addresses.apiserver_url;
             let account = ("ifo-system", "ifo-apiserver");
             credentials(control_plane, url, &cluster.admin, account, &kubeconfig).await;
             let mut replica = ServerProcess::start_unready(&dir, &deployment, &kubeconfig);
@@ -427,7 +431,7 @@ fn both_replicas_are_ready_before_the_server_is_registered() {
         let answer = client.get_with(&OPERATION.path(None), &admin).await;
         assert_eq!(answer.code, 429, "{answer:?}");
 
-        cluster.with_folder("apply", "apiservice").await;
+        cluster.kubectl_on_folder("apply", "apiservice").await;
         eventually("the follower has the operations", async || {
             let answer = client.get_with(&OPERATION.path(None), &admin).await;
             ok_if(answer.code == 200, answer)
@@ -441,19 +445,20 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
     apart("removal", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
         let mut server = install_in_another_order(&cluster).await;
-        cluster.with_folder("apply", "rules/generic").await;
+        cluster.kubectl_on_folder("apply", "rules/generic").await;
         let rule_sets = cluster.rule_sets().await;
         assert!(rule_sets.len() > 5, "{rule_sets:?}");
         // The rule sets in `rules/generic` detect the rollout of the server's own Deployment. No
         // node runs the Pods of the Deployment, so this operation stays in flight.
         let records = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
-        let record = eventually("an operation is written as a custom resource", async || {
-            let list = cluster.admin.get(records).await.ok();
-            let first = list["items"][0]["metadata"]["uid"].clone();
-            ok_if(first.is_string(), &list)?;
-            Ok(first)
-        })
-        .await;
+        let operation_uid =
+            eventually("an operation is written as a custom resource", async || {
+                let list = cluster.admin.get(records).await.ok();
+                let first = list["items"][0]["metadata"]["uid"].clone();
+                ok_if(first.is_string(), &list)?;
+                Ok(first)
+            })
+            .await;
         eventually("the registration has an owner", async || {
             let found = cluster.registration().await;
             let owner = found.map(|it| it["metadata"]["ownerReferences"][0]["name"].clone());
@@ -465,15 +470,17 @@ fn deleting_the_server_first_deletes_its_registration_and_keeps_rule_sets_and_hi
         // deploy/persistence` must also delete the APIService. No kubelet stops the server, so the
         // test kills it.
         server.kill().await;
-        cluster.with_folder("delete", "deploy/persistence").await;
+        cluster
+            .kubectl_on_folder("delete", "deploy/persistence")
+            .await;
         assert_eq!(cluster.registration().await, None);
         cluster.a_namespace_can_be_deleted("after").await;
         assert_eq!(cluster.rule_sets().await, rule_sets);
         let kept = cluster.admin.get(records).await.ok();
         let mut kept = kept["items"].as_array().expect("a list has items").iter();
-        assert!(kept.any(|it| it["metadata"]["uid"] == record));
+        assert!(kept.any(|it| it["metadata"]["uid"] == operation_uid));
 
-        cluster.with_folder("apply", "deploy").await;
+        cluster.kubectl_on_folder("apply", "deploy").await;
         let server = cluster.server().await;
         cluster.register(&server).await;
         cluster

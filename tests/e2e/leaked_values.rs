@@ -131,13 +131,13 @@ fn failing(prefix: &str) -> Vec<Value> {
     ];
     let all = fields.iter().enumerate();
     all.map(|(at, (field, source))| {
-        let always = if *field == "outcome" {
+        let expression = if *field == "outcome" {
             "!has(object.spec)"
         } else {
             "true"
         };
         let name = format!("{prefix}-{at}");
-        let mut rules = rule_set(&name, &VAULT, &[("Opening", always)]);
+        let mut rules = rule_set(&name, &VAULT, &[("Opening", expression)]);
         if *field == "label" {
             let label = json!([{"key": "example.com/secret", "expression": source}]);
             rules["spec"]["labelExpressions"] = label;
@@ -175,16 +175,16 @@ fn assert_no_value(what: &str, text: &str) {
 #[test]
 fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
     shared(async |cluster| {
-        let names = cluster.namespace("leaks").await;
+        let name_prefix = cluster.namespace("leaks").await;
         let namespace = cluster.namespace("zqxsubject").await;
         install(cluster, &VAULT).await;
         create_when_served(cluster, &VAULT, namespace, &vault()).await;
         // The expressions of this rule set do not fail. Its field `message` copies a value of the
         // object to the operation. The author of the rule set wants this copy, so it is no leak.
-        let mut shown = rule_set(names, &VAULT, &[("Shown", "true")]);
+        let mut shown = rule_set(name_prefix, &VAULT, &[("Shown", "true")]);
         shown["spec"]["rules"][0]["message"] = json!("object.spec.text");
         cluster.ready_rule_set(&shown).await;
-        let rule_sets = failing(names);
+        let rule_sets = failing(name_prefix);
         for rule_set in &rule_sets {
             cluster.create(&RULE_SET, None, rule_set).await;
         }
@@ -211,7 +211,11 @@ fn values_of_objects_never_appear_in_statuses_logs_or_metrics() {
         let metrics = metrics(cluster).await;
         assert_no_value("a metric", &metrics);
         assert!(!metrics.contains("zqxsubject"), "{metrics}");
-        let log = cluster.control_plane.state.dir.join("ifo-apiserver.log");
+        let log = cluster
+            .control_plane
+            .addresses
+            .dir
+            .join("ifo-apiserver.log");
         let log = std::fs::read_to_string(log).expect("the server writes a log");
         assert_no_value("the log", &log);
         // In contrast to the status and the metrics, the log must name the object on which a rule

@@ -145,8 +145,8 @@ fn a_missing_target_is_explained_in_status() {
         assert!(message.contains("ships"), "{message}");
         // After a change of its target to an existing resource, the rule set must become Ready.
         let path = format!("{}/{name}", RULE_SET.path(None));
-        let right = json!({"spec": {"target": {"resource": "statefulsets"}}});
-        cluster.admin.merge(&path, &right).await.ok();
+        let correct_target = json!({"spec": {"target": {"resource": "statefulsets"}}});
+        cluster.admin.merge(&path, &correct_target).await.ok();
         cluster
             .rule_set_until(name, "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"

@@ -370,11 +370,11 @@ fn a_rule_set_watches_only_its_namespaces() {
         cluster.ready_rule_set(&migrating(inside)).await;
         // A second rule set makes the server watch VirtualMachines in all namespaces. The first
         // rule set must still detect operations only in its own namespace.
-        let both = format!("{inside}-all");
+        let all_namespaces_rule_set = format!("{inside}-all");
         let elsewhere = format!(
             "object.metadata.namespace == '{outside}' && object.status.printableStatus == 'Starting'"
         );
-        let all = rule_set(&both, &VM, &[("Starting", &elsewhere)]);
+        let all = rule_set(&all_namespaces_rule_set, &VM, &[("Starting", &elsewhere)]);
         cluster.ready_rule_set(&all).await;
         cluster.machine(outside, "a", "Migrating").await;
         cluster.machine(outside, "b", "Starting").await;
@@ -388,7 +388,7 @@ fn a_rule_set_watches_only_its_namespaces() {
         // The server evaluates VirtualMachine `a` before `b`. The operation on `b` exists, so the
         // server has evaluated `a`. The evaluation of `a` must not have created an operation.
         assert_eq!(cluster.operations(outside).await.len(), 1);
-        let path = format!("{}/{both}", RULE_SET.path(None));
+        let path = format!("{}/{all_namespaces_rule_set}", RULE_SET.path(None));
         cluster.admin.delete(&path).await.ok();
         cluster.until_operations(outside, &[]).await;
         assert_eq!(cluster.operations(inside).await.len(), 1);

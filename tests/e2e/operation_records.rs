@@ -52,7 +52,7 @@ async fn wait_until_recorded(cluster: &TestCluster, namespace: &str, want: &[&st
 
 /// Creates a namespace, and a rule set for the operation `Migrating` in this namespace. The
 /// operations end when [`OUTCOME`] yields `Succeeded` or `Failed`.
-async fn namespace(cluster: &TestCluster, prefix: &str) -> &'static str {
+async fn namespace_with_rules(cluster: &TestCluster, prefix: &str) -> &'static str {
     let namespace = cluster.namespace(prefix).await;
     let fields = json!({
         "outcome": OUTCOME, "expectedDuration": "1h", "progress": "object.status.progress",
@@ -94,7 +94,7 @@ fn name_of(object: &Value) -> &str {
 #[test]
 fn a_completed_operation_leaves_a_record() {
     shared(async |cluster| {
-        let namespace = namespace(cluster, "recorded").await;
+        let namespace = namespace_with_rules(cluster, "recorded").await;
         let good = run(cluster, namespace, "good", "Running").await;
         let bad = run(cluster, namespace, "bad", "Broken").await;
         let found = wait_until_recorded(cluster, namespace, &["bad", "good"]).await;
@@ -206,7 +206,7 @@ fn a_completed_operation_leaves_a_record() {
 #[test]
 fn records_can_be_neither_watched_nor_written() {
     shared(async |cluster| {
-        let namespace = namespace(cluster, "read-only").await;
+        let namespace = namespace_with_rules(cluster, "read-only").await;
         run(cluster, namespace, "a", "Running").await;
         let record = wait_until_recorded(cluster, namespace, &["a"])
             .await
@@ -249,7 +249,7 @@ fn records_can_be_neither_watched_nor_written() {
 #[test]
 fn lists_and_watches_of_operations_contain_no_records() {
     shared(async |cluster| {
-        let namespace = namespace(cluster, "separate").await;
+        let namespace = namespace_with_rules(cluster, "separate").await;
         let mut here = cluster.watch(namespace).await;
         let everywhere = format!("{}?watch=1", OPERATION.path(None));
         let everywhere = Events::of(&cluster.admin, &everywhere).await;
@@ -316,7 +316,7 @@ fn lists_and_watches_of_operations_contain_no_records() {
 #[test]
 fn records_are_listed_in_pages() {
     shared(async |cluster| {
-        let namespace = namespace(cluster, "pages").await;
+        let namespace = namespace_with_rules(cluster, "pages").await;
         let names = ["a", "b", "c", "d", "e"];
         for name in names {
             run(cluster, namespace, name, "Running").await;
@@ -403,7 +403,7 @@ async fn grant(cluster: &TestCluster, namespace: &str, user: &str, resource: &st
 #[test]
 fn a_role_gives_access_to_records_or_to_operations() {
     shared(async |cluster| {
-        let namespace = namespace(cluster, "rights").await;
+        let namespace = namespace_with_rules(cluster, "rights").await;
         let completed = run(cluster, namespace, "completed", "Running").await;
         wait_until_recorded(cluster, namespace, &["completed"]).await;
         migrate(cluster, namespace, "active", json!({})).await;
@@ -477,8 +477,8 @@ fn a_role_gives_access_to_records_or_to_operations() {
 #[test]
 fn records_are_deleted_with_their_namespace() {
     shared(async |cluster| {
-        let deleted = namespace(cluster, "tenant").await;
-        let neighbour = namespace(cluster, "tenant").await;
+        let deleted = namespace_with_rules(cluster, "tenant").await;
+        let neighbour = namespace_with_rules(cluster, "tenant").await;
         for name in [deleted, neighbour] {
             run(cluster, name, "old", "Running").await;
             wait_until_recorded(cluster, name, &["old"]).await;

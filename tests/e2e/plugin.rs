@@ -49,7 +49,7 @@ impl PluginOutput {
 fn start(cluster: &TestCluster, args: &[&str]) -> Child {
     Command::new(crate::plugin())
         .args(args)
-        .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
+        .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -61,7 +61,7 @@ fn start(cluster: &TestCluster, args: &[&str]) -> Child {
 /// Starts the plugin with the kubeconfig of the administrator. The returned value collects the
 /// lines of its output while it runs. When the plugin exits, a shell adds the line `exit CODE`.
 fn follow(cluster: &TestCluster, args: &[&str]) -> Lines {
-    let kubeconfig = &cluster.control_plane.state.kubeconfig;
+    let kubeconfig = &cluster.control_plane.addresses.kubeconfig;
     let kubeconfig = kubeconfig.to_str().expect("the path is UTF-8");
     let shell = ["-c", "\"$@\" 2>&1; echo \"exit $?\"", "sh"];
     let more = ["--kubeconfig", kubeconfig];
@@ -188,10 +188,10 @@ fn kubectl_finds_the_plugin() {
             folder.display(),
             std::env::var("PATH").unwrap_or_default()
         );
-        let output = Command::new(&cluster.control_plane.state.kubectl)
+        let output = Command::new(&cluster.control_plane.addresses.kubectl)
             .args(["ifo", "list", "-n", namespace])
             .env("PATH", path)
-            .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
+            .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
             .output()
             .await
             .expect("kubectl must start");
@@ -210,7 +210,7 @@ fn watching_shows_changes_and_the_end() {
             .await;
         let kubeconfig = cluster
             .control_plane
-            .state
+            .addresses
             .kubeconfig
             .to_str()
             .expect("UTF-8");
@@ -301,7 +301,7 @@ fn output_is_sorted_selected_and_counted_by_the_flags() {
         let said = run(cluster, &["get", name(0), "-k", "Pod"]).await;
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.err);
 
-        let kubeconfig = &cluster.control_plane.state.kubeconfig;
+        let kubeconfig = &cluster.control_plane.addresses.kubeconfig;
         let kubeconfig = kubeconfig.to_str().expect("UTF-8");
         let args = ["summary", "-c", namespace, "-w", "--kubeconfig", kubeconfig];
         let mut lines = Lines::of(&crate::plugin(), &args);

@@ -18,7 +18,7 @@ struct PluginOutput {
 async fn ifo(cluster: &TestCluster, args: &[&str]) -> PluginOutput {
     let said = Command::new(crate::plugin())
         .args(args)
-        .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
+        .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
         .stdin(Stdio::null())
         .output()
         .await
@@ -135,7 +135,7 @@ fn the_tree_follows_owners_without_operations() {
         }
 
         // With `-w`, the plugin must print the tree again when an operation starts.
-        let kubeconfig = cluster.control_plane.state.kubeconfig.to_str().unwrap();
+        let kubeconfig = cluster.control_plane.addresses.kubeconfig.to_str().unwrap();
         let mut lines = Lines::of(
             &crate::plugin(),
             &["tree", "-n", namespace, "-w", "--kubeconfig", kubeconfig],

@@ -118,7 +118,7 @@ fn operations_survive_a_restart_of_kube_apiserver_and_detection_goes_on() {
             .command("start kube-apiserver")
             .await
             .expect("the kube-apiserver must start");
-        cluster.served().await;
+        cluster.wait_until_served().await;
 
         cluster.machine(namespace, "c", "Migrating").await;
         cluster.set_status(namespace, "b", "Running").await;
@@ -174,7 +174,7 @@ fn a_subject_that_is_deleted_during_an_outage_ends_its_operation() {
             ok_if(matches!(answer.code, 200 | 404), answer)
         })
         .await;
-        cluster.served().await;
+        cluster.wait_until_served().await;
         cluster
             .until_operations(namespace, &[("b", "Migrating")])
             .await;
@@ -200,8 +200,9 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
             version.parse().expect("a resourceVersion must be a number")
         };
         let before = version(&list);
-        let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let registered = cluster.admin.get(service).await.ok();
+        let api_service_path =
+            "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let registered = cluster.admin.get(api_service_path).await.ok();
 
         let mut open = cluster.watch(namespace).await;
         let mut kubectl = Kubectl::new(cluster).follow(&["get", "ifos", "-n", namespace, "-w"]);
@@ -233,7 +234,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         cluster.machine(namespace, "c", "Migrating").await;
         server.start_again(&cluster.kubeconfig).await;
         drop(server);
-        cluster.served().await;
+        cluster.wait_until_served().await;
 
         let after = cluster
             .until_operations(namespace, &[("a", "Migrating"), ("c", "Migrating")])
@@ -252,7 +253,7 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
         let list = cluster.admin.get(&path).await.ok();
         assert!(version(&list) > before, "{} after {before}", version(&list));
         client.until(&["a", "c"]).await;
-        let still = cluster.admin.get(service).await.ok();
+        let still = cluster.admin.get(api_service_path).await.ok();
         assert_eq!(
             still["spec"]["caBundle"], registered["spec"]["caBundle"],
             "the CA must stay the same after a restart"
@@ -268,16 +269,17 @@ fn operations_in_flight_are_restored_after_a_restart_of_the_server() {
 #[test]
 fn a_registration_without_its_ca_bundle_is_repaired() {
     alone(async |cluster| {
-        let service = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
-        let right = cluster.admin.get(service).await.ok()["spec"]["caBundle"].take();
+        let api_service_path =
+            "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+        let right = cluster.admin.get(api_service_path).await.ok()["spec"]["caBundle"].take();
         assert!(right.is_string());
         let without = serde_json::json!({"spec": {"caBundle": null}});
-        cluster.admin.merge(service, &without).await.ok();
+        cluster.admin.merge(api_service_path, &without).await.ok();
         eventually("the server has restored the caBundle", async || {
-            let found = cluster.admin.get(service).await.ok();
+            let found = cluster.admin.get(api_service_path).await.ok();
             ok_if(found["spec"]["caBundle"] == right, &found)
         })
         .await;
-        cluster.served().await;
+        cluster.wait_until_served().await;
     });
 }

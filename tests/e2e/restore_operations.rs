@@ -3,7 +3,7 @@
 //! starts its own server, and connects directly to this server.
 
 use crate::harness::{TestCluster, VM, alone, condition, eventually, migrating, ok_if, text};
-use crate::persistence::{CR, Persisting, delete_custom_resources, identity, writes};
+use crate::persistence::{CR, Persisting, delete_custom_resources, immutable_fields, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let written = writes(cluster).await;
-        touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
+        touch(cluster, namespace, "a", immutable_fields(&before["a"])[2]).await;
         assert!(persisting.server.terminate().await.success());
         persisting.start_again().await;
 
@@ -90,7 +90,7 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         let after = shown(&persisting).await;
         assert!(after.keys().eq(before.keys()), "{after:?}");
         for (name, operation) in &before {
-            assert_eq!(identity(&after[name]), identity(operation));
+            assert_eq!(immutable_fields(&after[name]), immutable_fields(operation));
         }
         // `startTimeSource` says from where the server knows the start. A server that restores an
         // operation changes `Detected` to `Restored`. Any other value stays.
@@ -117,13 +117,16 @@ fn a_restarted_server_restores_the_same_operations_and_writes_nothing() {
         // comparison of the identities above fails if a server restores nothing.
         let without_records = Persisting::start(cluster, &PLAIN).await;
         let without = shown(&without_records).await;
-        assert_ne!(identity(&without["a"]), identity(&before["a"]));
+        assert_ne!(
+            immutable_fields(&without["a"]),
+            immutable_fields(&before["a"])
+        );
         drop(without_records);
 
         cluster.set_status(namespace, "a", "Running").await;
         eventually("the restarted server writes the end", async || {
             let crs = persisting.wait_until_equal().await;
-            let cr = &crs[identity(&before["a"])[1]];
+            let cr = &crs[immutable_fields(&before["a"])[1]];
             ok_if(cr["status"]["phase"] == "Completed", cr)
         })
         .await;
@@ -164,7 +167,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
                 .ok_or_else(|| "there is no operation".to_owned())
         })
         .await;
-        let uid = identity(&started)[1];
+        let uid = immutable_fields(&started)[1];
         persisting.wait_until_equal().await;
         cluster.set_status(namespace, "a", "Running").await;
         let before = settling(&persisting, "a").await;
@@ -178,7 +181,7 @@ fn delayed_changes_are_written_at_shutdown_and_restored() {
 
         persisting.start_again().await;
         let after = settling(&persisting, "a").await;
-        assert_eq!(identity(&after), identity(&before));
+        assert_eq!(immutable_fields(&after), immutable_fields(&before));
         assert_eq!(
             condition(&after, "Detected"),
             condition(&before, "Detected")
@@ -215,7 +218,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         .await;
         let crs = persisting.wait_until_equal().await;
         let before = shown(&persisting).await;
-        touch(cluster, namespace, "a", identity(&before["a"])[2]).await;
+        touch(cluster, namespace, "a", immutable_fields(&before["a"])[2]).await;
         persisting.server.kill().await;
 
         let changed = cluster.set_status(namespace, "b", "Running").await;
@@ -223,7 +226,7 @@ fn a_killed_server_restores_everything_it_had_written() {
         cluster.admin.delete(&gone).await.ok();
         // Another client creates a custom resource of an operation that never existed. The server
         // must not restore this operation.
-        let mut forged = crs[identity(&before["a"])[1]].clone();
+        let mut forged = crs[immutable_fields(&before["a"])[1]].clone();
         forged["metadata"] = json!({
             "name": "forged",
             "annotations": {"ifo.kubevirt.io/live": format!("{namespace}/forged")},
@@ -234,7 +237,10 @@ fn a_killed_server_restores_everything_it_had_written() {
 
         let after = shown(&persisting).await;
         for name in ["a", "b", "d"] {
-            assert_eq!(identity(&after[name]), identity(&before[name]));
+            assert_eq!(
+                immutable_fields(&after[name]),
+                immutable_fields(&before[name])
+            );
         }
         assert_eq!(after["d"]["status"], before["d"]["status"]);
         let reason = |it: &Value| text(it, "/status/reason").to_owned();

@@ -32,7 +32,7 @@ fn misspelled_fields_are_found_with_the_schemas_of_the_cluster() {
             let output = Command::new(crate::plugin())
                 .args(["rules", "check", "--cluster"])
                 .arg(path)
-                .env("KUBECONFIG", &cluster.control_plane.state.kubeconfig)
+                .env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig)
                 .stdin(Stdio::null())
                 .output()
                 .await

@@ -57,7 +57,7 @@ impl Right {
             return contains("apiGroups", text(event, "/objectRef/apiGroup"))
                 && contains("resources", &resource)
                 && contains("verbs", text(event, "/verb"))
-                && self.names_object(event);
+                && self.applies_to_object(event);
         }
         // The audit log of the kube-apiserver does not contain requests between replicas. But a
         // replica that receives such a request asks the kube-apiserver for permission with a
@@ -74,7 +74,7 @@ impl Right {
     /// Returns true if the `resourceNames` of the rule contain the name of the object in this
     /// event. Also returns true if the rule has no `resourceNames`, or if the event has no object
     /// name. For example, the event of a list request has no object name.
-    fn names_object(&self, event: &Value) -> bool {
+    fn applies_to_object(&self, event: &Value) -> bool {
         let Some(names) = self.rule["resourceNames"].as_array() else {
             return true;
         };
@@ -157,8 +157,8 @@ impl Installation<'_> {
         assert!([200, 404].contains(&deleted.code), "{deleted:?}");
         let secret = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
         admin.merge(secret, &json!({"data": null})).await.ok();
-        self.cluster.with_folder("delete", "apiservice").await;
-        self.cluster.with_folder("apply", "apiservice").await;
+        self.cluster.kubectl_on_folder("delete", "apiservice").await;
+        self.cluster.kubectl_on_folder("apply", "apiservice").await;
         // The rule set is new, so the new replicas must write its status.
         let rule_sets = RULE_SET.path(None);
         let deleted = admin.delete(&format!("{rule_sets}/rights")).await;
@@ -177,7 +177,7 @@ impl Installation<'_> {
             std::fs::create_dir_all(&dir).expect("the folder of the control plane is writable");
             let kubeconfig = dir.join("kubeconfig");
             let account = ("ifo-system", "ifo-apiserver");
-            let url = &self.control_plane.state.server;
+            let url = &self.control_plane.addresses.apiserver_url;
             let admin = &self.cluster.admin;
             credentials(self.control_plane, url, admin, account, &kubeconfig).await;
             replicas.push(ServerProcess::start_unready(
@@ -190,13 +190,13 @@ impl Installation<'_> {
     }
 
     fn folder(&self, attempt: usize, replica: &str) -> PathBuf {
-        let dir = &self.control_plane.state.dir;
+        let dir = &self.control_plane.addresses.dir;
         dir.join(format!("rights-{attempt}-{replica}"))
     }
 
     /// Returns the events of the audit log after the first `skipped` lines.
     fn events(&self, skipped: usize) -> Vec<Value> {
-        let log = std::fs::read_to_string(&self.control_plane.state.audit_log);
+        let log = std::fs::read_to_string(&self.control_plane.addresses.audit_log);
         let log = log.expect("the control plane keeps an audit log");
         let lines = log.lines().skip(skipped);
         lines
@@ -207,7 +207,7 @@ impl Installation<'_> {
 
 /// Returns true if the event is a refused request of the server's ServiceAccount. Requests for Pods
 /// do not count, because the kube-apiserver must refuse them ([`POD`]).
-fn is_refusal(event: &Value) -> bool {
+fn is_unexpected_refusal(event: &Value) -> bool {
     text(event, "/user/username") == ACCOUNT
         && event["responseStatus"]["code"] == 403
         && text(event, "/objectRef/resource") != POD.plural
@@ -223,7 +223,7 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
             "deploy/persistence",
             "apiservice",
         ] {
-            cluster.with_folder("apply", folder).await;
+            cluster.kubectl_on_folder("apply", folder).await;
         }
         let path = "/apis/apps/v1/namespaces/ifo-system/deployments/ifo-apiserver";
         let deployment = cluster.admin.get(path).await.ok();
@@ -245,7 +245,7 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
         let refusals: Vec<Value> = installation
             .events(0)
             .into_iter()
-            .filter(is_refusal)
+            .filter(is_unexpected_refusal)
             .collect();
         assert!(refusals.is_empty(), "{refusals:#?}");
         drop(replicas);
@@ -269,14 +269,17 @@ fn the_server_needs_each_rule_of_its_roles_and_no_more_rights() {
                 let needed = events.iter().any(|event| right.was_needed_in(event));
                 ok_if(
                     needed,
-                    events.iter().filter(|event| is_refusal(event)).count(),
+                    events
+                        .iter()
+                        .filter(|event| is_unexpected_refusal(event))
+                        .count(),
                 )
             })
             .await;
             drop(replicas);
             installation
                 .cluster
-                .with_folder("apply", "deploy/persistence")
+                .kubectl_on_folder("apply", "deploy/persistence")
                 .await;
             let restored = admin.get(&right.path).await.ok();
             assert_eq!(restored["rules"], shipped["rules"]);

@@ -10,10 +10,10 @@ use serde_json::json;
 /// Lists the operations of a namespace with kubectl. Returns standard error, which contains the
 /// warnings.
 async fn kubectl_warning(cluster: &TestCluster, namespace: &str, user: Option<&str>) -> String {
-    let kubectl = &cluster.control_plane.state.kubectl;
+    let kubectl = &cluster.control_plane.addresses.kubectl;
     let mut command = tokio::process::Command::new(kubectl);
     command.args(["get", "ifos", "-n", namespace]);
-    command.env("KUBECONFIG", &cluster.control_plane.state.kubeconfig);
+    command.env("KUBECONFIG", &cluster.control_plane.addresses.kubeconfig);
     if let Some(user) = user {
         command.args(["--as", user]);
     }

@@ -206,8 +206,8 @@ async fn idle_connections_answer(demo: &Demo) -> bool {
         );
         are_answered &= !answer.is_empty();
     }
-    let request = headers(
-        END_OF_STREAM_AND_HEADERS,
+    let request = headers_frame(
+        END_STREAM_AND_END_HEADERS,
         1,
         &request_headers(demo, "/version"),
     );
@@ -248,7 +248,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const SETTINGS: u8 = 4;
 
-const END_OF_STREAM_AND_HEADERS: u8 = 0x5;
+const END_STREAM_AND_END_HEADERS: u8 = 0x5;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
@@ -259,7 +259,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn headers(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+fn headers_frame(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(1, flags, stream, payload)
 }
 
@@ -334,7 +334,7 @@ async fn rapid_stream_resets_end_the_connection() {
     let watch = watch_headers(&demo);
     let mut bytes = PREFACE.to_vec();
     for stream in streams(20_000) {
-        bytes.extend(headers(END_OF_STREAM_AND_HEADERS, stream, &watch));
+        bytes.extend(headers_frame(END_STREAM_AND_END_HEADERS, stream, &watch));
         bytes.extend(reset(stream));
     }
     let connections = (0..5).map(async |_| answer(tls(&demo, b"h2").await, &bytes).await);
@@ -353,7 +353,7 @@ async fn unread_watches_cost_little_and_end_when_reset() {
     let watch = watch_headers(&demo);
     let mut stream = tls(&demo, b"h2").await;
     let opened: Vec<u8> = streams(500)
-        .flat_map(|stream| headers(END_OF_STREAM_AND_HEADERS, stream, &watch))
+        .flat_map(|stream| headers_frame(END_STREAM_AND_END_HEADERS, stream, &watch))
         .collect();
     stream.write_all(PREFACE).await.unwrap();
     stream.write_all(&opened).await.unwrap();
@@ -374,7 +374,7 @@ async fn endless_headers_are_aborted() {
     // The header `a: b`, 3,000 times. Its encoding is a literal that is never indexed (RFC 7541,
     // 6.2.3).
     let more = b"\x10\x01a\x01b".repeat(3_000);
-    let mut bytes = [PREFACE, &headers(0, 1, &more)].concat();
+    let mut bytes = [PREFACE, &headers_frame(0, 1, &more)].concat();
     for _ in 0..4_000 {
         bytes.extend(frame(CONTINUATION, 0, 1, &more));
     }
@@ -429,7 +429,7 @@ async fn a_client_without_a_window_and_with_a_huge_header_table_costs_little() {
     for round in 0..20 {
         let streams = || streams(900).map(|stream| stream + round * 1_800);
         let opened: Vec<u8> = streams()
-            .flat_map(|stream| headers(END_OF_STREAM_AND_HEADERS, stream, &list))
+            .flat_map(|stream| headers_frame(END_STREAM_AND_END_HEADERS, stream, &list))
             .collect();
         stream.write_all(&opened).await.unwrap();
         stream.flush().await.unwrap();

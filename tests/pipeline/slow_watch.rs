@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 /// Number of VirtualMachines. All VirtualMachines change together.
-const MACHINES: usize = 300;
+const MACHINES: usize = 800;
 /// Number of rounds. In each round, an operation starts and ends on each VirtualMachine. Together,
 /// the changes of all rounds take twice [`RING_LIMIT`].
 const ROUNDS: usize = 12;

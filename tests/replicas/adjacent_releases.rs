@@ -12,8 +12,8 @@
 use crate::TURNS;
 use crate::cluster::Replicas;
 use crate::harness::{
-    Events, FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually, is_in_gap,
-    kubectl, migrating, ok_if, text,
+    Events, MANIFEST_FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually,
+    is_in_gap, kubectl, migrating, ok_if, text,
 };
 use crate::list_clients::{self, version};
 use crate::operation_identity::identity;
@@ -55,7 +55,8 @@ fn adjacent_releases_copy_each_others_operations_exactly_and_take_over() {
             path: build_neighbour_release(),
             ..PodProgram::default()
         };
-        let mut replicas = Replicas::install(control_plane, newer, &FOLDERS, &VARIABLES).await;
+        let mut replicas =
+            Replicas::install(control_plane, newer, &MANIFEST_FOLDERS, &VARIABLES).await;
         replicas.add().await;
         replicas.wait_until_recovered().await;
         replicas.use_program(PodProgram::default());
@@ -104,7 +105,7 @@ struct Neighbours<'a> {
     leader: usize,
     /// A watch at the leader. [`Self::hand_over`] starts this watch before the replica becomes the
     /// leader, so the watch covers the handover.
-    client: Events,
+    leader_watch: Events,
     /// The name, UID and creation timestamp of each operation that the test has created. The key is
     /// the name of the VirtualMachine.
     identities: BTreeMap<String, [String; 3]>,
@@ -127,11 +128,11 @@ impl<'a> Neighbours<'a> {
             ok_if(condition(&found.body, "Ready")["status"] == "True", &found)
         })
         .await;
-        let client = watch(&replicas, NEWER).await;
+        let leader_watch = watch(&replicas, NEWER).await;
         Self {
             replicas,
             leader: NEWER,
-            client,
+            leader_watch,
             identities: BTreeMap::new(),
             steps: 0,
         }
@@ -233,7 +234,7 @@ impl<'a> Neighbours<'a> {
     /// Unknown. If the newer release leads, it adds the field to each operation that it changes. If
     /// the older release leads, it removes the field.
     fn affected_by_watch_gaps(&self) -> BTreeSet<String> {
-        self.client.inspect(|events| {
+        self.leader_watch.inspect(|events| {
             let objects = events.iter().map(|it| &it["object"]);
             names(objects.filter(|it| is_in_gap(it)))
         })
@@ -339,7 +340,7 @@ impl<'a> Neighbours<'a> {
             other.close_connections();
         }
         self.replicas.wait_until_served().await;
-        let program = &self.replicas.control_plane.state.kubectl;
+        let program = &self.replicas.control_plane.addresses.kubectl;
         let caller = &self.replicas.all[replica].endpoint.caller.0;
         for operation in objects.values() {
             let name = text(operation, "/metadata/name");
@@ -366,7 +367,7 @@ impl<'a> Neighbours<'a> {
     /// operations that `to` served before it led.
     async fn hand_over(&mut self, from: usize, to: usize) -> Objects {
         self.wait_for_leader(from).await;
-        self.client = watch(&self.replicas, to).await;
+        self.leader_watch = watch(&self.replicas, to).await;
         let before = self.objects(to).await;
         let leader = &mut self.replicas.all[from];
         self.replicas.endpoints.remove(leader.endpoint.number);
@@ -416,7 +417,7 @@ impl<'a> Neighbours<'a> {
         let last = *changed
             .last()
             .expect("the caller names at least one operation");
-        let received = self.client.until("the last change", |events| {
+        let received = self.leader_watch.until("the last change", |events| {
             let received = names(events.iter().map(|it| &it["object"]));
             received.contains(last).then_some(received)
         });
@@ -483,8 +484,8 @@ fn build_neighbour_release() -> PathBuf {
     // they stayed set, this build would compile these dependencies again, and so would the next
     // `cargo test`.
     for (name, _) in std::env::vars_os() {
-        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
-        if of_package
+        let package_variable_prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if package_variable_prefixes
             .iter()
             .any(|it| name.to_string_lossy().starts_with(it))
         {

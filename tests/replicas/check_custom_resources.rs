@@ -58,7 +58,7 @@ async fn list(
 /// Fails if the audit log shows that the server created or deleted a custom resource more than
 /// once.
 pub fn assert_written_once(replicas: &Replicas<'_>) {
-    let log = &replicas.control_plane.state.audit_log;
+    let log = &replicas.control_plane.addresses.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     let mut writes: BTreeMap<(String, String), usize> = BTreeMap::new();
     for line in log.lines() {

@@ -122,10 +122,10 @@ impl<'a> Replicas<'a> {
     pub async fn add(&mut self) {
         let number = self.started;
         self.started += 1;
-        let state = &self.control_plane.state;
-        let dir = state.dir.join(format!("replica-{number}"));
+        let addresses = &self.control_plane.addresses;
+        let dir = addresses.dir.join(format!("replica-{number}"));
         std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
-        let relay = Relay::start(&state.server).await;
+        let relay = Relay::start(&addresses.apiserver_url).await;
         let kubeconfig = dir.join("kubeconfig");
         let account = text(&self.deployment, "/spec/template/spec/serviceAccountName");
         let account = (text(&self.deployment, "/metadata/namespace"), account);
@@ -227,7 +227,7 @@ impl<'a> Replicas<'a> {
         let logs = (0..self.started).map(|number| {
             let dir = self
                 .control_plane
-                .state
+                .addresses
                 .dir
                 .join(format!("replica-{number}"));
             format!("replica {number}: {}\n", crate::harness::tail(&dir))

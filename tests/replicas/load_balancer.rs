@@ -13,13 +13,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 /// Pause between two readiness probes of a replica.
-const PERIOD: Duration = Duration::from_millis(500);
+const PROBE_PERIOD: Duration = Duration::from_millis(500);
 
 /// Time limit of a probe, as in Kubernetes by default.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Path of the readiness probe in `deploy/`.
-const PROBE: &str = "/readyz?exclude=informer-sync";
+const PROBE_PATH: &str = "/readyz?exclude=informer-sync";
 
 /// The address and the state of one replica.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Endpoint {
     pub port: u16,
     /// A client that connects to the replica directly. It has the client certificate of the
     /// kube-apiserver.
-    pub caller: CallerOf,
+    pub caller: DebugCaller,
     probe: Config,
     ready: AtomicBool,
     /// True while the test disturbs the replica, for example by a SIGKILL.
@@ -56,11 +56,11 @@ impl Chosen {
 
 /// A client. This wrapper exists because [`Caller`] does not implement `Debug`.
 #[derive(Clone)]
-pub struct CallerOf(pub Caller);
+pub struct DebugCaller(pub Caller);
 
-impl std::fmt::Debug for CallerOf {
+impl std::fmt::Debug for DebugCaller {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("CallerOf")
+        formatter.write_str("DebugCaller")
     }
 }
 
@@ -69,7 +69,7 @@ impl Endpoint {
         Self {
             number,
             port,
-            caller: CallerOf(caller),
+            caller: DebugCaller(caller),
             probe,
             ready: AtomicBool::new(true),
             disturbed: AtomicBool::new(false),
@@ -118,7 +118,7 @@ impl Endpoint {
     /// Sends a readiness probe on a new connection, as a kubelet does.
     async fn probe(&self) {
         let caller = Caller::new(self.probe.clone());
-        let probe = tokio::time::timeout(TIMEOUT, caller.try_get(PROBE)).await;
+        let probe = tokio::time::timeout(PROBE_TIMEOUT, caller.try_get(PROBE_PATH)).await;
         let ready = matches!(probe, Ok(Ok(answer)) if answer.code == 200);
         self.ready.store(ready, Ordering::Release);
     }
@@ -188,7 +188,7 @@ pub async fn start(endpoints: &Endpoints) -> u16 {
         loop {
             let all = probed.all();
             join_all(all.iter().map(|it| it.probe())).await;
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(PROBE_PERIOD).await;
         }
     });
     port
@@ -215,7 +215,7 @@ async fn forward(mut client: TcpStream, candidates: Vec<Arc<Endpoint>>) {
 pub async fn wait_until_all_ready(endpoints: &Endpoints) {
     let ready = async {
         while !endpoints.all().iter().all(|it| it.is_ready()) {
-            tokio::time::sleep(PERIOD).await;
+            tokio::time::sleep(PROBE_PERIOD).await;
         }
     };
     let waited = tokio::time::timeout(DEADLINE, ready).await;

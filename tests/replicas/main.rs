@@ -48,10 +48,10 @@ mod upgrade;
 mod usual_durations_of_operations;
 
 use cluster::Replicas;
-use disturbance::{CALM, Disturbance, IN_PERSISTENCE_MODE, parse_plan, plan};
+use disturbance::{CALM, Disturbance, PERSISTENCE_PLAN, parse_plan, plan};
 use harness::informers::{ClientGo, KubeRs, wait_until_state_correct};
 use harness::relay::Link;
-use harness::{FOLDERS, apart, eventually};
+use harness::{MANIFEST_FOLDERS, apart, eventually};
 use load::Load;
 use moving_watches::Events;
 use report::Report;
@@ -70,7 +70,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas", async |control_plane| {
         let seed = seed();
-        let count = number("IFO_DISTURBANCES").unwrap_or(6);
+        let count = env_number("IFO_DISTURBANCES").unwrap_or(6);
         let plan = match std::env::var("IFO_PLAN") {
             Ok(names) => parse_plan(&names),
             Err(_) => plan(
@@ -78,7 +78,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
                 seed,
             ),
         };
-        let mut replicas = Replicas::start(control_plane, &FOLDERS, &[], REPLICAS).await;
+        let mut replicas = Replicas::start(control_plane, &MANIFEST_FOLDERS, &[], REPLICAS).await;
         run(&mut replicas, &plan, seed).await;
     });
 }
@@ -87,7 +87,7 @@ fn clients_of_three_replicas_converge_after_every_disturbance() {
 fn custom_resources_match_the_operations_after_every_disturbance() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas-persistence", async |control_plane| {
-        let folders = FOLDERS.map(|folder| match folder {
+        let folders = MANIFEST_FOLDERS.map(|folder| match folder {
             "deploy" => "deploy/persistence",
             other => other,
         });
@@ -95,7 +95,7 @@ fn custom_resources_match_the_operations_after_every_disturbance() {
         // The server deletes a custom resource when its operation has ended.
         let variables = [("RETAIN_COMPLETED_IFOS", "false")];
         let mut replicas = Replicas::start(control_plane, &folders, &variables, REPLICAS).await;
-        run(&mut replicas, &IN_PERSISTENCE_MODE, seed()).await;
+        run(&mut replicas, &PERSISTENCE_PLAN, seed()).await;
         check_custom_resources::wait_until_equal(&replicas).await;
         check_custom_resources::assert_written_once(&replicas);
     });
@@ -105,7 +105,7 @@ fn custom_resources_match_the_operations_after_every_disturbance() {
 fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_leads() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas-readiness", async |control_plane| {
-        let replicas = Replicas::start(control_plane, &FOLDERS, &[], 2).await;
+        let replicas = Replicas::start(control_plane, &MANIFEST_FOLDERS, &[], 2).await;
         let follower = 1 - replicas.leader().await;
         let follower = &replicas.all[follower];
         let wait_for_readiness = async |ready: bool| {
@@ -127,7 +127,7 @@ fn a_follower_without_the_kube_apiserver_is_not_ready_while_another_replica_lead
 /// Returns the seed of all random choices, and prints the seed. The test harness shows the printed
 /// text if the test fails.
 fn seed() -> u64 {
-    let seed = number("IFO_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let seed = env_number("IFO_SEED").unwrap_or_else(|| fastrand::u64(..));
     eprintln!("IFO_SEED={seed}");
     seed
 }
@@ -208,7 +208,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
     }
     events.check(&report);
     report.summarize();
-    let least = plan.len() as u64;
+    let disturbances = plan.len() as u64;
     report.check(replicas);
     for client in [
         load::NAMESPACE,
@@ -216,15 +216,15 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         list_clients::DIRECT,
         compare_replicas::LISTS,
         compare_replicas::PAGES,
-        moving_watches::WATCHES,
+        moving_watches::COMPARED_WATCH_PAIRS,
     ] {
         let counted = report.count_of(client);
-        assert!(counted > least, "only {counted} {client}");
+        assert!(counted > disturbances, "only {counted} {client}");
     }
 }
 
 /// Returns the number in an environment variable. Returns None if the variable is not set.
-fn number(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name} must be a number, not {text}")))

@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// The name of a count in the report: the number of pairs of watches that were compared.
-pub const WATCHES: &str = "pairs of watches that were compared";
+pub const COMPARED_WATCH_PAIRS: &str = "pairs of watches that were compared";
 
 /// Number of roaming clients.
-const COUNT: usize = 3;
+const CLIENTS: usize = 3;
 
 /// If a watch delivers no event for this time, the client reports a failure. The watches have a
 /// shorter `timeoutSeconds`, so a working watch ends earlier.
@@ -127,7 +127,7 @@ impl Events {
                 let Some(last) = common.into_iter().find(|it| other.versions.contains(it)) else {
                     continue;
                 };
-                report.count(WATCHES);
+                report.count(COMPARED_WATCH_PAIRS);
                 let compared = |watch: &Watch| -> Vec<u64> {
                     watch.versions.range(from..=*last).copied().collect()
                 };
@@ -165,7 +165,7 @@ pub fn start(
         tasks.spawn(roam.run());
         RoamingClient { number, objects }
     };
-    (0..COUNT).map(start).collect()
+    (0..CLIENTS).map(start).collect()
 }
 
 struct Roaming {

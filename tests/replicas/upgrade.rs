@@ -8,8 +8,8 @@
 
 use crate::cluster::{LEASE, Replica, Replicas};
 use crate::harness::{
-    Caller, FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually, migrating,
-    ok_if, previous_release, print_skipped, text,
+    Caller, MANIFEST_FOLDERS, OPERATION, PodProgram, RULE_SET, VM, apart, condition, eventually,
+    migrating, ok_if, previous_release, print_skipped, text,
 };
 use crate::load_balancer::{Endpoint, Endpoints};
 use crate::operation_identity::identity;
@@ -75,7 +75,7 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         ..PodProgram::default()
     };
     apart(name, async |control_plane| {
-        let previous_folders = &as_str(&previous_folders);
+        let previous_folders = &as_strs(&previous_folders);
         let mut replicas = Replicas::install(
             control_plane,
             previous.clone(),
@@ -95,17 +95,17 @@ fn upgrade_and_downgrade(name: &str, folder: &str) {
         machines.assert_start_times_detected().await;
         machines.relabel_every_other("before").await;
 
-        let reads = Reads::start(&replicas.admin, machines.operations.clone());
+        let list_client = ListClient::start(&replicas.admin, machines.operations.clone());
         replicas
-            .apply(current, &as_str(&current_folders), &VARIABLES)
+            .apply(current, &as_strs(&current_folders), &VARIABLES)
             .await;
-        upgrade(&mut replicas, &slices, &mut machines, &reads).await;
+        upgrade(&mut replicas, &slices, &mut machines, &list_client).await;
         machines.wait_until_same(&BTreeSet::new()).await;
         assert_eq!(count_leaders(&replicas).await, 1);
         if is_persistent {
             check_custom_resources::wait_until_equal(&replicas).await;
         }
-        reads.stop_and_check(&replicas);
+        list_client.stop_and_check(&replicas);
         machines.end(&["before-0".to_owned()]).await;
         machines.create("after", 4).await;
 
@@ -137,7 +137,7 @@ async fn upgrade(
     replicas: &mut Replicas<'_>,
     slices: &Slices,
     machines: &mut MachinesAndOperations,
-    reads: &Reads,
+    list_client: &ListClient,
 ) {
     let mut old = OldServer {
         replica: replicas.all.remove(0),
@@ -145,22 +145,22 @@ async fn upgrade(
         endpoints: replicas.endpoints.clone(),
         observed: 0,
     };
-    reads.begin_step("while both releases are ready");
+    list_client.begin_step("while both releases are ready");
     for _ in 0..2 {
         old.observe_during(replicas.add()).await;
         let new = replicas.all.last().expect("`add` adds a replica");
         slices.put(new, false).await;
     }
-    reads.begin_step(RECONNECTS);
+    list_client.begin_step(RECONNECTS);
     let endpoint = old.replica.endpoint.clone();
     old.observe_during(replicas.connect_to_new(endpoint)).await;
-    reads.begin_step("while the kube-apiserver is connected to a new server");
+    list_client.begin_step("while the kube-apiserver is connected to a new server");
     old.observe_during(machines.create("during", 5)).await;
     old.observe_during(machines.relabel_every_other("during"))
         .await;
     assert!(old.observed > 10, "only {} observations", old.observed);
 
-    reads.begin_step("while the old server terminates");
+    list_client.begin_step("while the old server terminates");
     old.observed = 0;
     slices.put(&old.replica, true).await;
     replicas.endpoints.remove(old.replica.endpoint.number);
@@ -170,7 +170,7 @@ async fn upgrade(
     machines.create_without_waiting("late", 5).await;
     let caller = old.replica.endpoint.caller.0.clone();
     let mut step = 0;
-    while old.is_running_alone().await {
+    while old.assert_alone_while_running().await {
         step += 1;
         machines.relabel_all("late", 5, step).await;
         if let Ok(listed) = identities(&caller).await {
@@ -190,9 +190,9 @@ async fn upgrade(
     );
     slices.delete(&old.replica).await;
 
-    reads.begin_step("until a new server leads");
+    list_client.begin_step("until a new server leads");
     replicas.wait_until_recovered().await;
-    reads.begin_step("after the upgrade");
+    list_client.begin_step("after the upgrade");
 }
 
 impl Replicas<'_> {
@@ -230,7 +230,7 @@ async fn downgrade(
 }
 
 /// The server of release 0.1.0 during the update. While this server runs, no new replica may lead.
-/// The test checks this repeatedly with [`Self::is_running_alone`].
+/// The test checks this repeatedly with [`Self::assert_alone_while_running`].
 struct OldServer {
     replica: Replica,
     admin: Caller,
@@ -242,7 +242,7 @@ struct OldServer {
 impl OldServer {
     /// Returns true if this server is still running. Fails if a new replica is the leader although
     /// this server is running.
-    async fn is_running_alone(&mut self) -> bool {
+    async fn assert_alone_while_running(&mut self) -> bool {
         let lease = self.admin.get(LEASE).await;
         let holder = text(&lease.body, "/spec/holderIdentity").to_owned();
         let mut leaders = Vec::new();
@@ -271,7 +271,7 @@ impl OldServer {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                is_running = self.is_running_alone() => {
+                is_running = self.assert_alone_while_running() => {
                     assert!(is_running, "the old server has exited");
                 }
             }
@@ -476,7 +476,7 @@ async fn identities(caller: &Caller) -> Result<Identities, String> {
     Ok(found)
 }
 
-impl Observations {
+impl ListResults {
     /// Records the result of a list. `first_step` is the step in which the list began. If an
     /// operation in `expected` is missing or has another identity, the method also records this
     /// error.
@@ -510,7 +510,7 @@ impl Observations {
 /// this order: release 0.1.0, the new release, release 0.1.0 again. The function checks only writes
 /// of rule sets and of custom resources.
 fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
-    let log = &replicas.control_plane.state.audit_log;
+    let log = &replicas.control_plane.addresses.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     let mut writers = Vec::new();
     for line in log.lines() {
@@ -532,14 +532,14 @@ fn assert_releases_wrote_in_turn(replicas: &Replicas<'_>) {
 }
 
 /// A client that repeatedly lists the operations through the kube-apiserver.
-struct Reads {
-    state: Arc<Mutex<Observations>>,
+struct ListClient {
+    state: Arc<Mutex<ListResults>>,
     task: JoinHandle<()>,
 }
 
-/// The results of the lists of [`Reads`] so far.
+/// The results of the lists of [`ListClient`] so far.
 #[derive(Debug, Default)]
-struct Observations {
+struct ListResults {
     /// The current step of the update.
     step: &'static str,
     reads: usize,
@@ -550,12 +550,12 @@ struct Observations {
     wrong: Vec<String>,
 }
 
-impl Reads {
+impl ListClient {
     /// Starts the client. Each of its lists must contain the `expected` operations.
     fn start(admin: &Caller, expected: Identities) -> Self {
-        let state = Arc::new(Mutex::new(Observations {
+        let state = Arc::new(Mutex::new(ListResults {
             step: "before the update",
-            ..Observations::default()
+            ..ListResults::default()
         }));
         let (admin, shared) = (admin.clone(), state.clone());
         let task = tokio::spawn(async move {
@@ -594,7 +594,7 @@ impl Reads {
     }
 }
 
-fn locked(state: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
+fn locked(state: &Mutex<ListResults>) -> MutexGuard<'_, ListResults> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -668,19 +668,19 @@ fn address_of_this_machine(test: &str) -> Option<IpAddr> {
 }
 
 /// Returns the paths of the manifest folders of a release. `root` is the folder of the release. The
-/// result contains the folders in [`FOLDERS`], except that the value of the parameter `deploy`
-/// replaces `"deploy"`.
+/// result contains the folders in [`MANIFEST_FOLDERS`], except that the value of the parameter
+/// `deploy_folder` replaces `"deploy"`.
 ///
 /// If this value is not `"deploy"`, it is the folder of persistence mode. The result then also
 /// contains the folder with the CRD of the custom resources.
-fn folders(root: &Path, deploy: &str) -> Vec<String> {
-    let persistence = (deploy != "deploy").then_some("deploy/crd-persistence");
-    let folders = FOLDERS.map(|it| if it == "deploy" { deploy } else { it });
+fn folders(root: &Path, deploy_folder: &str) -> Vec<String> {
+    let persistence = (deploy_folder != "deploy").then_some("deploy/crd-persistence");
+    let folders = MANIFEST_FOLDERS.map(|it| if it == "deploy" { deploy_folder } else { it });
     let folders = persistence.into_iter().chain(folders);
     let absolute = |folder| root.join(folder).display().to_string();
     folders.map(absolute).collect()
 }
 
-fn as_str(folders: &[String]) -> Vec<&str> {
+fn as_strs(folders: &[String]) -> Vec<&str> {
     folders.iter().map(|it| &**it).collect()
 }

@@ -5,7 +5,7 @@
 use crate::TURNS;
 use crate::cluster::Replicas;
 use crate::harness::{
-    Caller, Events, FOLDERS, Kind, OPERATION, RULE_SET, VM, apart, condition, eventually,
+    Caller, Events, Kind, MANIFEST_FOLDERS, OPERATION, RULE_SET, VM, apart, condition, eventually,
     is_in_gap, migrating, ok_if, same_but_for_gaps, text,
 };
 use crate::operation_identity::identity;
@@ -39,7 +39,7 @@ enum Stop {
 fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_leader() {
     let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     apart("replicas-durations", async |control_plane| {
-        let mut replicas = Replicas::start(control_plane, &FOLDERS, &[], 2).await;
+        let mut replicas = Replicas::start(control_plane, &MANIFEST_FOLDERS, &[], 2).await;
         create_rules(&replicas.admin).await;
         let names: Vec<String> = (0..ENOUGH_RUNS).map(|it| format!("run-{it}")).collect();
         join_all(names.iter().map(|name| migrate(&replicas.admin, name))).await;

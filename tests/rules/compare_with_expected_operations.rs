@@ -47,7 +47,9 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
         ("continued", true, &fixture.continued),
     ];
     for (what, continues, expected) in both {
-        let names = found.iter().filter(|(_, says)| says.continues == continues);
+        let names = found
+            .iter()
+            .filter(|(_, values)| values.only_continues == continues);
         let names: BTreeSet<&String> = names.map(|(name, _)| name).collect();
         let expected: BTreeSet<&String> =
             expected.iter().filter(|name| is_compared(name)).collect();
@@ -56,12 +58,12 @@ pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(
         }
     }
     for (name, status) in fixture.status.iter().filter(|(name, _)| is_compared(name)) {
-        let Some(says) = found.get(name) else {
+        let Some(values) = found.get(name) else {
             return Err(format!(
                 "expect-status has {name}, but no rule detects it or keeps it in flight"
             ));
         };
-        compare(name, says, status)?;
+        compare(name, values, status)?;
     }
     let outcomes = outcomes_by_name(&evaluation);
     for (name, expected) in fixture
@@ -105,7 +107,7 @@ fn values_by_name(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
     findings
         .filter_map(|finding| {
             let name = full_name(&finding.operation, finding.item.as_ref());
-            Some((name, finding.says.as_ref()?))
+            Some((name, finding.values.as_ref()?))
         })
         .collect()
 }
@@ -122,21 +124,21 @@ fn outcomes_by_name(evaluation: &Evaluation) -> BTreeMap<String, State> {
         .collect()
 }
 
-fn compare(name: &str, says: &RuleValues, expected: &Map<String, Value>) -> Result<(), String> {
+fn compare(name: &str, values: &RuleValues, expected: &Map<String, Value>) -> Result<(), String> {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     for (field, expected) in expected {
         let value = match field.as_str() {
-            "state" => json!(says.state.unwrap_or(State::Progressing).name()),
-            "message" => json!(text(&says.message)),
-            "reason" => json!(says.reason.as_deref()),
-            "progress" => json!(says.progress),
-            "started" => json!(says.started.map(|time| time.to_string())),
-            "instance" => json!(says.instance.as_deref()),
-            "work" => json!(says.work.as_deref()),
-            "nodes" => json!(says.nodes.iter().map(|it| &**it).collect::<Vec<_>>()),
-            "expectedSeconds" => json!(says.expected.map(|it| it.as_secs())),
-            "stalledSeconds" => json!(says.stalled_after.map(|it| it.as_secs())),
-            "size" => json!(says.size),
+            "state" => json!(values.state.unwrap_or(State::Progressing).name()),
+            "message" => json!(text(&values.message)),
+            "reason" => json!(values.reason.as_deref()),
+            "progress" => json!(values.progress),
+            "started" => json!(values.started.map(|time| time.to_string())),
+            "instance" => json!(values.instance.as_deref()),
+            "work" => json!(values.work.as_deref()),
+            "nodes" => json!(values.nodes.iter().map(|it| &**it).collect::<Vec<_>>()),
+            "expectedSeconds" => json!(values.expected.map(|it| it.as_secs())),
+            "stalledSeconds" => json!(values.stalled_after.map(|it| it.as_secs())),
+            "size" => json!(values.size),
             other => return Err(format!("expect-status: {name}: unknown field {other}")),
         };
         if value != *expected {

@@ -61,8 +61,8 @@ fn missing(rule: &Rule, rules: &[Rule], fixtures: &[Fixture]) -> Vec<String> {
         };
         let is_expected = fixtures.iter().any(|fixture| {
             let mut status = fixture.status.iter();
-            status.any(|(name, says)| {
-                same(operation_name(name)) && says.get(field).is_some_and(|v| !v.is_null())
+            status.any(|(name, values)| {
+                same(operation_name(name)) && values.get(field).is_some_and(|v| !v.is_null())
             })
         });
         if !is_expected {
@@ -100,8 +100,8 @@ fn nodes_of_every_rule_set_have_a_fixture() {
         let fixtures = read_fixtures::of_rule_set(shipped);
         let names_nodes = |fixture: &Fixture| {
             let mut status = fixture.status.values();
-            status.any(|says| {
-                let nodes = says.get("nodes").and_then(|it| it.as_array());
+            status.any(|values| {
+                let nodes = values.get("nodes").and_then(|it| it.as_array());
                 nodes.is_some_and(|nodes| !nodes.is_empty())
             })
         };

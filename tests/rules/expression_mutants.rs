@@ -38,7 +38,7 @@ impl Token<'_> {
 }
 
 /// The operators of two characters. All other operators have one character.
-const PAIRS: [&str; 6] = ["&&", "||", "==", "!=", "<=", ">="];
+const TWO_CHARACTER_OPERATORS: [&str; 6] = ["&&", "||", "==", "!=", "<=", ">="];
 
 fn tokens(source: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
@@ -61,7 +61,12 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
                 at += 1;
                 continue;
             }
-            _ if PAIRS.iter().any(|pair| rest.starts_with(pair)) => (Kind::Symbol, 2),
+            _ if TWO_CHARACTER_OPERATORS
+                .iter()
+                .any(|pair| rest.starts_with(pair)) =>
+            {
+                (Kind::Symbol, 2)
+            }
             _ => (Kind::Symbol, first.len_utf8()),
         };
         let text = &rest[..length];
@@ -125,12 +130,12 @@ pub fn mutants(source: &str) -> Vec<Mutant> {
                 // In a chain such as `a && b && c`, the first operator gives a mutant for `a` and a
                 // mutant for `b`. The second operator gives only a mutant for `c`: its left operand
                 // is `a && b`, which already has mutants.
-                let row = tokens[..index]
+                let left_operand = tokens[..index]
                     .iter()
                     .rev()
                     .take_while(|t| t.start >= start);
-                let mut row = row.filter(|t| t.depth == token.depth);
-                if !row.any(|t| t.text == symbol) {
+                let mut left_operand = left_operand.filter(|t| t.depth == token.depth);
+                if !left_operand.any(|t| t.text == symbol) {
                     change(start, tokens[index - 1].end(), neutral);
                 }
                 change(tokens[index + 1].start, end, neutral);

@@ -78,7 +78,7 @@ fn remove(object: &mut Value, pointer: &str) {
 /// Returns copies of the object in which counters are zero or missing. For each counter, there are
 /// copies in which only this counter is changed. In other copies, all counters of `spec`, of
 /// `status`, or of both are changed.
-fn counters(object: &Value) -> Vec<Variant> {
+fn with_changed_counters(object: &Value) -> Vec<Variant> {
     let of = |root: &str| pointers(object, root, &is_counter);
     let (spec, status) = (of("/spec"), of("/status"));
     let both: Vec<String> = spec.iter().chain(&status).cloned().collect();
@@ -108,7 +108,7 @@ fn counters(object: &Value) -> Vec<Variant> {
 /// - All conditions are `Unknown`.
 /// - The list is empty.
 /// - The list is missing.
-fn conditions(object: &Value) -> Vec<Variant> {
+fn with_changed_conditions(object: &Value) -> Vec<Variant> {
     let mut variants = Vec::new();
     for pointer in pointers(object, "/status", &is_conditions) {
         let mut change = |name: &str, change: &dyn Fn(&mut Vec<Value>)| {
@@ -135,11 +135,11 @@ fn conditions(object: &Value) -> Vec<Variant> {
     variants
 }
 
-/// Returns all incomplete copies of the object: the copies of [`counters`] and [`conditions`], a
-/// copy without `status`, and a copy with an empty `status`.
+/// Returns all incomplete copies of the object: the copies of [`with_changed_counters`] and
+/// [`with_changed_conditions`], a copy without `status`, and a copy with an empty `status`.
 fn variants(object: &Value) -> Vec<Variant> {
-    let mut variants = counters(object);
-    variants.extend(conditions(object));
+    let mut variants = with_changed_counters(object);
+    variants.extend(with_changed_conditions(object));
     let mut changed = object.clone();
     remove(&mut changed, "/status");
     variants.push(("no status".to_owned(), changed.clone()));
@@ -188,7 +188,7 @@ fn counters_and_conditions_are_found_in_objects() {
         "spec": {"replicas": 3, "name": "a", "size": "10Gi"},
         "status": {"parts": [{"done": 1}], "conditions": [{"type": "Ready", "status": "True"}]},
     });
-    let all = counters(&object);
+    let all = with_changed_counters(&object);
     assert_eq!(all.len(), 2 * (3 + 3));
     let of = |name: &str| {
         &all.iter()
@@ -205,7 +205,7 @@ fn counters_and_conditions_are_found_in_objects() {
         of("/spec/replicas missing")["spec"],
         json!({"name": "a", "size": "10Gi"})
     );
-    let names: Vec<String> = conditions(&object)
+    let names: Vec<String> = with_changed_conditions(&object)
         .into_iter()
         .map(|(name, _)| name)
         .collect();

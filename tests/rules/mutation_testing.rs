@@ -29,10 +29,10 @@ struct Site {
     /// Takes a changed expression, and returns the spec of the rule set with the changed expression
     /// instead of `source`. If the expression belongs to a rule, the spec contains only this rule,
     /// so that the test is faster.
-    replaced: Box<dyn Fn(String) -> OperationRuleSetSpec>,
+    build_spec: Box<dyn Fn(String) -> OperationRuleSetSpec>,
     /// The operation of the rule that contains the expression. None for an expression of a variable
     /// or of the field `nodes`.
-    only: Option<String>,
+    judged_operation: Option<String>,
 }
 
 /// The fields of a rule whose expressions the test changes.
@@ -82,12 +82,12 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
             sites.push(Site {
                 name: format!("{}.{name}", rule.operation),
                 source,
-                replaced: Box::new(move |text| {
+                build_spec: Box::new(move |text| {
                     let mut spec = alone.clone();
                     *field(&mut spec.rules[0], name).expect("the rule has this field") = text;
                     spec
                 }),
-                only: Some(rule.operation.clone()),
+                judged_operation: Some(rule.operation.clone()),
             });
         }
     }
@@ -98,11 +98,11 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
         sites.push(Site {
             name: "nodes".to_owned(),
             source: source.clone(),
-            replaced: Box::new(move |text| OperationRuleSetSpec {
+            build_spec: Box::new(move |text| OperationRuleSetSpec {
                 nodes: Some(text),
                 ..whole.clone()
             }),
-            only: None,
+            judged_operation: None,
         });
     }
     // The expression of a variable can use only earlier variables. So the loop goes from the last
@@ -118,12 +118,12 @@ fn sites(spec: &OperationRuleSetSpec) -> Vec<Site> {
         sites.push(Site {
             name: format!("variables.{}", variable.name),
             source: variable.expression.clone(),
-            replaced: Box::new(move |text| {
+            build_spec: Box::new(move |text| {
                 let mut spec = whole.clone();
                 spec.variables[index].expression = text;
                 spec
             }),
-            only: None,
+            judged_operation: None,
         });
     }
     sites
@@ -146,11 +146,11 @@ fn undetected_mutants(shipped: &Shipped) -> Vec<String> {
     for site in sites(&shipped.spec) {
         for mutant in mutants(&site.source) {
             // If the changed expression does not compile, the mutant counts as detected.
-            let Ok(book) = book(&shipped.name, &(site.replaced)(mutant.text)) else {
+            let Ok(book) = book(&shipped.name, &(site.build_spec)(mutant.text)) else {
                 continue;
             };
-            let only = site.only.as_deref();
-            let passes = |fixture: &Fixture| judge(&book, fixture, only).is_ok();
+            let judged_operation = site.judged_operation.as_deref();
+            let passes = |fixture: &Fixture| judge(&book, fixture, judged_operation).is_ok();
             let known = EQUIVALENT.iter().any(|(file, name, change, _)| {
                 shipped.file == *file && site.name.contains(name) && mutant.change.contains(change)
             });

@@ -62,11 +62,11 @@ fn pieces(recording: &str, files: &[&str]) -> Pieces {
             .as_str()
             .expect("each object has a name");
         for finding in &evaluation.findings {
-            let says = finding
-                .says
+            let values = finding
+                .values
                 .as_ref()
                 .expect("no rule fails on recorded objects");
-            let work = says.work.as_deref().unwrap_or_default().to_owned();
+            let work = values.work.as_deref().unwrap_or_default().to_owned();
             let operation = format!("{kind} {name}: {}", finding.operation);
             pieces.entry(work).or_default().insert(operation);
         }

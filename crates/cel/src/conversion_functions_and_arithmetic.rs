@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Budget;
 use super::op::{Arith, Function};
-use super::time::{Instant, ParseTimeError, format_duration, parse_duration};
+use super::time::{CelTimestamp, ParseTimeError, format_duration, parse_duration};
 use super::value::{Bytes, Fault, Text, V, charge, steps, truncate_int, truncate_uint};
 
 /// Number of bytes that an evaluation may copy for one step of the budget. A step that creates an
@@ -153,8 +153,8 @@ fn to_timestamp(value: V<'_>) -> ConversionOutcome<'_> {
     let overflow = || Fault::error("timestamp overflow");
     match &value {
         V::Time(_) => Ok(value),
-        V::Int(second) => Instant::at(*second).map(V::Time).ok_or_else(overflow),
-        V::Str(text) => match Instant::parse(text) {
+        V::Int(second) => CelTimestamp::at(*second).map(V::Time).ok_or_else(overflow),
+        V::Str(text) => match CelTimestamp::parse(text) {
             Ok(time) => Ok(V::Time(time)),
             Err(ParseTimeError::Range) => Err(overflow()),
             Err(ParseTimeError::Syntax) => Err(unconvertible(&value, "google.protobuf.Timestamp")),
@@ -268,7 +268,7 @@ fn uint<'e>(op: Arith, a: u64, b: u64) -> ConversionOutcome<'e> {
 }
 
 fn add<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> ConversionOutcome<'e> {
-    let later = |time: Instant, nanoseconds| {
+    let later = |time: CelTimestamp, nanoseconds| {
         time.plus(nanoseconds)
             .map(V::Time)
             .ok_or(Fault::error("timestamp overflow"))

@@ -76,11 +76,11 @@ pub(super) fn time(value: &V<'_>) -> Result<Option<Timestamp>, EvaluationFault> 
         V::Null => return Ok(None),
         V::Time(time) => Some(*time),
         V::Str(text) if text.is_empty() => return Ok(None),
-        V::Str(text) => super::time::Instant::parse(text).ok(),
+        V::Str(text) => super::time::CelTimestamp::parse(text).ok(),
         other => return Err(unexpected(ResultKind::Time, other)),
     };
     instant
-        .and_then(super::time::Instant::timestamp)
+        .and_then(super::time::CelTimestamp::timestamp)
         .map(Some)
         .ok_or_else(|| {
             EvaluationFault::Error(Box::new(FixedText::of("not a time in RFC 3339").into()))

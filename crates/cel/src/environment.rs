@@ -39,7 +39,7 @@ pub struct Environment {
     variables: Vec<(Box<str>, Program)>,
     /// True if expressions can use `item`. The value of `item` is one element of a list that
     /// another expression returned.
-    pub item: bool,
+    pub has_item: bool,
     /// The type of `item`.
     item_type: ItemType,
 }
@@ -58,7 +58,7 @@ impl PartialEq for Environment {
     /// Returns true if a program that was compiled with `self` has the same result with `other`.
     /// The names of variables are not compared, because programs refer to variables by index.
     fn eq(&self, other: &Self) -> bool {
-        self.item == other.item
+        self.has_item == other.has_item
             && self.variables.len() == other.variables.len()
             && (self.variables.iter().zip(&other.variables)).all(|((_, a), (_, b))| a == b)
     }
@@ -107,7 +107,7 @@ impl Environment {
     #[must_use]
     pub fn with_item(&self) -> Self {
         Self {
-            item: true,
+            has_item: true,
             ..self.clone()
         }
     }

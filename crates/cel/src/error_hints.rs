@@ -51,7 +51,7 @@ pub(super) fn hint(source: &str, message: &str, line: usize, column: usize) -> O
     if message.contains("' is not a possible value of the field; possible are '") {
         return value_hint(message);
     }
-    let fixed = if message.starts_with("invalid duration argument") {
+    let constant_hint = if message.starts_with("invalid duration argument") {
         "a duration is a string such as '90s', '10m' or '1h30m'"
     } else if message.starts_with("invalid timestamp argument") {
         "a timestamp is a string such as '2026-01-31T12:00:00Z'"
@@ -63,7 +63,7 @@ pub(super) fn hint(source: &str, message: &str, line: usize, column: usize) -> O
     } else {
         return None;
     };
-    Some(fixed.to_owned())
+    Some(constant_hint.to_owned())
 }
 
 /// Returns the text in quotes that follows `start`.
@@ -111,7 +111,7 @@ fn syntax_hint(source: &str, line: usize, column: usize) -> Option<String> {
              \"'phase: ' + object.status.phase\""
                 .to_owned()
         } else {
-            quote(source)
+            quote_hint(source)
         });
     }
     let operator = |word: &&str| match *word {
@@ -127,7 +127,7 @@ fn syntax_hint(source: &str, line: usize, column: usize) -> Option<String> {
 }
 
 /// Returns the hint for a text that has no CEL quotes. Authors often write only the quotes of YAML.
-fn quote(source: &str) -> String {
+fn quote_hint(source: &str) -> String {
     let source = source.trim();
     let short = source.chars().count() <= 40 && !source.contains(['\'', '"', '\\', '\n']);
     let example = if short { source } else { "Blocked" };
@@ -139,7 +139,7 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         let hint = "there is no admission request. Use `object`, which is the watched object";
         return Some(hint.to_owned());
     }
-    let fixed = match name {
+    let constant_hint = match name {
         "self" | "oldSelf" => "the watched object is `object`",
         "cel" => {
             "`cel.bind` is not in Kubernetes' admission policies. Declare a variable in the list \
@@ -162,11 +162,11 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         "item" => "`item` exists only in a rule with `forEach`",
         _ => "",
     };
-    if !fixed.is_empty() {
-        return Some(fixed.to_owned());
+    if !constant_hint.is_empty() {
+        return Some(constant_hint.to_owned());
     }
     if is_plain_text(source) {
-        return Some(quote(source));
+        return Some(quote_hint(source));
     }
     if let Some((_, here)) = OTHER_NAMES.iter().find(|(other, _)| *other == name) {
         return Some(format!("in CEL, write `{here}`"));
@@ -184,8 +184,8 @@ fn name_hint(source: &str, name: &str, line: usize, column: usize) -> Option<Str
         .skip(column.saturating_sub(1))
         .collect();
     let after = rest.strip_prefix(name)?.trim_start();
-    let is_word = name.starts_with(|c: char| c.is_ascii_uppercase());
-    (is_word && !after.starts_with(['(', '.', '[']))
+    let begins_with_capital = name.starts_with(|c: char| c.is_ascii_uppercase());
+    (begins_with_capital && !after.starts_with(['(', '.', '[']))
         .then(|| format!("a string needs quotes: '{name}'"))
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Context<'e, 's, 'a, O> {
 }
 
 /// The result of the evaluation of an op.
-pub(super) type Outcome<'e> = Result<V<'e>, Fault<'e>>;
+pub(super) type OpResult<'e> = Result<V<'e>, Fault<'e>>;
 
 impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     pub(super) fn new(scope: &'s mut EvaluationScope<'a>, observer: O) -> Self {
@@ -61,7 +61,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         }
     }
 
-    pub(super) fn eval(&mut self, op: &'e Op) -> Outcome<'e> {
+    pub(super) fn eval(&mut self, op: &'e Op) -> OpResult<'e> {
         if !O::OBSERVES {
             return self.dispatch(op);
         }
@@ -74,7 +74,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     // 2 MiB. So most arms call a function that is not inlined. This keeps the stack frame of
     // `dispatch` small.
     #[inline]
-    fn dispatch(&mut self, op: &'e Op) -> Outcome<'e> {
+    fn dispatch(&mut self, op: &'e Op) -> OpResult<'e> {
         match op {
             Op::Const(value) => Ok(value.value()),
             Op::Object => Ok(V::of(self.scope.doc.root())),
@@ -120,7 +120,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn item(&self) -> Outcome<'e> {
+    fn item(&self) -> OpResult<'e> {
         // The error occurs only if the program uses `item` and the caller has not set `item`.
         self.scope
             .item
@@ -132,7 +132,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Returns the value of a variable of the environment. Its expression is evaluated at the first
     /// read, and later reads return the cached result.
     #[inline(never)]
-    fn variable(&mut self, slot: usize) -> Outcome<'e> {
+    fn variable(&mut self, slot: usize) -> OpResult<'e> {
         if let Some(cached) = self.scope.cached_result(slot) {
             return cached;
         }
@@ -158,7 +158,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn comprehension_variable(&self, slot: usize) -> Outcome<'e> {
+    fn comprehension_variable(&self, slot: usize) -> OpResult<'e> {
         // The variable always exists, because the compiler assigned the index.
         self.vars
             .get(slot)
@@ -175,7 +175,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
+    fn path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> OpResult<'e> {
         let mut value = self.eval(base)?;
         if let V::Node(mut node) = value {
             // This is a fast path: if all fields are in the document, only the last node is
@@ -203,7 +203,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn optional_path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> Outcome<'e> {
+    fn optional_path(&mut self, base: &'e Op, fields: &'e [Box<str>]) -> OpResult<'e> {
         let found = self.find_path(base, fields)?;
         Ok(found.map_or(V::Optional(None), V::some))
     }
@@ -223,7 +223,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn has(&mut self, base: &'e Op, field: &'e str) -> Outcome<'e> {
+    fn has(&mut self, base: &'e Op, field: &'e str) -> OpResult<'e> {
         let base = self.eval(base)?;
         let value = match &base {
             V::Optional(None) => return Ok(V::Bool(false)),
@@ -235,7 +235,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+    fn index(&mut self, pair: &'e (Op, Op)) -> OpResult<'e> {
         let value = self.eval(&pair.0)?;
         if let V::Optional(optional) = value {
             return self.present_index(optional.as_deref(), &pair.1);
@@ -249,7 +249,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn optional_index(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+    fn optional_index(&mut self, pair: &'e (Op, Op)) -> OpResult<'e> {
         match self.eval(&pair.0)? {
             V::Optional(optional) => self.present_index(optional.as_deref(), &pair.1),
             value => self.present_index(Some(&value), &pair.1),
@@ -258,7 +258,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
 
     /// Returns the element or member at an index as an optional value. `value` is None if the list
     /// or map itself does not exist. As in cel-go, the index is then not evaluated.
-    fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
+    fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> OpResult<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));
         };
@@ -300,7 +300,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn list(&mut self, items: &'e [Op]) -> Outcome<'e> {
+    fn list(&mut self, items: &'e [Op]) -> OpResult<'e> {
         let mut values = Vec::with_capacity(items.len());
         for item in items {
             values.push(self.eval(item)?);
@@ -309,7 +309,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn optional_list(&mut self, items: &'e [(Op, bool)]) -> Outcome<'e> {
+    fn optional_list(&mut self, items: &'e [(Op, bool)]) -> OpResult<'e> {
         let mut values = Vec::with_capacity(items.len());
         for (item, optional) in items {
             let value = self.eval(item)?;
@@ -319,7 +319,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn map(&mut self, entries: &'e [(Op, Op)]) -> Outcome<'e> {
+    fn map(&mut self, entries: &'e [(Op, Op)]) -> OpResult<'e> {
         // Each key is compared with all previous keys, so the cost is quadratic.
         charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
         let mut map = Vec::with_capacity(entries.len());
@@ -332,7 +332,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn optional_map(&mut self, entries: &'e [(Op, Op, bool)]) -> Outcome<'e> {
+    fn optional_map(&mut self, entries: &'e [(Op, Op, bool)]) -> OpResult<'e> {
         charge(self.scope.budget, steps(entries.len() * entries.len(), 256))?;
         let mut map = Vec::with_capacity(entries.len());
         for (key, value, optional) in entries {
@@ -351,7 +351,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Evaluates `orValue` if `unwraps` is true, and `or` if `unwraps` is false. As in cel-go, if
     /// the first operand is not an optional, the first operand is the result.
     #[inline(never)]
-    fn otherwise(&mut self, pair: &'e (Op, Op), unwraps: bool) -> Outcome<'e> {
+    fn otherwise(&mut self, pair: &'e (Op, Op), unwraps: bool) -> OpResult<'e> {
         // The most frequent form is `a.?b.orValue(c)`. Here, the value of `a.?b` is not put into an
         // optional, which saves an allocation.
         if let (true, Op::OptionalPath(base, fields)) = (unwraps, &pair.0) {
@@ -368,7 +368,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn optional_transform(&mut self, transform: &'e OptionalTransform) -> Outcome<'e> {
+    fn optional_transform(&mut self, transform: &'e OptionalTransform) -> OpResult<'e> {
         let value = match self.eval(&transform.target)? {
             V::Optional(Some(value)) => (*value).clone(),
             V::Optional(None) => return Ok(V::Optional(None)),
@@ -392,7 +392,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn not(&mut self, operand: &'e Op) -> Outcome<'e> {
+    fn not(&mut self, operand: &'e Op) -> OpResult<'e> {
         match self.eval(operand)? {
             V::Bool(value) => Ok(V::Bool(!value)),
             _ => Err(Fault::no_overload()),
@@ -400,7 +400,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn negate(&mut self, operand: &'e Op) -> Outcome<'e> {
+    fn negate(&mut self, operand: &'e Op) -> OpResult<'e> {
         let overflow = Fault::error("integer overflow");
         match self.eval(operand)? {
             V::Int(value) => value.checked_neg().map(V::Int).ok_or(overflow),
@@ -413,7 +413,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Evaluates `&&` if `decides` is false, or `||` if `decides` is true. If a term equals
     /// `decides`, this value is the result, and errors of other terms are ignored.
     #[inline(never)]
-    fn logic(&mut self, terms: &'e [Op], decides: bool) -> Outcome<'e> {
+    fn logic(&mut self, terms: &'e [Op], decides: bool) -> OpResult<'e> {
         let mut failed = None;
         for term in terms {
             match self.eval(term) {
@@ -428,7 +428,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn condition(&mut self, parts: &'e (Op, Op, Op)) -> Outcome<'e> {
+    fn condition(&mut self, parts: &'e (Op, Op, Op)) -> OpResult<'e> {
         match self.eval(&parts.0)? {
             V::Bool(true) => self.eval(&parts.1),
             V::Bool(false) => self.eval(&parts.2),
@@ -437,7 +437,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn equality(&mut self, pair: &'e (Op, Op), wanted: bool) -> Outcome<'e> {
+    fn equality(&mut self, pair: &'e (Op, Op), wanted: bool) -> OpResult<'e> {
         let (left, right) = self.pair(pair)?;
         // As in cel-go, `==` with values that cannot be compared is an error, and `!=` is true.
         Ok(V::Bool(if wanted {
@@ -448,7 +448,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn ordering(&mut self, pair: &'e (Op, Op), op: Order) -> Outcome<'e> {
+    fn ordering(&mut self, pair: &'e (Op, Op), op: Order) -> OpResult<'e> {
         let (left, right) = self.pair(pair)?;
         let order = order(&left, &right, self.scope.budget)?;
         Ok(V::Bool(match op {
@@ -460,7 +460,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn contained(&mut self, pair: &'e (Op, Op)) -> Outcome<'e> {
+    fn contained(&mut self, pair: &'e (Op, Op)) -> OpResult<'e> {
         let (value, range) = self.pair(pair)?;
         if range.is_map() {
             charge(self.scope.budget, range.find_cost(&value))?;
@@ -481,7 +481,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> Outcome<'e> {
+    fn in_set(&mut self, operand: &'e Op, set: &'e [Const]) -> OpResult<'e> {
         let value = self.eval(operand)?;
         for element in set {
             if lists::equals(&value, &element.value(), self.scope.budget)? {
@@ -492,7 +492,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn matches(&mut self, operand: &'e Op, pattern: &Pattern) -> Outcome<'e> {
+    fn matches(&mut self, operand: &'e Op, pattern: &Pattern) -> OpResult<'e> {
         let V::Str(text) = self.eval(operand)? else {
             return Err(Fault::no_overload());
         };
@@ -501,7 +501,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
 
     /// Evaluates `find` or `findAll` with a pattern that is a string literal.
     #[inline(never)]
-    fn find(&mut self, search: &'e PatternSearch) -> Outcome<'e> {
+    fn find(&mut self, search: &'e PatternSearch) -> OpResult<'e> {
         let text = self.eval(&search.text)?;
         let limit = match &search.limit {
             Some(limit) => Some(self.eval(limit)?),
@@ -518,7 +518,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         text: &V<'e>,
         all: bool,
         limit: Option<&V<'e>>,
-    ) -> Outcome<'e> {
+    ) -> OpResult<'e> {
         let V::Str(text) = text else {
             return Err(Fault::no_overload());
         };
@@ -535,7 +535,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     /// Evaluates `find` or `findAll` with a computed pattern, which is not a string literal.
-    fn find_computed(&mut self, function: Function, args: &[V<'e>]) -> Outcome<'e> {
+    fn find_computed(&mut self, function: Function, args: &[V<'e>]) -> OpResult<'e> {
         let [text, V::Str(pattern), limit @ ..] = args else {
             return Err(Fault::no_overload());
         };
@@ -563,7 +563,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn call(&mut self, function: Function, args: &'e [Op]) -> Outcome<'e> {
+    fn call(&mut self, function: Function, args: &'e [Op]) -> OpResult<'e> {
         let library = function.library();
         if library != Library::Core {
             return self.extension(library, function, args);
@@ -584,7 +584,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Calls a function of an extension library. If functions of two libraries have the same name,
     /// the type of the first argument decides which function is called.
     #[inline(never)]
-    fn extension(&mut self, library: Library, function: Function, args: &'e [Op]) -> Outcome<'e> {
+    fn extension(&mut self, library: Library, function: Function, args: &'e [Op]) -> OpResult<'e> {
         let mut values = Vec::with_capacity(args.len());
         for arg in args {
             values.push(self.eval(arg)?);
@@ -611,7 +611,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn unary(&mut self, function: Function, value: V<'e>) -> Outcome<'e> {
+    fn unary(&mut self, function: Function, value: V<'e>) -> OpResult<'e> {
         match function {
             Function::Size => self.size(&value),
             Function::Type => Ok(V::Type(value.type_name())),
@@ -621,7 +621,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
         }
     }
 
-    fn size(&mut self, value: &V<'e>) -> Outcome<'e> {
+    fn size(&mut self, value: &V<'e>) -> OpResult<'e> {
         let len = match value {
             V::Str(text) => {
                 charge(self.scope.budget, steps(text.len(), SEARCH_BYTES_PER_STEP))?;
@@ -635,7 +635,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn binary(&mut self, function: Function, left: &V<'e>, right: &V<'e>) -> Outcome<'e> {
+    fn binary(&mut self, function: Function, left: &V<'e>, right: &V<'e>) -> OpResult<'e> {
         let (text, V::Str(argument)) = (left, right) else {
             return Err(Fault::no_overload());
         };
@@ -663,7 +663,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn fold(&mut self, fold: &'e Comprehension) -> Outcome<'e> {
+    fn fold(&mut self, fold: &'e Comprehension) -> OpResult<'e> {
         let range = self.eval(&fold.range)?;
         if !range.is_list() && !range.is_map() {
             let found = range.type_name();
@@ -710,7 +710,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     /// Evaluates `all` if `decides` is false, or `exists` if `decides` is true. If an iteration
     /// returns `decides`, this value is the result, and errors of other iterations are ignored.
     #[inline(never)]
-    fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> Outcome<'e> {
+    fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> OpResult<'e> {
         let depth = self.vars.len();
         let mut failed = None;
         for index in 0..range.len() {
@@ -735,7 +735,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn exists_one(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+    fn exists_one(&mut self, fold: &'e Comprehension, range: &V<'e>) -> OpResult<'e> {
         let depth = self.vars.len();
         let mut found = 0;
         for index in 0..range.len() {
@@ -749,7 +749,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn collect(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+    fn collect(&mut self, fold: &'e Comprehension, range: &V<'e>) -> OpResult<'e> {
         let depth = self.vars.len();
         let mut items = Vec::new();
         for index in 0..range.len() {
@@ -820,7 +820,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn transform_map(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+    fn transform_map(&mut self, fold: &'e Comprehension, range: &V<'e>) -> OpResult<'e> {
         let depth = self.vars.len();
         let mut entries = Vec::new();
         for index in 0..range.len() {
@@ -835,7 +835,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn merge_entries(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+    fn merge_entries(&mut self, fold: &'e Comprehension, range: &V<'e>) -> OpResult<'e> {
         let depth = self.vars.len();
         let mut entries: Vec<(V<'e>, V<'e>)> = Vec::new();
         for index in 0..range.len() {
@@ -875,7 +875,7 @@ impl<'e, 's, 'a: 'e, O: EvaluationObserver<'e>> Context<'e, 's, 'a, O> {
     }
 
     #[inline(never)]
-    fn sort_by(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
+    fn sort_by(&mut self, fold: &'e Comprehension, range: &V<'e>) -> OpResult<'e> {
         if !range.is_list() {
             return Err(Fault::no_overload());
         }
@@ -962,7 +962,7 @@ fn present_path<'e>(
 
 /// Returns the value of a field of the map `value`. If the field does not exist, returns the error
 /// of a missing field. As in cel-go, returns the same error if `value` is neither a map nor a list.
-fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Outcome<'e> {
+fn select<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> OpResult<'e> {
     charge_field(value, field, budget)?;
     match value.field(field) {
         Some(value) => Ok(value),
@@ -982,7 +982,7 @@ fn charge_field<'e>(value: &V<'e>, field: &'e str, budget: &mut Budget) -> Resul
 }
 
 /// Evaluates a getter of a timestamp or duration.
-fn get<'e>(part: TimePart, value: &V<'e>, zone: Option<&str>) -> Outcome<'e> {
+fn get<'e>(part: TimePart, value: &V<'e>, zone: Option<&str>) -> OpResult<'e> {
     match value {
         V::Time(time) => time
             .part(part, zone)

@@ -4,7 +4,7 @@
 //! explanation.
 
 use super::convert_result::{self, TypedValue};
-use super::eval::{Context, Outcome};
+use super::eval::{Context, OpResult};
 use super::observe_evaluation::OutcomeRecorder;
 use super::op::{Function, Op};
 use super::op_positions::{address, line_and_column, text_of};
@@ -88,7 +88,7 @@ struct Explainer<'s, 'a, 'c> {
 }
 
 impl<'a> Explainer<'_, 'a, '_> {
-    fn outcome(&self, op: &Op) -> Option<&Outcome<'a>> {
+    fn outcome(&self, op: &Op) -> Option<&OpResult<'a>> {
         self.recorder.outcomes.get(&address(op))
     }
 
@@ -229,7 +229,7 @@ impl<'a> Explainer<'_, 'a, '_> {
         })
     }
 
-    fn typed(&mut self, outcome: Outcome<'a>) -> Result<TypedValue, EvaluationFault> {
+    fn typed(&mut self, outcome: OpResult<'a>) -> Result<TypedValue, EvaluationFault> {
         let value = outcome?;
         Ok(TypedValue {
             type_name: value.type_name().to_owned(),

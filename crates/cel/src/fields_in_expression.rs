@@ -92,7 +92,7 @@ impl ValueOrigins {
         Self(fields.collect())
     }
 
-    fn list(self) -> Self {
+    fn into_list_origins(self) -> Self {
         Self(vec![OriginPlace::ListOf(self)])
     }
 
@@ -190,7 +190,7 @@ impl FieldReader<'_> {
                 for element in &list.elements {
                     elements.join(self.read(element));
                 }
-                elements.list()
+                elements.into_list_origins()
             }
             Expr::Map(map) => {
                 for entry in &map.entries {
@@ -248,10 +248,11 @@ impl FieldReader<'_> {
         let start = start.and_then(|start| usize::try_from(start).ok());
         let at = start.and_then(|start| {
             let rest = self.source.get(start..)?;
-            let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+            let is_identifier_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
             rest.match_indices(name)
                 .find(|(at, _)| {
-                    !rest[..*at].ends_with(is_part) && !rest[at + name.len()..].starts_with(is_part)
+                    !rest[..*at].ends_with(is_identifier_part)
+                        && !rest[at + name.len()..].starts_with(is_identifier_part)
                 })
                 .map(|(at, _)| start + at)
         });
@@ -355,7 +356,7 @@ impl FieldReader<'_> {
             _ => ValueOrigins::default(),
         };
         match kind {
-            ComprehensionKind::Map => last.list(),
+            ComprehensionKind::Map => last.into_list_origins(),
             ComprehensionKind::Filter | ComprehensionKind::SortBy => range,
             _ => ValueOrigins::default(),
         }

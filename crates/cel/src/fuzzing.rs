@@ -1,5 +1,5 @@
-//! The function [`expression`] compiles and evaluates one arbitrary expression, and panics if the
-//! crate violates one of its guarantees. The fuzz target of the same name in `fuzz/` calls the
+//! The function [`check_expression`] compiles and evaluates one arbitrary expression, and panics if
+//! the crate violates one of its guarantees. The fuzz target `expression` in `fuzz/` calls the
 //! function with generated texts. The tests call the function with the texts of the fuzz corpus.
 //!
 //! The modules [`random_expressions`] and [`kubernetes_comparison`] compare random expressions with
@@ -94,7 +94,7 @@ impl FuzzNames {
 /// - The result depends on the time only if the program reports that it reads `now`.
 /// - If the expression compiles with [`ResultKind::Any`], it can fail to compile with another
 ///   [`ResultKind`] only because its result has the wrong type.
-pub fn expression(input: &[u8]) {
+pub fn check_expression(input: &[u8]) {
     let Ok(source) = std::str::from_utf8(input) else {
         return;
     };

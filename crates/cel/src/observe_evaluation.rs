@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use super::EvaluationScope;
 use super::compile::Compiled;
-use super::eval::{Context, Outcome};
+use super::eval::{Context, OpResult};
 use super::failure::{ExpressionPlace, FailureText, FixedText};
 use super::op::{Arith, Comprehension, ComprehensionKind, Op, Order};
 use super::op_positions::{Spans, address, line_and_column};
@@ -26,21 +26,21 @@ pub(super) trait EvaluationObserver<'e> {
 
     /// Receives the outcome of `op`. The observer can change the outcome, for example to add the
     /// place to an error.
-    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>);
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut OpResult<'e>);
 }
 
 impl<'e> EvaluationObserver<'e> for () {
     const OBSERVES: bool = false;
 
     #[inline]
-    fn evaluated(&mut self, _: &'e Op, _: &mut Outcome<'e>) {}
+    fn evaluated(&mut self, _: &'e Op, _: &mut OpResult<'e>) {}
 }
 
 /// Keeps the last outcome of each op, by the address of the op. The outcome of an op that failed
 /// contains the place of the failure.
 pub(super) struct OutcomeRecorder<'e> {
     locator: FailureLocator<'e>,
-    pub outcomes: HashMap<usize, Outcome<'e>>,
+    pub outcomes: HashMap<usize, OpResult<'e>>,
 }
 
 impl<'e> OutcomeRecorder<'e> {
@@ -53,7 +53,7 @@ impl<'e> OutcomeRecorder<'e> {
 }
 
 impl<'e> EvaluationObserver<'e> for OutcomeRecorder<'e> {
-    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut OpResult<'e>) {
         self.locator.evaluated(op, outcome);
         self.outcomes.insert(address(op), outcome.clone());
     }
@@ -68,7 +68,7 @@ struct FailureLocator<'e> {
 }
 
 impl<'e> EvaluationObserver<'e> for FailureLocator<'e> {
-    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut OpResult<'e>) {
         match outcome {
             Ok(value) => {
                 self.types.insert(address(op), value.type_name());
@@ -246,7 +246,7 @@ pub(super) fn locate<'e, 'a: 'e>(
 
 impl<'e, O: EvaluationObserver<'e>> EvaluationObserver<'e> for &mut O {
     #[inline]
-    fn evaluated(&mut self, op: &'e Op, outcome: &mut Outcome<'e>) {
+    fn evaluated(&mut self, op: &'e Op, outcome: &mut OpResult<'e>) {
         (**self).evaluated(op, outcome);
     }
 }

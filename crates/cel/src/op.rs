@@ -5,7 +5,7 @@
 use super::named_format::NamedFormat;
 use super::overloads::constant_format;
 use super::pattern::Pattern;
-use super::time::Instant;
+use super::time::CelTimestamp;
 use super::value::{Bytes, Text, V};
 
 #[derive(Debug, PartialEq)]
@@ -100,7 +100,7 @@ pub(super) enum Const {
     Type(&'static str),
     /// A duration in nanoseconds.
     Duration(i64),
-    Time(Instant),
+    Time(CelTimestamp),
 }
 
 impl PartialEq for Const {

@@ -5,7 +5,7 @@
 use super::Budget;
 use super::op::Function;
 use super::strings::no_overload;
-use super::time::Instant;
+use super::time::CelTimestamp;
 use super::value::{Fault, V, charge, steps};
 
 /// The zero value of Go's type `time.Time`, 0001-01-01T00:00:00Z, in seconds since 1970.
@@ -59,7 +59,7 @@ fn is_zero(value: &V<'_>) -> bool {
         V::Str(text) => text.is_empty(),
         V::Bytes(bytes) => bytes.is_empty(),
         V::Duration(nanoseconds) => *nanoseconds == 0,
-        V::Time(time) => Instant::at(GO_ZERO_TIME) == Some(*time),
+        V::Time(time) => CelTimestamp::at(GO_ZERO_TIME) == Some(*time),
         V::Node(_) | V::List(_) | V::Map(_) => value.len() == 0,
         _ => false,
     }

@@ -358,7 +358,7 @@ impl Lowering<'_> {
                 self.reads_now = true;
                 (Op::Now, Ty::Timestamp)
             }
-            "item" if self.environment.item => {
+            "item" if self.environment.has_item => {
                 self.reads_item = true;
                 (Op::Item, self.environment.item_type())
             }
@@ -705,7 +705,7 @@ impl Lowering<'_> {
             }
             (Some(function), Ok(args)) => Op::Call(function, args.into()),
             (Some(Function::Sum), Err(mut args)) => {
-                args.extend(zero(&ty).map(Op::Const));
+                args.extend(typed_zero_for_sum(&ty).map(Op::Const));
                 Op::Call(Function::Sum, args)
             }
             (Some(function), Err(args)) => Op::Call(function, args),
@@ -949,7 +949,7 @@ fn joined(path: &[PathStep], step: PathStep) -> Vec<PathStep> {
 
 /// Returns the result of `sum` for an empty list, if `sum` has the result type `ty`. For example,
 /// returns `0.0` for double. Returns None if this result is the integer 0.
-fn zero(ty: &Ty) -> Option<Const> {
+fn typed_zero_for_sum(ty: &Ty) -> Option<Const> {
     match ty {
         Ty::Uint => Some(Const::Uint(0)),
         Ty::Double => Some(Const::Double(0.0)),

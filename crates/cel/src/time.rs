@@ -19,7 +19,7 @@ const MAX_SECOND: i64 = 253_402_300_799;
 /// - The range of jiff's type ends about 26 hours before the range of CEL's timestamps.
 /// - A timestamp of CEL must keep the UTC offset of the text from which it was parsed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Instant {
+pub(super) struct CelTimestamp {
     /// Seconds since 1970.
     second: i64,
     nanosecond: u32,
@@ -27,27 +27,27 @@ pub(super) struct Instant {
     offset: i32,
 }
 
-impl PartialEq for Instant {
+impl PartialEq for CelTimestamp {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Instant {}
+impl Eq for CelTimestamp {}
 
-impl PartialOrd for Instant {
+impl PartialOrd for CelTimestamp {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Instant {
+impl Ord for CelTimestamp {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.second, self.nanosecond).cmp(&(other.second, other.nanosecond))
     }
 }
 
-impl From<Timestamp> for Instant {
+impl From<Timestamp> for CelTimestamp {
     fn from(time: Timestamp) -> Self {
         // Before 1970, the seconds and the nanoseconds of jiff's time are negative.
         let nanosecond = i64::from(time.subsec_nanosecond());
@@ -59,7 +59,7 @@ impl From<Timestamp> for Instant {
     }
 }
 
-impl Instant {
+impl CelTimestamp {
     /// Creates a timestamp from seconds since 1970. Returns None outside of CEL's range.
     pub(super) fn at(second: i64) -> Option<Self> {
         (MIN_SECOND..=MAX_SECOND).contains(&second).then_some(Self {
@@ -193,7 +193,7 @@ impl Instant {
     }
 }
 
-impl std::fmt::Display for Instant {
+impl std::fmt::Display for CelTimestamp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let local = self.second + i64::from(self.offset);
         let (year, month, day) = civil(local.div_euclid(SECONDS_PER_DAY));

@@ -15,7 +15,7 @@ use super::named_format::NamedFormat;
 use super::op::Const;
 use super::quantity::Quantity;
 use super::semantic_version::SemanticVersion;
-use super::time::Instant;
+use super::time::CelTimestamp;
 use super::url::Url;
 use super::{Budget, EvaluationFault};
 
@@ -31,7 +31,7 @@ pub(super) enum V<'e> {
     Bytes(Bytes<'e>),
     /// A duration in nanoseconds.
     Duration(i64),
-    Time(Instant),
+    Time(CelTimestamp),
     Type(&'static str),
     Quantity(Rc<Quantity>),
     Url(Rc<Url>),

@@ -43,7 +43,7 @@ struct RecordedLine {
     t: Option<f64>,
     resource: Option<String>,
     #[serde(rename = "type")]
-    kind: String,
+    event_type: String,
     object: Value,
 }
 
@@ -112,7 +112,7 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
 
 /// Converts one event. Returns None for a bookmark, which is not about an object.
 fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
-    let change = match line.kind.as_str() {
+    let change = match line.event_type.as_str() {
         "ADDED" | "MODIFIED" => RecordedChange::Applied,
         "DELETED" => RecordedChange::Deleted,
         "BOOKMARK" => return Ok(None),

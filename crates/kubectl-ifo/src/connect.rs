@@ -124,7 +124,7 @@ fn extra(text: &str) -> Result<(String, String), String> {
 
 /// Checks the name of a namespace. An invalid name would match no namespace, or would change the
 /// path of a request.
-pub(super) fn one_namespace(text: &str) -> Result<String, String> {
+pub(super) fn checked_namespace(text: &str) -> Result<String, String> {
     let is_inside = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
     let is_name = (1..=63).contains(&text.len())
         && text.bytes().all(is_inside)
@@ -146,7 +146,7 @@ pub(super) fn one_namespace(text: &str) -> Result<String, String> {
 fn namespace(text: &str) -> Result<String, String> {
     match text {
         "" => Ok(String::new()),
-        text => one_namespace(text),
+        text => checked_namespace(text),
     }
 }
 

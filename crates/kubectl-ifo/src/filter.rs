@@ -237,9 +237,9 @@ impl Filters {
         let subject = &operation.subject;
         let mut kinds = self.kind.iter();
         let is_kind = |it: &ChosenKind| it.matches_object(&subject.kind, &subject.api_version);
-        one_of(&self.component, &operation.component)
+        is_empty_or_contains(&self.component, &operation.component)
             && (self.kind.is_empty() || kinds.any(is_kind))
-            && one_of(&self.operation, &operation.operation)
+            && is_empty_or_contains(&self.operation, &operation.operation)
             && (self.node.is_empty() || self.node.iter().any(|it| operation.nodes.contains(it)))
             && (self.namespace.is_none() || self.namespace == subject.namespace)
     }
@@ -276,7 +276,7 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
 
 /// Returns true if `wanted` contains `value`, regardless of upper and lower case. If `wanted` is
 /// empty, returns true for every value.
-pub(super) fn one_of(wanted: &[String], value: &str) -> bool {
+pub(super) fn is_empty_or_contains(wanted: &[String], value: &str) -> bool {
     wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
 }
 
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flag_filters_case_insensitively() {
+    fn component_kind_and_operation_ignore_case() {
         let all = Filters::default();
         let operation = migrating(Some("a"));
         assert!(all.shows(&operation));

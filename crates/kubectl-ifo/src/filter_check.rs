@@ -77,7 +77,7 @@ pub(super) async fn check(
     if unmatched.is_empty() && selector_matches {
         return Ok(Vec::new());
     }
-    let cluster = FilterCheck {
+    let filter_check = FilterCheck {
         source,
         filters,
         rule_sets: RuleSets::read(&source.server).await,
@@ -85,9 +85,9 @@ pub(super) async fn check(
     };
     let mut warnings = Vec::new();
     for value in &unmatched {
-        warnings.extend(cluster.check(*value).await?);
+        warnings.extend(filter_check.check(*value).await?);
     }
-    if let Ok(rule_sets) = &cluster.rule_sets
+    if let Ok(rule_sets) = &filter_check.rule_sets
         && !rule_sets.is_empty()
     {
         // If a listed operation matches a value, the value is correct even if no rule set can
@@ -215,11 +215,13 @@ impl FilterCheck<'_> {
         name: &str,
         operation: Option<&str>,
     ) -> String {
-        let shapes: Vec<_> = ListFormat::value_variants()
+        let output_formats: Vec<_> = ListFormat::value_variants()
             .iter()
             .filter_map(ListFormat::to_possible_value)
             .collect();
-        let formats = shapes.iter().map(clap::builder::PossibleValue::get_name);
+        let formats = output_formats
+            .iter()
+            .map(clap::builder::PossibleValue::get_name);
         let format = nearest(name, formats.filter(|_| self.filters.accepts_format));
         let error = if self.filters.accepts_format {
             format!("-o {name}: there is no operation and no output format of this name")

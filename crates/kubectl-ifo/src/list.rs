@@ -92,7 +92,7 @@ impl CommonArgs {
         }
         Ok((
             filters,
-            self.output.shape.or(from_filters).unwrap_or_default(),
+            self.output.format.or(from_filters).unwrap_or_default(),
         ))
     }
 }
@@ -109,7 +109,7 @@ pub(super) struct OutputArgs {
         value_name = "FORM",
         ignore_case = true
     )]
-    pub(super) shape: Option<ListFormat>,
+    pub(super) format: Option<ListFormat>,
     /// Print changes until interrupted; json and yaml print a document for each change
     #[arg(short, long)]
     pub(super) watch: bool,
@@ -138,11 +138,11 @@ pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
 /// Prints the operations with these names. If `names` is empty, prints all operations that the
 /// filters select.
 async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<ExitCode, Problem> {
-    let (mut filters, shape) = common.chosen()?;
+    let (mut filters, format) = common.chosen()?;
     filters.all_phases |= rows == RowMode::Operations;
     let output = &common.output;
     let sort = output.sort_by.clone().unwrap_or_default();
-    let keep_raw = shape.data_format().is_some() || sort.needs_raw();
+    let keep_raw = format.data_format().is_some() || sort.needs_raw();
     let server = common.connect.open().await?;
     let empty_message = filters.empty_result_message(&server);
     filters.resolve(&Kinds::new(server.clone())).await;
@@ -154,9 +154,9 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         .iter()
         .map(|it| operation_name_in(it).unwrap_or(it))
         .collect();
-    let is_named =
+    let is_selected =
         |operation: &ListedOperation| names.is_empty() || names.contains(&operation.name.as_str());
-    operations.retain(is_named);
+    operations.retain(is_selected);
     let is_listed = |name: &&str| operations.iter().any(|it| it.name == **name);
     let missing: Vec<&str> = names.iter().copied().filter(|it| !is_listed(it)).collect();
     if missing.len() == names.len()
@@ -169,7 +169,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     }
     sort.sort(&mut operations);
     let view = ListView {
-        shape,
+        format,
         rows,
         sort,
         served: source.served,
@@ -178,7 +178,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     };
     if !output.watch {
         print(&view.format_all(&operations, clock::now(), names.len() == 1)?)?;
-        if operations.is_empty() && shape.is_table() {
+        if operations.is_empty() && format.is_table() {
             print_error_line(empty_message);
         }
         print_incomplete(&source);
@@ -194,7 +194,7 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     if !output.watch {
         return Ok(ExitCode::SUCCESS);
     }
-    list_watch::watch(&view, &source, operations, &is_named).await
+    list_watch::watch(&view, &source, operations, &is_selected).await
 }
 
 /// Prints a line to standard error if operations may be missing from the list.
@@ -258,7 +258,7 @@ enum RowMode {
 
 /// The form in which operations are printed.
 struct ListView {
-    shape: ListFormat,
+    format: ListFormat,
     rows: RowMode,
     /// The order of the rows.
     sort: SortBy,
@@ -299,14 +299,14 @@ impl ListView {
     fn style(&self) -> TextStyle {
         TextStyle {
             screen: self.screen,
-            wide: self.shape == ListFormat::Wide,
+            wide: self.format == ListFormat::Wide,
             paint: self.paint,
         }
     }
 
     /// Returns the rows of a table. For other formats, returns the operations unchanged.
     fn rows(&self, operations: &[ListedOperation]) -> Vec<ListedOperation> {
-        if !self.shape.is_table() || self.rows == RowMode::Operations {
+        if !self.format.is_table() || self.rows == RowMode::Operations {
             return operations.to_vec();
         }
         let is_expanded = self.rows == RowMode::Expanded;
@@ -321,7 +321,7 @@ impl ListView {
         now: Timestamp,
         single: bool,
     ) -> Result<String, Problem> {
-        match self.shape {
+        match self.format {
             ListFormat::Table | ListFormat::Wide => {
                 if operations.is_empty() {
                     return Ok(String::new());
@@ -329,7 +329,7 @@ impl ListView {
                 Ok(Table::text(&self.rows(operations), now, self.style()))
             }
             ListFormat::Name => Ok(operations.iter().map(|it| self.name(it)).collect()),
-            ListFormat::Json | ListFormat::Yaml => objects(operations, self.shape, single),
+            ListFormat::Json | ListFormat::Yaml => objects(operations, self.format, single),
         }
     }
 
@@ -340,14 +340,14 @@ impl ListView {
         operation: &ListedOperation,
         now: Timestamp,
     ) -> Result<String, Problem> {
-        match (self.shape, &operation.raw) {
+        match (self.format, &operation.raw) {
             (ListFormat::Table | ListFormat::Wide, _) => Ok(table.grow(operation, now)),
             (ListFormat::Name, _) => Ok(self.name(operation)),
             (ListFormat::Yaml, Some(raw)) => Ok(format!(
                 "---\n{}",
-                encode_document(&FormattedObject(raw), self.shape)?
+                encode_document(&FormattedObject(raw), self.format)?
             )),
-            (ListFormat::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.shape),
+            (ListFormat::Json, Some(raw)) => encode_document(&FormattedObject(raw), self.format),
             (ListFormat::Json | ListFormat::Yaml, None) => Ok(String::new()),
         }
     }
@@ -361,13 +361,13 @@ impl ListView {
 /// operation, the result is its object instead of a list.
 pub(super) fn objects(
     operations: &[ListedOperation],
-    shape: ListFormat,
+    format: ListFormat,
     single: bool,
 ) -> Result<String, Problem> {
     let raw = operations.iter().filter_map(|it| it.raw.as_deref());
     let items: Vec<FormattedObject<'_>> = raw.map(FormattedObject).collect();
     match items.as_slice() {
-        [item] if single => encode_document(item, shape),
+        [item] if single => encode_document(item, format),
         _ => encode_document(
             &List {
                 api_version: "v1",
@@ -377,13 +377,13 @@ pub(super) fn objects(
                     resource_version: "",
                 },
             },
-            shape,
+            format,
         ),
     }
 }
 
-fn encode_document(value: &impl Serialize, shape: ListFormat) -> Result<String, Problem> {
-    let format = shape.data_format().unwrap_or(Format::Json);
+fn encode_document(value: &impl Serialize, format: ListFormat) -> Result<String, Problem> {
+    let format = format.data_format().unwrap_or(Format::Json);
     encode(value, format)
 }
 
@@ -394,9 +394,9 @@ mod tests {
     use serde_json::{Value, json};
     use unicode_width::UnicodeWidthStr as _;
 
-    fn view(shape: ListFormat, screen: Option<usize>, color: bool) -> ListView {
+    fn view(format: ListFormat, screen: Option<usize>, color: bool) -> ListView {
         ListView {
-            shape,
+            format,
             rows: RowMode::Operations,
             sort: SortBy::default(),
             served: Served::Live,
@@ -405,14 +405,14 @@ mod tests {
         }
     }
 
-    fn printed(shape: ListFormat, screen: Option<usize>, color: bool) -> String {
-        let text = view(shape, screen, color).format_all(&mixed(), now(), false);
+    fn printed(format: ListFormat, screen: Option<usize>, color: bool) -> String {
+        let text = view(format, screen, color).format_all(&mixed(), now(), false);
         text.expect("the sample operations can be encoded")
     }
 
     #[test]
     fn list_output_equals_the_snapshot() {
-        for (name, shape, screen, color) in [
+        for (name, format, screen, color) in [
             ("list-pipe", ListFormat::Table, None, false),
             ("list-80", ListFormat::Table, Some(80), false),
             ("list-120", ListFormat::Table, Some(120), false),
@@ -422,7 +422,7 @@ mod tests {
             ("list-yaml", ListFormat::Yaml, None, false),
             ("list-name", ListFormat::Name, None, false),
         ] {
-            snapshot(name, &printed(shape, screen, color));
+            snapshot(name, &printed(format, screen, color));
         }
     }
 

@@ -70,7 +70,11 @@ impl OwnerLookup {
             let mut missing: Vec<ObjectIdentity<'_>> = ownership
                 .owners_to_look_up(is_included)
                 .into_iter()
-                .filter(|who| who.uid.is_some_and(|uid| !self.requested.contains(uid)))
+                .filter(|identity| {
+                    identity
+                        .uid
+                        .is_some_and(|uid| !self.requested.contains(uid))
+                })
                 .collect();
             let room = self.limit.saturating_sub(self.requested.len());
             left_out = missing.len().saturating_sub(room);
@@ -79,20 +83,26 @@ impl OwnerLookup {
                 break;
             }
             let mut requests = Vec::new();
-            for who in missing {
-                self.requested.extend(who.uid.map(str::to_owned));
-                if let Some(resource) = self.kinds.resource(who.api_version, who.kind).await {
-                    requests.push((who, resource));
+            for identity in missing {
+                self.requested.extend(identity.uid.map(str::to_owned));
+                if let Some(resource) = self
+                    .kinds
+                    .resource(identity.api_version, identity.kind)
+                    .await
+                {
+                    requests.push((identity, resource));
                 }
             }
             let server = &self.server;
             let found: Vec<Option<ListedSubject>> = futures::stream::iter(requests)
-                .map(async |(who, resource)| {
-                    let path = resource.path(who.namespace, who.name);
+                .map(async |(identity, resource)| {
+                    let path = resource.path(identity.namespace, identity.name);
                     let resource = resource.to_string();
-                    let object: PartialObjectMeta =
-                        server.get(&path, &resource, who.namespace).await.ok()?;
-                    owner(who, object.metadata)
+                    let object: PartialObjectMeta = server
+                        .get(&path, &resource, identity.namespace)
+                        .await
+                        .ok()?;
+                    owner(identity, object.metadata)
                 })
                 .buffered(CONCURRENCY)
                 .collect()
@@ -103,14 +113,14 @@ impl OwnerLookup {
     }
 }
 
-/// Returns an owner with its own owner references. `who` is the identity of the owner in an owner
-/// reference. `found` is the metadata of the object with this name in the cluster. Returns None if
-/// the UIDs differ: the owner was deleted, and a new object has the same name.
-fn owner(who: ObjectIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
-    (found.uid.as_deref() == who.uid).then(|| ListedSubject {
-        api_version: who.api_version.to_owned(),
-        kind: who.kind.to_owned(),
-        name: who.name.to_owned(),
+/// Returns an owner with its own owner references. `identity` is the identity of the owner in an
+/// owner reference. `found` is the metadata of the object with this name in the cluster. Returns
+/// None if the UIDs differ: the owner was deleted, and a new object has the same name.
+fn owner(identity: ObjectIdentity<'_>, found: ObjectMeta) -> Option<ListedSubject> {
+    (found.uid.as_deref() == identity.uid).then(|| ListedSubject {
+        api_version: identity.api_version.to_owned(),
+        kind: identity.kind.to_owned(),
+        name: identity.name.to_owned(),
         namespace: found.namespace,
         uid: found.uid,
         owner_references: found.owner_references.unwrap_or_default(),

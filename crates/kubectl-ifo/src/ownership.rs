@@ -74,7 +74,7 @@ type GroupKindName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 #[derive(Debug)]
 pub(super) struct OwnershipNode<'a> {
     /// The identity of the object.
-    pub(super) who: ObjectIdentity<'a>,
+    pub(super) identity: ObjectIdentity<'a>,
     /// The operations on the object, in input order. Empty if the object is known only as the owner
     /// of another object.
     pub(super) operations: Vec<&'a ListedOperation>,
@@ -106,22 +106,23 @@ impl<'a> Ownership<'a> {
     ) -> Self {
         let mut ownership = Self::default();
         for operation in operations {
-            let number = ownership.known_node(&operation.subject);
-            ownership.nodes[number].operations.push(operation);
+            let index = ownership.known_node(&operation.subject);
+            ownership.nodes[index].operations.push(operation);
         }
         for subject in known {
             ownership.known_node(subject);
         }
         // The loop appends nodes for owners that have no node yet. The loop does not visit these
         // new nodes, because their owner references are unknown.
-        for number in 0..ownership.nodes.len() {
+        for index in 0..ownership.nodes.len() {
             let mut references: Vec<&OwnerReference> =
-                ownership.nodes[number].references.iter().collect();
+                ownership.nodes[index].references.iter().collect();
             references.sort_by_key(|it| it.controller != Some(true));
             for reference in references {
-                let owner = ownership.owner_node(reference, ownership.nodes[number].who.namespace);
-                if owner != number {
-                    ownership.nodes[number].owners.push(owner);
+                let owner =
+                    ownership.owner_node(reference, ownership.nodes[index].identity.namespace);
+                if owner != index {
+                    ownership.nodes[index].owners.push(owner);
                 }
             }
         }
@@ -139,35 +140,35 @@ impl<'a> Ownership<'a> {
     /// Returns the index of the node for an object whose owner references are known. Adds the node
     /// if it does not exist.
     fn known_node(&mut self, subject: &'a ListedSubject) -> usize {
-        let who = ObjectIdentity::of(subject);
-        let number = match who.uid {
+        let identity = ObjectIdentity::of(subject);
+        let index = match identity.uid {
             Some(uid) => self.by_uid.get(uid),
-            None => self.by_names.get(&who.names()),
+            None => self.by_names.get(&identity.names()),
         };
-        let number = number.copied().unwrap_or_else(|| self.add_node(who));
-        let node = &mut self.nodes[number];
+        let index = index.copied().unwrap_or_else(|| self.add_node(identity));
+        let node = &mut self.nodes[index];
         node.owners_known = true;
         if node.references.is_empty() {
             node.references = &subject.owner_references;
         }
-        number
+        index
     }
 
-    fn add_node(&mut self, who: ObjectIdentity<'a>) -> usize {
-        let number = self.nodes.len();
-        if let Some(uid) = who.uid {
-            self.by_uid.insert(uid, number);
+    fn add_node(&mut self, identity: ObjectIdentity<'a>) -> usize {
+        let index = self.nodes.len();
+        if let Some(uid) = identity.uid {
+            self.by_uid.insert(uid, index);
         }
-        self.by_names.entry(who.names()).or_insert(number);
+        self.by_names.entry(identity.names()).or_insert(index);
         self.nodes.push(OwnershipNode {
-            who,
+            identity,
             operations: Vec::new(),
             parents: Vec::new(),
             owners_known: false,
             references: &[],
             owners: Vec::new(),
         });
-        number
+        index
     }
 
     /// Returns the index of the node for an owner of an object in `namespace`. Adds the node if it
@@ -177,16 +178,16 @@ impl<'a> Ownership<'a> {
     /// UID, the method finds the node by name.
     fn owner_node(&mut self, reference: &'a OwnerReference, namespace: Option<&'a str>) -> usize {
         let uid = Some(&*reference.uid).filter(|uid| !uid.is_empty());
-        if let Some(number) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
-            let node = &mut self.nodes[number];
+        if let Some(index) = uid.and_then(|uid| self.by_uid.get(uid)).copied() {
+            let node = &mut self.nodes[index];
             // The node was added as the owner of an object in another namespace. An object that
             // owns objects in two namespaces is cluster-scoped.
-            if !node.owners_known && node.who.namespace != namespace {
-                node.who.namespace = None;
+            if !node.owners_known && node.identity.namespace != namespace {
+                node.identity.namespace = None;
             }
-            return number;
+            return index;
         }
-        let who = ObjectIdentity {
+        let identity = ObjectIdentity {
             api_version: &reference.api_version,
             kind: &reference.kind,
             name: &reference.name,
@@ -195,31 +196,31 @@ impl<'a> Ownership<'a> {
         };
         let in_no_namespace = ObjectIdentity {
             namespace: None,
-            ..who
+            ..identity
         };
-        for identity in [who, in_no_namespace] {
-            if let Some(number) = self.by_names.get(&identity.names())
-                && (uid.is_none() || self.nodes[*number].who.uid.is_none())
+        for candidate in [identity, in_no_namespace] {
+            if let Some(index) = self.by_names.get(&candidate.names())
+                && (uid.is_none() || self.nodes[*index].identity.uid.is_none())
             {
-                return *number;
+                return *index;
             }
         }
-        self.add_node(who)
+        self.add_node(identity)
     }
 
     /// Determines the possible parents of each node.
     fn set_parents(&mut self) {
         let below = self.below_operations();
         let roots = Roots::of(&self.nodes);
-        for number in 0..self.nodes.len() {
-            let node = &self.nodes[number];
+        for index in 0..self.nodes.len() {
+            let node = &self.nodes[index];
             let (near, far): (Vec<usize>, Vec<usize>) = node
                 .owners
                 .iter()
                 .partition(|it| !self.nodes[**it].operations.is_empty() || below.contains(*it));
-            let roots = roots.of_groups(node).filter(|root| *root != number);
+            let roots = roots.of_groups(node).filter(|root| *root != index);
             let mut seen = HashSet::new();
-            self.nodes[number].parents = near
+            self.nodes[index].parents = near
                 .into_iter()
                 .chain(roots)
                 .chain(far)
@@ -246,14 +247,14 @@ impl<'a> Ownership<'a> {
         let above = reach(own, |it| &self.nodes[it].parents);
         let nodes = self.nodes.iter().enumerate();
         nodes
-            .filter(|(number, node)| !node.owners_known && above.contains(number))
-            .map(|(_, node)| node.who)
+            .filter(|(index, node)| !node.owners_known && above.contains(index))
+            .map(|(_, node)| node.identity)
             .collect()
     }
 
     fn nodes_where(&self, is: impl Fn(&OwnershipNode<'a>) -> bool) -> Vec<usize> {
-        let numbers = 0..self.nodes.len();
-        numbers.filter(|it| is(&self.nodes[*it])).collect()
+        let indexes = 0..self.nodes.len();
+        indexes.filter(|it| is(&self.nodes[*it])).collect()
     }
 
     fn dependents(&self) -> Vec<Vec<usize>> {
@@ -267,26 +268,26 @@ impl<'a> Ownership<'a> {
         let children = children(self.nodes.iter().map(|node| node.parents.as_slice()));
         let mut found: HashMap<usize, Option<usize>> = tops.iter().map(|it| (*it, None)).collect();
         let mut queue: VecDeque<usize> = tops.iter().copied().collect();
-        while let Some(number) = queue.pop_front() {
-            for child in &children[number] {
+        while let Some(index) = queue.pop_front() {
+            for child in &children[index] {
                 found.entry(*child).or_insert_with(|| {
                     queue.push_back(*child);
-                    Some(number)
+                    Some(index)
                 });
             }
         }
         found
     }
 
-    /// Returns the direct and indirect owners of the node `number`.
-    pub(super) fn owners(&self, number: usize) -> HashSet<usize> {
-        reach(vec![number], |it| &self.nodes[it].owners)
+    /// Returns the direct and indirect owners of the node `index`.
+    pub(super) fn owners(&self, index: usize) -> HashSet<usize> {
+        reach(vec![index], |it| &self.nodes[it].owners)
     }
 
-    /// Returns the nodes that the node `number` owns, directly and indirectly.
-    pub(super) fn owned(&self, number: usize) -> HashSet<usize> {
+    /// Returns the nodes that the node `index` owns, directly and indirectly.
+    pub(super) fn owned(&self, index: usize) -> HashSet<usize> {
         let owned = self.dependents();
-        reach(vec![number], |it| &owned[it])
+        reach(vec![index], |it| &owned[it])
     }
 }
 
@@ -295,8 +296,8 @@ impl<'a> Ownership<'a> {
 fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut queue = starts;
-    while let Some(number) = queue.pop() {
-        queue.extend(next(number).iter().filter(|it| found.insert(**it)));
+    while let Some(index) = queue.pop() {
+        queue.extend(next(index).iter().filter(|it| found.insert(**it)));
     }
     found
 }
@@ -304,9 +305,9 @@ fn reach<'e>(starts: Vec<usize>, next: impl Fn(usize) -> &'e [usize]) -> HashSet
 /// Returns the children of each node. `parents` are the parents of each node.
 fn children<'p>(parents: impl ExactSizeIterator<Item = &'p [usize]>) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); parents.len()];
-    for (number, parents) in parents.enumerate() {
+    for (index, parents) in parents.enumerate() {
         for parent in parents {
-            children[*parent].push(number);
+            children[*parent].push(index);
         }
     }
     children
@@ -326,17 +327,17 @@ impl<'a> Roots<'a> {
     fn of(nodes: &[OwnershipNode<'a>]) -> Self {
         let mut within: HashMap<_, Vec<usize>> = HashMap::new();
         let mut namespaced: HashMap<_, Vec<usize>> = HashMap::new();
-        for (number, node) in nodes.iter().enumerate() {
+        for (index, node) in nodes.iter().enumerate() {
             for group in root_of(node) {
-                let namespace = node.who.namespace;
+                let namespace = node.identity.namespace;
                 let one = within.entry((group, namespace)).or_default();
                 // Several operations on one root can name the same group. The root is added once.
-                if one.last() == Some(&number) {
+                if one.last() == Some(&index) {
                     continue;
                 }
-                one.push(number);
+                one.push(index);
                 if namespace.is_some() {
-                    namespaced.entry(group).or_default().push(number);
+                    namespaced.entry(group).or_default().push(index);
                 }
             }
         }
@@ -358,7 +359,7 @@ impl<'a> Roots<'a> {
             _ => None,
         };
         let own = root_of(node);
-        let namespace = node.who.namespace;
+        let namespace = node.identity.namespace;
         let groups = node
             .operations
             .iter()

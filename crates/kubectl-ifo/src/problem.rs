@@ -52,7 +52,7 @@ pub(super) enum Problem {
     /// RBAC does not allow the request (403).
     #[error(
         "you may not {verb} {resource}{}; {}",
-        place(resource, .namespace.as_deref()), grant(resource, .namespace.as_deref(), user.as_deref())
+        place(resource, .namespace.as_deref()), grant_advice(resource, .namespace.as_deref(), user.as_deref())
     )]
     Forbidden {
         /// The refused verb.
@@ -146,7 +146,7 @@ const LIVE_RESOURCE: &str = "inflightoperations.live.ifo.kubevirt.io";
 
 /// Returns the advice for the user: the command with which an administrator grants `user` the right
 /// to read `resource`.
-pub(super) fn grant(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
+pub(super) fn grant_advice(resource: &str, namespace: Option<&str>, user: Option<&str>) -> String {
     let (flag, name) = match user {
         None => ("--user=NAME".to_owned(), "NAME"),
         Some(user) => match user.strip_prefix("system:serviceaccount:") {
@@ -280,11 +280,11 @@ mod tests {
     #[test]
     fn a_hint_is_a_command_that_grants_the_missing_right() {
         assert_eq!(
-            grant(LIVE_RESOURCE, Some("team-b"), Some("alice")),
+            grant_advice(LIVE_RESOURCE, Some("team-b"), Some("alice")),
             "have an administrator grant get, list and watch: kubectl create rolebinding \
              ifo-view-alice --clusterrole=ifo-view --user=alice -n team-b"
         );
-        let account = grant(
+        let account = grant_advice(
             RULE_SET_RESOURCE,
             None,
             Some("system:serviceaccount:ci:robot"),
@@ -298,12 +298,12 @@ mod tests {
             ),
             "{account}"
         );
-        let blank = grant(LIVE_RESOURCE, None, Some("it's jane"));
+        let blank = grant_advice(LIVE_RESOURCE, None, Some("it's jane"));
         assert!(
             blank.ends_with(r"ifo-view-it-s-jane --clusterrole=ifo-view --user='it'\''s jane'"),
             "{blank}"
         );
-        let crs = grant("inflightoperations.ifo.kubevirt.io", None, None);
+        let crs = grant_advice("inflightoperations.ifo.kubevirt.io", None, None);
         assert!(
             crs.contains("--resource=inflightoperations.ifo.kubevirt.io && "),
             "{crs}"

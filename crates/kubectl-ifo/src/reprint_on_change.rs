@@ -73,13 +73,13 @@ impl WatchOutputInputs {
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<ListedOperation>,
-    shape: ListFormat,
+    format: ListFormat,
     mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
     let mut known: BTreeMap<OperationKey, ListedOperation> =
         operations.iter().map(|it| (it.key(), it.clone())).collect();
     let mut follower = source.follow(Some(operations))?;
-    let redraws_in_place = terminal_width().is_some() && shape.is_table();
+    let redraws_in_place = terminal_width().is_some() && format.is_table();
     let mut lost = None;
     let mut first = true;
     let mut printed = None;
@@ -111,7 +111,7 @@ pub(super) async fn run(
             print(&frame(&text, note, size))?;
         } else if printed.as_ref() != Some(&text) {
             // A change that does not affect the text prints nothing.
-            print(&with_separator(&text, shape, first))?;
+            print(&with_separator(&text, format, first))?;
             printed = Some(text);
             first = false;
         }
@@ -167,8 +167,8 @@ async fn next_change_before(
 
 /// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
 /// each table except the first one. `first` is true for the first output.
-fn with_separator(text: &str, shape: ListFormat, first: bool) -> String {
-    match shape {
+fn with_separator(text: &str, format: ListFormat, first: bool) -> String {
+    match format {
         ListFormat::Yaml => format!("---\n{text}"),
         ListFormat::Table | ListFormat::Wide if !first => format!("\n{text}"),
         _ => text.to_owned(),

@@ -55,9 +55,12 @@ impl fmt::Display for ResourceArgument {
 }
 
 impl ResourceArgument {
-    /// Returns true if `who` has this kind and name.
-    pub(super) fn matches(&self, who: ObjectIdentity<'_>) -> bool {
-        self.name == who.name && self.kind.matches_object(who.kind, who.api_version)
+    /// Returns true if `identity` has this kind and name.
+    pub(super) fn matches(&self, identity: ObjectIdentity<'_>) -> bool {
+        self.name == identity.name
+            && self
+                .kind
+                .matches_object(identity.kind, identity.api_version)
     }
 
     /// Returns true if the subject of an operation (the object that the operation is about) has

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 // `--all-phases` has no effect, because completed operations are always counted.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
-#[command(mut_arg("shape", |it| it.value_parser(shapes())))]
+#[command(mut_arg("format", |it| it.value_parser(formats())))]
 #[command(after_help = "\
 Examples:
   kubectl ifo summary
@@ -42,7 +42,7 @@ pub(super) struct SummaryArgs {
 }
 
 /// Returns the parser of `--output`. A summary cannot be printed as names.
-fn shapes() -> impl TypedValueParser<Value = ListFormat> {
+fn formats() -> impl TypedValueParser<Value = ListFormat> {
     PossibleValuesParser::new(["table", "wide", "json", "yaml"]).map(|text| {
         ListFormat::from_str(&text, true).expect("the parser only accepts names of formats")
     })
@@ -50,11 +50,11 @@ fn shapes() -> impl TypedValueParser<Value = ListFormat> {
 
 /// Prints the counts once, or with `--watch` again after each change.
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
-    let (mut filters, shape) = args.common.chosen()?;
+    let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
     let sort = args.common.output.sort_by.clone();
     let keep_raw = sort.as_ref().is_some_and(SortBy::needs_raw);
-    if shape == ListFormat::Name {
+    if format == ListFormat::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let server = args.common.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let mut view = SummaryView {
-        shape,
+        format,
         paint: args.common.output.colors.paint(),
         filters: filters.clone(),
         sort,
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (source, operations) = OperationSource::open(server, filters.clone(), keep_raw).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     if args.common.output.watch {
-        return reprint_on_change::run(&source, operations, shape, view).await;
+        return reprint_on_change::run(&source, operations, format, view).await;
     }
     if let Some(sort) = &view.sort {
         sort.check(&operations)?;
@@ -87,7 +87,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
 
 /// The form of the output.
 struct SummaryView {
-    shape: ListFormat,
+    format: ListFormat,
     paint: Paint,
     filters: Filters,
     /// The order of the listed operations. None means by urgency, and then by start.
@@ -106,7 +106,7 @@ impl WatchOutputText for SummaryView {
         mut operations: Vec<ListedOperation>,
         shown: &WatchOutputInputs,
     ) -> Result<String, Problem> {
-        if self.shape.is_table() && !self.is_expanded {
+        if self.format.is_table() && !self.is_expanded {
             operations = group_by_piece_of_work::rows(&operations, false, |_| {});
         }
         match &self.sort {
@@ -116,7 +116,7 @@ impl WatchOutputText for SummaryView {
         let (now, screen) = (shown.now, shown.screen);
         let mut summary = Summary::of(&operations, now);
         summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
-        match self.shape.data_format() {
+        match self.format.data_format() {
             Some(format) => encode(&summary, format),
             None => Ok(summary.text(&operations, now, screen, self.paint)),
         }

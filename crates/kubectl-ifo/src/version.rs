@@ -37,7 +37,7 @@ struct Versions {
 /// Prints the versions. If the version of the server cannot be read, the error is printed after the
 /// version of the plugin.
 pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
-    let server = if args.client {
+    let server_version = if args.client {
         Ok(None)
     } else {
         async {
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     };
     let versions = Versions {
         client_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
-        server_version: server.as_ref().ok().cloned().flatten(),
+        server_version: server_version.as_ref().ok().cloned().flatten(),
     };
     match args.output {
         Format::Table => {
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
         }
         format => print_value(&versions, format)?,
     }
-    match server {
+    match server_version {
         Ok(_) => Ok(ExitCode::SUCCESS),
         Err(problem) => {
             complain("error", problem);

@@ -97,7 +97,7 @@ fn run_rules_with_input(args: &[&str], input: &str) -> CommandOutput {
 }
 
 #[test]
-fn unknown_arguments_are_reported_with_exit_code_2() {
+fn wrong_arguments_are_reported_with_exit_code_2() {
     for args in [
         &["check"][..],
         &["test", "rules"],

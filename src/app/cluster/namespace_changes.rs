@@ -101,18 +101,18 @@ impl SeenNamespaces {
     }
 
     fn record(&mut self, name: String, identity: NamespaceIdentity) -> Option<Message> {
-        let again = identity.created;
+        let created = identity.created;
         let replaced = self
             .known
             .get(&name)
             .map(|before| identity.differs_from(before));
         let shared = name.as_str().into();
         self.known.insert(name, identity);
-        match (replaced, again) {
+        match (replaced, created) {
             (Some(false), _) | (None, None) => None,
-            (Some(true), again) => Some(Message::NamespaceDeleted {
+            (Some(true), created) => Some(Message::NamespaceDeleted {
                 name: shared,
-                again,
+                again: created,
             }),
             (None, Some(created)) => Some(Message::NamespaceCreated {
                 name: shared,

@@ -20,7 +20,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Value,
 }
 
-/// A special status code in `ClusterState::refused`: the simulation never answers the request.
+/// A special status code in `ClusterState::refusals`: the simulation never answers the request.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -33,7 +33,7 @@ struct ClusterState {
     seen: Vec<ReceivedRequest>,
     /// Refusals of future requests: the method, the end of the path, and the status code of the
     /// answer. Each refusal is used for one request.
-    refused: Vec<(Method, String, u16)>,
+    refusals: Vec<(Method, String, u16)>,
 }
 
 /// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
@@ -127,7 +127,7 @@ impl Cluster {
     /// answer has the status code `code`.
     pub(crate) fn refuse(&self, method: Method, path_end: &str, code: u16) {
         let refusal = (method, path_end.to_owned(), code);
-        self.state.lock().unwrap().refused.push(refusal);
+        self.state.lock().unwrap().refusals.push(refusal);
     }
 
     /// Never answers the next request that has this method and whose path ends with `path_end`.
@@ -149,10 +149,10 @@ impl Cluster {
                 body: body.clone(),
             });
             let refused = state
-                .refused
+                .refusals
                 .iter()
                 .position(|(method, end, _)| *method == parts.method && path.ends_with(end));
-            refused.map(|at| state.refused.remove(at).2)
+            refused.map(|at| state.refusals.remove(at).2)
         };
         match refused {
             Some(NEVER) => std::future::pending().await,
@@ -201,8 +201,8 @@ impl Cluster {
                 );
                 let before = object["metadata"].clone();
                 merge(&mut object, &body);
-                for condition in ["uid", "resourceVersion"] {
-                    if object["metadata"][condition] != before[condition] {
+                for precondition in ["uid", "resourceVersion"] {
+                    if object["metadata"][precondition] != before[precondition] {
                         return failure(409);
                     }
                 }

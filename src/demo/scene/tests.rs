@@ -190,7 +190,7 @@ fn detect(events: &[WatchEvent], begin: ClockReading) -> Vec<Value> {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(5),
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let resync = Duration::from_secs(30);

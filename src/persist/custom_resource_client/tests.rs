@@ -159,7 +159,7 @@ async fn a_missing_object_is_distinguished_from_a_missing_crd() {
     assert_eq!(without_object.delete("a", &revision()).await, Ok(()));
     assert_eq!(without_object.get("a").await, Ok(None));
     let answer = without_object.patch("a", &json!({})).await;
-    assert_eq!(answer, Err(StoreFailure::Gone));
+    assert_eq!(answer, Err(StoreFailure::ObjectDeleted));
     assert_eq!(requests.lock().unwrap()[0].0, Method::DELETE);
     let (without_crd, _) = store(404, None, "404 page not found");
     assert_eq!(without_crd.get("a").await, Err(StoreFailure::CrdMissing));
@@ -216,7 +216,7 @@ async fn a_refused_uid_means_that_the_object_was_replaced() {
         {"causes":[{"reason":"FieldValueInvalid","message":"no","field":"metadata.uid"}]}}"#;
     let (store, _) = store(422, None, body);
     let answer = store.patch("a", &json!({})).await;
-    assert_eq!(answer, Err(StoreFailure::Gone));
+    assert_eq!(answer, Err(StoreFailure::ObjectDeleted));
 }
 
 /// Returns a store and the requests that its simulated kube-apiserver receives. Each listed object

@@ -68,7 +68,9 @@ impl Queue {
         // If the custom resource of a completed operation is missing in the list, a user or the
         // garbage collector has deleted it. The queue entry of this operation does not change, so
         // the queue does not create the custom resource again.
-        for name in self.names(|name, queued| !listed.contains(name) && !queued.is_history()) {
+        for name in
+            self.names(|name, queued| !listed.contains(name) && !queued.is_completion_written())
+        {
             self.change(&name, now, |queued| queued.stored = StoredState::Absent);
         }
         let retained = self.retained_orphans(&found);
@@ -138,8 +140,8 @@ impl Queue {
             return HashSet::new();
         }
         let phases = self.entries.values().filter_map(QueueEntry::live_phase);
-        let shown = phases.filter(|phase| *phase == Phase::Completed).count();
-        let free_slots = self.settings.retain_max.saturating_sub(shown);
+        let completed_in_index = phases.filter(|phase| *phase == Phase::Completed).count();
+        let free_slots = self.settings.retain_max.saturating_sub(completed_in_index);
         let oldest = clock::now()
             .checked_sub(self.settings.retain_for)
             .unwrap_or(Timestamp::MIN);

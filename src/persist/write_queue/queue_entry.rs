@@ -149,7 +149,7 @@ impl QueueEntry {
         self.is_refused = failure.is_refusal();
         if matches!(
             failure,
-            StoreFailure::Gone | StoreFailure::Conflict(_) | StoreFailure::Unreachable(..)
+            StoreFailure::ObjectDeleted | StoreFailure::Conflict(_) | StoreFailure::Unreachable(..)
         ) {
             self.stored = StoredState::Unknown;
         }
@@ -168,7 +168,7 @@ impl QueueEntry {
 
     /// Returns true if the index has the operation as completed, and the custom resource has the
     /// end of the operation.
-    pub fn is_history(&self) -> bool {
+    pub fn is_completion_written(&self) -> bool {
         let is_written = match (&self.wanted, &self.stored) {
             (WantedState::Live(_, summary, _), StoredState::Present(stored, ..)) => {
                 summary == stored

@@ -302,7 +302,7 @@ async fn an_operation_that_ends_before_its_turn_is_never_written() {
     fixture
         .queue
         .pace
-        .record_failure(Some(seconds(60)), fixture.now);
+        .record_general_failure(Some(seconds(60)), fixture.now);
     for number in 0..10_000 {
         fixture.set_live(number, active(1));
         fixture.set_gone(number);

@@ -77,7 +77,7 @@ impl<S: LeaseStore> Election<S> {
                 ElectionDecision::Wait(None, "this replica stops, and does not hold the Lease")
             };
         }
-        let last = record.last.as_ref().or(self.last.as_ref());
+        let last = record.last.as_ref().or(self.last_leader.as_ref());
         let last = last.map(|leader| &leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
         // leader's index, the other replica should lead, so that no change is lost.

@@ -161,7 +161,7 @@ impl<S: LeaseStore> Election<S> {
             _ => {
                 if let Some(last) = &record.last {
                     self.no_other_holder_seen &= self.is_own_term(&last.term);
-                    self.last = Some(last.clone());
+                    self.last_leader = Some(last.clone());
                 }
                 now
             }

@@ -19,7 +19,7 @@ impl<S: LeaseStore> Election<S> {
         let record = self.seen.as_ref().map(|seen| &seen.record);
         let holder = record.and_then(LeaseRecord::holder);
         let has_expired = self.seen.as_ref().is_some_and(|seen| seen.has_expired);
-        match &self.last {
+        match &self.last_leader {
             Some(last)
                 if holder == Some(&last.term) && !has_expired && !self.is_own_term(&last.term) =>
             {

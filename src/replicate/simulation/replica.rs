@@ -103,7 +103,7 @@ impl WholeReplica {
             operations: reader.clone(),
             role: role.clone(),
             mirror: Some(Mirror::new(links, in_sync, wake, leader_queries)),
-            predecessor: None,
+            predecessor_search: None,
             replica_status: replica_status.clone(),
             pipeline: SimulatedPipeline {
                 operations: reader.clone(),

@@ -161,7 +161,7 @@ impl Pipeline for SimulatedPipeline {
         let settings = TrackerSettings {
             debounce: DEBOUNCE,
             retain: self.retention,
-            records: 50,
+            max_records: 50,
             cluster_namespace: "ifo-system".into(),
         };
         let tracker = Tracker::new(settings, self.metrics.clone());
@@ -208,7 +208,7 @@ impl SimulatedPipeline {
                 requeue: Duration::from_secs(10),
                 retain: retention.is_some(),
                 retain_for: retention.map_or(Duration::ZERO, |it| it.age),
-                retain_max: retention.map_or(0, |it| it.most),
+                retain_max: retention.map_or(0, |it| it.max_count),
             },
             metrics: self.metrics.persistence(),
             unread_rule_sets,

@@ -253,14 +253,14 @@ async fn a_follower_has_the_same_bytes_and_the_same_past_versions_as_the_leader(
             .await
     );
     for rv in 999..2_002 {
-        let leader_reader = LeaderAndFollower::listed(&pair.leader.reader, rv);
+        let leader_objects = LeaderAndFollower::listed(&pair.leader.reader, rv);
         assert_eq!(
             LeaderAndFollower::listed(&pair.follower_reader, rv),
-            leader_reader,
+            leader_objects,
             "{rv}"
         );
         let known = [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001].contains(&rv);
-        assert_eq!(leader_reader.is_some(), known, "{rv}");
+        assert_eq!(leader_objects.is_some(), known, "{rv}");
     }
 }
 

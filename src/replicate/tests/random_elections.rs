@@ -70,11 +70,11 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
     let mut random = fastrand::Rng::with_seed(!seed);
     let begun = tokio::time::Instant::now();
     let mut trace = Vec::new();
-    let mut started = 0;
-    while started < 3 {
+    let mut pod_names_used = 0;
+    while pod_names_used < 3 {
         let skew = cluster.skew(Duration::from_hours(1));
-        cluster.start(&format!("pod-{started}"), skew);
-        started += 1;
+        cluster.start(&format!("pod-{pod_names_used}"), skew);
+        pod_names_used += 1;
     }
     cluster.leases.set_faults(Faults {
         lost_requests: random.f64() * 0.1,
@@ -111,9 +111,9 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
             4 => {
                 cluster.kill(index);
                 let (skew, is_restart) = (cluster.skew(Duration::from_hours(1)), random.bool());
-                let next = format!("pod-{started}");
+                let next = format!("pod-{pod_names_used}");
                 cluster.start(if is_restart { &pod } else { &next }, skew);
-                started += usize::from(!is_restart);
+                pod_names_used += usize::from(!is_restart);
                 if is_restart {
                     "is killed, and restarts"
                 } else {
@@ -127,8 +127,8 @@ async fn run_with_random_failures(seed: u64) -> (Vec<String>, Vec<String>) {
                     .await;
                 cluster.kill(index);
                 let skew = cluster.skew(Duration::from_hours(1));
-                cluster.start(&format!("pod-{started}"), skew);
-                started += 1;
+                cluster.start(&format!("pod-{pod_names_used}"), skew);
+                pod_names_used += 1;
                 "terminates, and is replaced"
             }
         };

@@ -139,7 +139,7 @@ impl SimulatedCluster {
         let mut random = fastrand::Rng::with_seed(seed);
         let retention = Retention {
             age: Duration::from_secs(random.u64(5..120)),
-            most: random.usize(1..6),
+            max_count: random.usize(1..6),
         };
         let store = random.bool().then(FakeCluster::default);
         if let Some(store) = &store {

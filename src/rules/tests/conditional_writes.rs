@@ -17,7 +17,7 @@ fn at(version: u64, status: Option<OperationRuleSetStatus>) -> OperationRuleSet 
 /// write. Also returns the written status, and the resourceVersion of `a` after the write.
 async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
     let mut fixture = fixture();
-    fixture.store(10);
+    fixture.set_version(10);
     fixture.list(&[at(10, None)]);
     moment().await;
     fixture.catch_up().await;
@@ -52,7 +52,7 @@ fn edited_elsewhere(status: &OperationRuleSetStatus) -> OperationRuleSetStatus {
 
 impl ControllerFixture {
     /// Sets the resourceVersion of `a` in the cluster.
-    fn store(&self, version: u64) {
+    fn set_version(&self, version: u64) {
         self.sink
             .versions
             .lock()
@@ -63,7 +63,7 @@ impl ControllerFixture {
     /// Stores this version of `a` with this status in the cluster, as another client would. The
     /// controller receives the event of this change.
     fn edit(&self, version: u64, status: &OperationRuleSetStatus) {
-        self.store(version);
+        self.set_version(version);
         self.apply(&at(version, Some(status.clone())));
     }
 }
@@ -93,8 +93,8 @@ async fn late_event_of_an_own_write_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn event_of_an_own_write_before_its_answer_writes_nothing() {
     let fixture = fixture();
-    fixture.store(10);
-    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    fixture.set_version(10);
+    *fixture.sink.write_duration.lock().unwrap() = Duration::from_secs(2);
     fixture.list(&[at(10, None)]);
     moment().await;
     fixture.apply(&at(11, Some(fixture.status("a"))));
@@ -148,7 +148,7 @@ async fn status_edited_by_another_client_is_repaired_once() {
 #[tokio::test(start_paused = true)]
 async fn status_deleted_by_another_client_is_written_again() {
     let (fixture, _, version) = ready().await;
-    fixture.store(version + 1);
+    fixture.set_version(version + 1);
     fixture.list(&[at(version + 1, None)]);
     moment().await;
     let writes = fixture.writes();
@@ -165,7 +165,7 @@ async fn status_is_repaired_when_the_rules_change_in_the_same_event() {
     let (mut fixture, status, version) = ready().await;
     for (step, expression) in [(1, "true // The same rules."), (2, "false")] {
         let version = version + 10 * step;
-        fixture.store(version);
+        fixture.set_version(version);
         let mut object = edited(at(version, Some(edited_elsewhere(&status))), expression);
         object.metadata.generation = Some(1 + i64::try_from(step).unwrap());
         fixture.apply(&object);
@@ -185,7 +185,7 @@ async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
     fixture.edit(version + 1, &edited_elsewhere(&status));
     // Another client has changed the rule set, and the controller has not received the event of
     // this change.
-    fixture.store(version + 2);
+    fixture.set_version(version + 2);
     moment().await;
     assert_eq!(
         fixture.writes().len(),
@@ -209,7 +209,7 @@ async fn conflict_is_resolved_as_soon_as_the_newer_version_is_seen() {
 #[tokio::test(start_paused = true)]
 async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
     let mut fixture = fixture();
-    fixture.store(10);
+    fixture.set_version(10);
     fixture.list(&[at(9, None)]);
     moment().await;
     fixture.published();
@@ -231,7 +231,7 @@ async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
 #[tokio::test(start_paused = true)]
 async fn conflict_without_an_event_is_retried_with_back_off() {
     let mut fixture = fixture();
-    fixture.store(10);
+    fixture.set_version(10);
     fixture.list(&[at(9, None)]);
     moment().await;
     fixture.published();
@@ -249,7 +249,7 @@ async fn conflict_without_an_event_is_retried_with_back_off() {
 #[tokio::test(start_paused = true)]
 async fn constantly_changing_rule_set_causes_few_conflicts() {
     let mut fixture = fixture();
-    fixture.store(1_000_000);
+    fixture.set_version(1_000_000);
     fixture.list(&[at(9, None)]);
     moment().await;
     fixture.published();
@@ -313,7 +313,7 @@ async fn recreated_rule_set_is_written_with_its_own_version() {
     let (mut fixture, _, version) = ready().await;
     let mut new = at(version + 7, None);
     new.metadata.uid = Some("another".into());
-    fixture.store(version + 7);
+    fixture.set_version(version + 7);
     fixture.apply(&new);
     moment().await;
     fixture.catch_up().await;

@@ -44,7 +44,7 @@ struct FakeDiscovery {
     answers: Mutex<HashMap<String, Option<Resolution>>>,
     looked_up: Mutex<Vec<String>>,
     /// The duration of a look-up. A look-up returns the result that was set when it began.
-    takes: Mutex<Duration>,
+    lookup_duration: Mutex<Duration>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<()>>>,
 }
 
@@ -52,9 +52,9 @@ impl Resolve for FakeDiscovery {
     fn resolve<'a>(&'a self, target: &'a Gvr) -> BoxFuture<'a, Resolution> {
         self.looked_up.lock().unwrap().push(target.resource.clone());
         let answer = self.answers.lock().unwrap().get(&target.resource).cloned();
-        let takes = *self.takes.lock().unwrap();
+        let lookup_duration = *self.lookup_duration.lock().unwrap();
         async move {
-            tokio::time::sleep(takes).await;
+            tokio::time::sleep(lookup_duration).await;
             match answer.unwrap_or_else(|| Some(served())) {
                 Some(answer) => answer,
                 None => std::future::pending().await,
@@ -101,7 +101,7 @@ struct Sink {
     /// The names of the rule sets whose writes fail.
     refuse: Mutex<BTreeSet<String>>,
     /// The duration of a write.
-    takes: Mutex<Duration>,
+    write_duration: Mutex<Duration>,
     /// The resourceVersion of each rule set in the cluster. A rule set without an entry has no
     /// version, like a rule set from a file.
     versions: Mutex<HashMap<String, u64>>,
@@ -129,9 +129,9 @@ impl StatusSink for Sink {
     fn write<'a>(&'a self, write: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
         self.written.lock().unwrap().push(write.clone());
         let answer = self.answer(write);
-        let takes = *self.takes.lock().unwrap();
+        let write_duration = *self.write_duration.lock().unwrap();
         async move {
-            tokio::time::sleep(takes).await;
+            tokio::time::sleep(write_duration).await;
             answer
         }
         .boxed()
@@ -145,7 +145,7 @@ struct ControllerFixture {
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
-    caught_up: watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
+    rule_sets_without_book: watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
     unread: watch::Receiver<Arc<BTreeSet<String>>>,
     report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,
@@ -159,7 +159,7 @@ fn fixture() -> ControllerFixture {
     let (rule_sets, events) = mpsc::unbounded_channel();
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
-    let (caught, caught_up) = watch::channel(None);
+    let (without_book_sender, rule_sets_without_book) = watch::channel(None);
     let (unread_sender, unread) = watch::channel(Arc::default());
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
@@ -171,7 +171,7 @@ fn fixture() -> ControllerFixture {
     };
     let outputs = Outputs {
         publications: publish,
-        caught_up: caught,
+        rule_sets_without_book: without_book_sender,
         unread_rule_sets: unread_sender,
         report: reported_state,
         status: sink.clone(),
@@ -183,7 +183,7 @@ fn fixture() -> ControllerFixture {
         rule_sets,
         feedback,
         publications,
-        caught_up,
+        rule_sets_without_book,
         unread,
         report,
         sink,

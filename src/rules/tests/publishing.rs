@@ -162,7 +162,7 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     let mut fixture = started(&[invalid.clone(), rule_set("b", "cars", "true")]).await;
     fixture.catch_up().await;
     let rule_sets_without_book = fixture
-        .caught_up
+        .rule_sets_without_book
         .borrow()
         .clone()
         .expect("all feeds have reported");
@@ -174,7 +174,7 @@ async fn restored_operations_of_an_invalid_rule_set_wait_for_its_correction() {
     moment().await;
     fixture.catch_up().await;
     let rule_sets_without_book = fixture
-        .caught_up
+        .rule_sets_without_book
         .borrow()
         .clone()
         .expect("all feeds have reported");
@@ -287,7 +287,7 @@ async fn target_is_watched_while_its_crd_is_installed() {
 #[tokio::test(start_paused = true)]
 async fn change_during_a_discovery_causes_another_discovery() {
     let mut fixture = fixture();
-    *fixture.discovery.takes.lock().unwrap() = Duration::from_secs(10);
+    *fixture.discovery.lookup_duration.lock().unwrap() = Duration::from_secs(10);
     fixture.discovers("cars", not_served());
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;

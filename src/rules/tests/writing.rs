@@ -108,7 +108,7 @@ async fn many_statuses_are_written_soon_with_limited_concurrency() {
         .map(|n| rule_set(&format!("r{n}"), "cars", "true"))
         .collect();
     let fixture = fixture();
-    *fixture.sink.takes.lock().unwrap() = Duration::from_millis(10);
+    *fixture.sink.write_duration.lock().unwrap() = Duration::from_millis(10);
     fixture.list(&rule_sets);
     while fixture.discovery.looked_up.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -122,7 +122,7 @@ async fn many_statuses_are_written_soon_with_limited_concurrency() {
 #[tokio::test(start_paused = true)]
 async fn writes_of_one_rule_set_stay_in_order() {
     let fixture = fixture();
-    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(20);
+    *fixture.sink.write_duration.lock().unwrap() = Duration::from_secs(20);
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     let mut fixture = fixture;
@@ -144,7 +144,7 @@ async fn writes_of_one_rule_set_stay_in_order() {
 async fn rule_set_recreated_during_a_write_gets_its_own_status() {
     let old = rule_set("a", "cars", "true");
     let fixture = fixture();
-    *fixture.sink.takes.lock().unwrap() = Duration::from_secs(2);
+    *fixture.sink.write_duration.lock().unwrap() = Duration::from_secs(2);
     fixture.list(std::slice::from_ref(&old));
     moment().await;
     let mut new = old;

@@ -200,7 +200,7 @@ fn check_json(body: &[u8]) {
 
 /// Returns true if the path is a health probe, or a document that the server serves without
 /// authorization, such as the OpenAPI document.
-fn is_public(path: &str) -> bool {
+fn is_public_or_probe(path: &str) -> bool {
     let path = path.strip_suffix('/').unwrap_or(path);
     let document = path.strip_prefix("/openapi/v3").unwrap_or(path);
     matches!(
@@ -217,7 +217,7 @@ pub fn check_forbidden(uri: &Uri, answer: &CheckedAnswer) {
     if !StatusCode::from_u16(answer.code).is_ok_and(|code| code.is_success()) {
         return;
     }
-    assert!(is_public(uri.path()), "{} for {uri}", answer.code);
+    assert!(is_public_or_probe(uri.path()), "{} for {uri}", answer.code);
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let kind = body["kind"].as_str().unwrap_or_default();
     assert!(

@@ -98,8 +98,8 @@ pub(super) async fn admit(
     })?;
     line.set_user(&user);
     drop(token_review);
-    let is_replica = peer_requests::names_term(&parts.headers);
-    if is_replica {
+    let is_from_replica = peer_requests::names_term(&parts.headers);
+    if is_from_replica {
         // The connection of a replica gets the class of the front proxy, which has reserved slots.
         // Any client can claim to be a replica, so the server first checks the access of the user.
         authorize(
@@ -111,7 +111,7 @@ pub(super) async fn admit(
         .await?;
     }
     if !is_probe {
-        let class = if is_replica {
+        let class = if is_from_replica {
             ConnectionClass::FrontProxy
         } else {
             ConnectionClass::of_user(&user)
@@ -123,7 +123,7 @@ pub(super) async fn admit(
     }
     let is_watch =
         matches!(requested, RequestTarget::Resource(resource) if resource.verb == "watch");
-    let limit = match (is_replica, is_watch) {
+    let limit = match (is_from_replica, is_watch) {
         (true, _) => &shared.replicas,
         (false, true) => &shared.watches,
         (false, false) => &shared.requests,

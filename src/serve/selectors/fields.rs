@@ -121,7 +121,7 @@ fn unescape(value: &str) -> Result<String, ErrorStatus> {
 
 impl FieldRequirement {
     /// Returns the requirement in the form of a `SubjectAccessReview`.
-    pub fn reviewed(&self) -> auth::SelectorRequirement {
+    pub fn to_review_requirement(&self) -> auth::SelectorRequirement {
         auth::SelectorRequirement {
             key: self.field.clone(),
             operator: if self.equal { "In" } else { "NotIn" },
@@ -198,7 +198,7 @@ impl ResolvedFieldRequirement {
     /// - `metadata.name=a` gives `a`.
     /// - `metadata.name!=a` and `metadata.namespace=a` give None.
     /// - `metadata.name=` gives None, because the index cannot look up an empty name.
-    pub fn exactly(&self, wanted: FieldSource) -> Option<&str> {
+    pub fn required_value(&self, wanted: FieldSource) -> Option<&str> {
         let is_wanted = discriminant(&self.source) == discriminant(&wanted);
         (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
     }

@@ -60,7 +60,7 @@ pub fn all_match<'a>(
 impl LabelRequirement {
     /// Returns the requirement in the form of a `SubjectAccessReview`. Returns None for comparisons
     /// (`>` and `<`), because a review does not support them.
-    pub fn reviewed(&self) -> Option<auth::SelectorRequirement> {
+    pub fn to_review_requirement(&self) -> Option<auth::SelectorRequirement> {
         let (operator, values) = match &self.test {
             Test::In(values) => ("In", values.iter().cloned().collect()),
             Test::NotIn(values) => ("NotIn", values.iter().cloned().collect()),

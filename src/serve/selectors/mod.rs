@@ -73,7 +73,7 @@ impl Selector {
     /// the same name.
     pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
         let requires_name = |field: &fields::ResolvedFieldRequirement| {
-            field.exactly(fields::FieldSource::Name) == Some(name)
+            field.required_value(fields::FieldSource::Name) == Some(name)
         };
         if !self.fields.is_empty() && !self.fields.iter().any(requires_name) {
             return Err(ErrorStatus::bad_request(
@@ -109,7 +109,7 @@ impl Selector {
         let field = |wanted| {
             self.fields
                 .iter()
-                .find_map(|field| field.exactly(wanted).map(str::to_owned))
+                .find_map(|field| field.required_value(wanted).map(str::to_owned))
         };
         let namespace = if namespace.is_empty() && resource.namespaced {
             field(fields::FieldSource::Namespace)
@@ -121,7 +121,7 @@ impl Selector {
             (Some(namespace), None) if resource.namespaced => {
                 ListScope::Namespace(resource.key(&namespace, "").namespace)
             }
-            _ if resource.has_records => ListScope::Records,
+            _ if resource.contains_records => ListScope::Records,
             _ => ListScope::All,
         }
     }
@@ -156,11 +156,11 @@ impl ReviewedSelectors {
         Self {
             fields: fields
                 .iter()
-                .map(fields::FieldRequirement::reviewed)
+                .map(fields::FieldRequirement::to_review_requirement)
                 .collect(),
             labels: labels
                 .iter()
-                .filter_map(labels::LabelRequirement::reviewed)
+                .filter_map(labels::LabelRequirement::to_review_requirement)
                 .collect(),
             name,
         }

@@ -1,7 +1,7 @@
 //! Describes the resource `inflightoperations`: its columns and selectable fields.
 
 use super::SelectableField::{Nodes, Overdue, Stalled, Text};
-use super::{Cell, Column, Resource, age_column, name_column, text, write_json_string, write_text};
+use super::{Cell, Column, Resource, age_column, copy_literal, name_column, text, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::encoded_event_cache::LineCache;
 use ifo_api::{LIVE_GROUP, VERSION, live};
@@ -113,7 +113,7 @@ static LIVE_COLUMNS: &[Column] = &[
 /// `name/item`. Writes null if the subject has no name.
 pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let name = texts.literal(TextField::SubjectName);
-    write_json_string(name, out);
+    copy_literal(name, out);
     if let (Some(_), Some([_, item @ ..])) = (name, texts.literal(TextField::Item)) {
         out.pop(); // Removes the closing quote of the name.
         out.push(b'/');
@@ -156,7 +156,7 @@ fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
 /// stalled.
 fn state(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     let Some([state @ .., b'"']) = texts.literal(TextField::State) else {
-        return write_json_string(None, out);
+        return copy_literal(None, out);
     };
     out.extend_from_slice(state);
     if let Some(progress) = texts.facts.progress {
@@ -178,7 +178,7 @@ fn short_message(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     // The JSON string has at least as many bytes as the message has characters. So a string within
     // the limit needs no cut.
     if literal.is_none_or(|literal| literal.len() <= MAX_MESSAGE) {
-        return write_json_string(literal, out);
+        return copy_literal(literal, out);
     }
     let message = texts.text(TextField::Message).unwrap_or_default();
     write_text(Some(&shortened(&message)), out);
@@ -204,7 +204,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         kind: live::KIND,
         list_kind: "InFlightOperationList",
         namespaced: true,
-        has_records: false,
+        contains_records: false,
         verbs: &["get", "list", "watch"],
         short_names: &["ifo", "ifos"],
         categories: &[],

@@ -136,7 +136,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         kind: record::KIND,
         list_kind: "OperationRecordList",
         namespaced: true,
-        has_records: true,
+        contains_records: true,
         verbs: &["get", "list"],
         short_names: &["opr"],
         categories: &[],

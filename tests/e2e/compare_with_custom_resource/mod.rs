@@ -58,7 +58,7 @@ fn the_live_api_answers_like_a_custom_resource() {
             discovery_and_openapi::compare(&twin, &mut comparison).await;
             twin.fill().await;
             let streams = streams::open(&twin).await;
-            twin.transitions().await;
+            twin.make_changes().await;
             streams.compare(&twin, &mut comparison).await;
             twin.expire().await;
             tokio::select! {

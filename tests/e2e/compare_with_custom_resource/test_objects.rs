@@ -141,13 +141,13 @@ impl Twin {
             let mut object = before[number]["items"][0].clone();
             object["metadata"] = json!({"name": "new", "namespace": namespace});
             side.set("object", object.to_string());
-            tokens(side, token);
+            set_continue_tokens(side, token);
         }
     }
 
     /// Makes changes of all kinds while the watches in [`super::streams`] are open. Then sets the
     /// placeholder `now`.
-    pub async fn transitions(&mut self) {
+    pub async fn make_changes(&mut self) {
         let here = self.namespace;
         self.start(here, "e", json!({"nodeName": "node-1", "size": "3"}))
             .await;
@@ -206,7 +206,7 @@ impl Twin {
     /// Compacts etcd, so that requests with a resourceVersion before `oldest` fail as expired.
     /// Without this call, the kube-apiserver would compact etcd only after five minutes.
     pub async fn expire(&self) {
-        let log = self.cluster.control_plane.state.dir.join("etcd.log");
+        let log = self.cluster.control_plane.addresses.dir.join("etcd.log");
         let log = std::fs::read_to_string(log).expect("etcd writes a log");
         let (_, url) = log
             .split_once("--listen-client-urls=")
@@ -224,7 +224,7 @@ impl Twin {
     }
 
     /// Returns true if the test can still list and watch both resources at the resourceVersion
-    /// `{before}`, which is older than [`Self::transitions`]. The kube-apiserver and
+    /// `{before}`, which is older than [`Self::make_changes`]. The kube-apiserver and
     /// `ifo-apiserver` keep old versions only for some minutes.
     pub async fn has_old_versions(&self) -> bool {
         for side in [&self.live, &self.custom] {
@@ -368,7 +368,7 @@ impl Twin {
 /// Sets placeholders, such as `token-at-zero`, for the parameter `continue` of a list. The value of
 /// each is an invalid token: a copy of the valid token `good` in which one field is changed. Also
 /// sets the placeholder `expired` to an expired resourceVersion.
-fn tokens(side: &mut Side, good: &str) {
+fn set_continue_tokens(side: &mut Side, good: &str) {
     let good = token(good);
     let mut changed = |name: &str, field: &str, value: Value| {
         let mut token = good.clone();

@@ -197,7 +197,7 @@ async fn assert_undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output 
     let ((), lists) = tokio::join!(renewals, list_until(&cluster.admin, &stop));
     assert!(lists > 0);
 
-    cluster.with_folder("apply", "rules/generic").await;
+    cluster.kubectl_on_folder("apply", "rules/generic").await;
     for watch in &mut watches {
         watch
             .until("an event about an operation", |events| {
@@ -212,7 +212,7 @@ async fn assert_undisturbed(cluster: &Cluster<'_>, renewals: impl Future<Output 
 fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
     apart("cert-manager", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        cluster.with_folder("apply", "deploy/crd").await;
+        cluster.kubectl_on_folder("apply", "deploy/crd").await;
         for kind in &KINDS {
             let crds = crate::harness::CRD.path(None);
             let definition = crd(kind, "Namespaced");
@@ -224,7 +224,7 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             cluster.kubectl(&args).await.map(|_| ())
         })
         .await;
-        let rendered = overlay.render(&control_plane.state.kubectl).await;
+        let rendered = overlay.render(&control_plane.addresses.kubectl).await;
         let certificate = only_object(&rendered, "Certificate", "ifo-apiserver-serving");
         let names = super::strings(&certificate["spec"]["dnsNames"]);
         let authority = only_object(&rendered, "Certificate", "ifo-apiserver-cert-manager-ca");
@@ -233,7 +233,7 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
 
         let ca_key = new_key();
         let first_ca = ca(common_name, &ca_key);
-        let folder = mounted_secret(&control_plane.state.dir, "ifo-apiserver-serving");
+        let folder = mounted_secret(&control_plane.addresses.dir, "ifo-apiserver-serving");
         mount(&folder, &leaf(&first_ca, &names));
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &["cert-manager"], None);
@@ -243,7 +243,7 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
             .apply_registration(registration.path(), &server)
             .await;
         inject(&cluster, &[&first_ca]).await;
-        cluster.until_served().await;
+        cluster.wait_until_served().await;
 
         let renewals = async {
             let second = leaf(&first_ca, &names);
@@ -269,16 +269,16 @@ fn renewals_by_cert_manager_drop_no_watch_and_refuse_no_request() {
 fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
     apart("service-ca", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        cluster.with_folder("apply", "deploy/crd").await;
+        cluster.kubectl_on_folder("apply", "deploy/crd").await;
         let overlay = Overlay::new("deploy", &["openshift-service-ca"], None);
-        cluster.with_folder("apply", overlay.path()).await;
+        cluster.kubectl_on_folder("apply", overlay.path()).await;
         // OpenShift issues certificates for these names of a Service.
         let names = [
             "ifo-apiserver.ifo-system.svc",
             "ifo-apiserver.ifo-system.svc.cluster.local",
         ];
         let first_ca = ca("openshift-service-serving-signer@1", &new_key());
-        let folder = mounted_secret(&control_plane.state.dir, "ifo-apiserver-serving");
+        let folder = mounted_secret(&control_plane.addresses.dir, "ifo-apiserver-serving");
         mount(&folder, &leaf(&first_ca, &names));
         let server = cluster.server().await;
         let registration = Overlay::new("apiservice", &["openshift-service-ca"], None);
@@ -286,7 +286,7 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
             .apply_registration(registration.path(), &server)
             .await;
         inject(&cluster, &[&first_ca]).await;
-        cluster.until_served().await;
+        cluster.wait_until_served().await;
 
         let renewals = async {
             // The new CA has another key, so it does not verify certificates of the old CA. Until
@@ -306,8 +306,8 @@ fn a_new_service_ca_of_openshift_drops_no_watch_and_refuses_no_request() {
 fn a_new_own_ca_drops_no_watch_and_refuses_no_request() {
     apart("own-ca", async |control_plane| {
         let cluster = Cluster::of(control_plane).await;
-        cluster.with_folder("apply", "deploy/crd").await;
-        cluster.with_folder("apply", "deploy").await;
+        cluster.kubectl_on_folder("apply", "deploy/crd").await;
+        cluster.kubectl_on_folder("apply", "deploy").await;
         let server = cluster.server().await;
         cluster.register(&server).await;
         let bundle = async || {

@@ -180,7 +180,7 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
             .await
             .expect("the Deployment must be valid");
 
-        let dir = &control_plane.state.dir;
+        let dir = &control_plane.addresses.dir;
         let names = [
             &format!("{SERVICE}.{NAMESPACE}.svc") as &str,
             &format!("{SERVICE}.{NAMESPACE}"),
@@ -203,11 +203,11 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
         let service = format!("/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}");
         let port = json!({"spec": {"ports": [{"port": server.port()}]}});
         cluster.admin.merge(&service, &port).await.ok();
-        cluster.until_served().await;
+        cluster.wait_until_served().await;
 
         // The server has only the rights from the bundle. With these rights, it must read rule
         // sets, write their status, and detect operations.
-        cluster.with_folder("apply", "rules/generic").await;
+        cluster.kubectl_on_folder("apply", "rules/generic").await;
         cluster
             .rule_set_until("deployment-rules", "Ready", |it| {
                 condition(it, "Ready")["status"] == "True"
@@ -238,7 +238,7 @@ fn a_server_that_olm_installs_serves_operations_and_is_removed_except_for_the_cr
             .expect("the namespace must be deleted");
         let rule_sets = cluster.rule_sets().await;
         assert!(!rule_sets.is_empty(), "uninstalling must keep rule sets");
-        cluster.with_folder("delete", "rules/generic").await;
+        cluster.kubectl_on_folder("delete", "rules/generic").await;
         assert_eq!(remaining(&cluster).await, "");
     });
 }

@@ -14,7 +14,8 @@ use tokio::sync::Mutex;
 #[serde(rename_all = "camelCase")]
 pub struct ControlPlaneAddresses {
     pub kubeconfig: PathBuf,
-    pub server: String,
+    #[serde(rename = "server")]
+    pub apiserver_url: String,
     pub dir: PathBuf,
     pub kubectl: PathBuf,
     pub audit_log: PathBuf,
@@ -31,7 +32,7 @@ pub struct ControlPlaneAddresses {
 /// is closed. This happens when this value is dropped, and when the test process exits.
 #[derive(Debug)]
 pub struct ControlPlane {
-    pub state: ControlPlaneAddresses,
+    pub addresses: ControlPlaneAddresses,
     /// Path of the program in `tests/control-plane/informer`, which runs an informer of client-go.
     pub informer: PathBuf,
     pipes: Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
@@ -74,14 +75,14 @@ impl ControlPlane {
         let line = lines.next_line().await.expect("the pipe is readable");
         // If the start fails, the program has printed the reason to standard error.
         let line = line.expect("the control plane must start");
-        let state: ControlPlaneAddresses = serde_json::from_str(&line)
+        let addresses: ControlPlaneAddresses = serde_json::from_str(&line)
             .expect("the program prints its addresses as JSON in its first line");
         assert!(
-            state.controller_manager,
+            addresses.controller_manager,
             "the folder KUBEBUILDER_ASSETS must contain a kube-controller-manager"
         );
         Ok(Self {
-            state,
+            addresses,
             informer: program.with_file_name("informer"),
             pipes: Mutex::new((stdin, lines)),
             _child: child,

@@ -31,8 +31,8 @@ pub use objects::{
 pub use previous_release::previous_release;
 pub use server::{PodProgram, ServerProcess, mounted_secret, tail};
 pub use test_cluster::{
-    FOLDERS, Installed, TestCluster, administrator, audited, columns, credentials, front_proxy,
-    install, kubeconfig_of, kubectl, register,
+    Installed, MANIFEST_FOLDERS, TestCluster, administrator, audited, columns, credentials,
+    front_proxy, install, kubeconfig_of, kubectl, register,
 };
 pub use watch::{Events, Lines};
 

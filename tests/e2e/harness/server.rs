@@ -116,18 +116,23 @@ impl ServerProcess {
         deployment: &Value,
         kubeconfig: &Path,
     ) -> Self {
-        let mut server = Self::create(program, dir, deployment, kubeconfig);
+        let mut server = Self::start_process(program, dir, deployment, kubeconfig);
         server.until_ready().await;
         server
     }
 
     /// Starts a new Pod of this Deployment, and does not wait until it is ready.
     pub fn start_unready(dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
-        Self::create(PodProgram::default(), dir, deployment, kubeconfig)
+        Self::start_process(PodProgram::default(), dir, deployment, kubeconfig)
     }
 
     /// Starts the process of a new Pod, and does not wait until the process listens.
-    fn create(program: PodProgram, dir: &Path, deployment: &Value, kubeconfig: &Path) -> Self {
+    fn start_process(
+        program: PodProgram,
+        dir: &Path,
+        deployment: &Value,
+        kubeconfig: &Path,
+    ) -> Self {
         let spec = &deployment["spec"]["template"]["spec"];
         let pod = Pod {
             dir: dir.to_owned(),
@@ -150,7 +155,7 @@ impl ServerProcess {
     /// Waits until the server has written its port and its readiness probe succeeds.
     pub async fn until_ready(&mut self) {
         self.port = self.written_port().await;
-        self.ready().await;
+        self.wait_until_probe_succeeds().await;
     }
 
     /// Starts the server again on the same port after its process has ended. Waits until the
@@ -160,7 +165,7 @@ impl ServerProcess {
         self.child = self.pod.spawn(kubeconfig, self.port);
         self.lifeline = self.child.stdin.take();
         assert_eq!(self.written_port().await, self.port);
-        self.ready().await;
+        self.wait_until_probe_succeeds().await;
     }
 
     /// Returns true if the process is running.
@@ -247,7 +252,7 @@ impl ServerProcess {
     }
 
     /// Waits until the readiness probe of the Deployment succeeds.
-    async fn ready(&mut self) {
+    async fn wait_until_probe_succeeds(&mut self) {
         let path = super::text(&self.pod.container, "/readinessProbe/httpGet/path").to_owned();
         let caller = Caller::new(self.stranger());
         eventually("the readiness probe succeeds", async || {
@@ -313,7 +318,7 @@ impl Pod {
             ours.extend(SHORT_LEASE_FLAGS.map(str::to_owned));
         }
         if has("--peer-token-file") {
-            let file = peer_token(kubeconfig);
+            let file = peer_token_file(kubeconfig);
             ours.push(format!("--peer-token-file={}", file.display()));
         }
         let is_ours = |arg: &String| ours.iter().any(|own| flag(own) == flag(arg));
@@ -371,7 +376,7 @@ impl Pod {
 
 /// Returns the path of the token with which a replica authenticates to other replicas. In a Pod,
 /// the kubelet writes the file with this token. In the tests, the file is next to the kubeconfig.
-pub fn peer_token(kubeconfig: &Path) -> PathBuf {
+pub fn peer_token_file(kubeconfig: &Path) -> PathBuf {
     kubeconfig.with_file_name("peer-token")
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::Mutex;
 ///
 /// - They include `deploy/targets-default`, which lets the server watch common resources.
 /// - They do not include rule packs, which are the folders in `rules/`.
-pub const FOLDERS: [&str; 4] = [
+pub const MANIFEST_FOLDERS: [&str; 4] = [
     "deploy/crd",
     "deploy",
     "deploy/targets-default",
@@ -34,7 +34,7 @@ pub const FOLDERS: [&str; 4] = [
 
 /// The audience of the tokens with which replicas authenticate to each other, as in the Deployment
 /// in `deploy/`.
-const PEERS: &str = "ifo-apiserver";
+const PEER_AUDIENCE: &str = "ifo-apiserver";
 
 /// The cluster that the tests share.
 pub struct TestCluster {
@@ -58,9 +58,9 @@ impl TestCluster {
     pub async fn start() -> Result<Self, String> {
         let control_plane = ControlPlane::start("shared").await?;
         let (config, admin) = administrator(&control_plane).await;
-        let state = &control_plane.state;
+        let addresses = &control_plane.addresses;
 
-        let installed = install(&control_plane, &FOLDERS).await;
+        let installed = install(&control_plane, &MANIFEST_FOLDERS).await;
         let Installed {
             deployment,
             registration,
@@ -68,19 +68,19 @@ impl TestCluster {
 
         let account = text(&deployment, "/spec/template/spec/serviceAccountName");
         let namespace = text(&deployment, "/metadata/namespace");
-        let kubeconfig = state.dir.join("ifo-apiserver.kubeconfig");
-        let url = match gaps() {
+        let kubeconfig = addresses.dir.join("ifo-apiserver.kubeconfig");
+        let url = match gap_interval() {
             Some(interval) => {
-                let relay = Relay::start(&state.server).await;
+                let relay = Relay::start(&addresses.apiserver_url).await;
                 let url = relay.url.clone();
                 tokio::spawn(relay.with_gaps(interval));
                 url
             }
-            None => state.server.clone(),
+            None => addresses.apiserver_url.clone(),
         };
         let account = (namespace, account);
         credentials(&control_plane, &url, &admin, account, &kubeconfig).await;
-        let server = ServerProcess::start(&state.dir, &deployment, &kubeconfig).await;
+        let server = ServerProcess::start(&addresses.dir, &deployment, &kubeconfig).await;
 
         register(&control_plane, registration, server.port()).await;
         let cluster = Self {
@@ -91,13 +91,13 @@ impl TestCluster {
             config,
             kubeconfig,
         };
-        cluster.served().await;
+        cluster.wait_until_served().await;
         Ok(cluster)
     }
 
     /// Waits until the kube-apiserver lists operations, and until its discovery document contains
     /// the resource of operations.
-    pub async fn served(&self) {
+    pub async fn wait_until_served(&self) {
         eventually("operations are served", async || {
             let answer = self.admin.get(&OPERATION.path(None)).await;
             ok_if(answer.code == 200, answer)
@@ -125,12 +125,12 @@ impl TestCluster {
             server.start_again(&self.kubeconfig).await;
         }
         drop(server);
-        self.served().await;
+        self.wait_until_served().await;
     }
 
     /// Returns the last lines of the server's log.
     pub fn log_tail(&self) -> String {
-        server::tail(&self.control_plane.state.dir)
+        server::tail(&self.control_plane.addresses.dir)
     }
 
     /// Creates a namespace for one test. The name of the namespace is `prefix` and a number.
@@ -296,7 +296,7 @@ impl TestCluster {
 
     /// Applies objects as `kubectl apply` does.
     pub async fn apply(&self, manifests: &[Value]) {
-        apply(&self.control_plane.state.kubectl, manifests).await;
+        apply(&self.control_plane.addresses.kubectl, manifests).await;
     }
 
     /// Writes a kubeconfig for a ServiceAccount to this file (see the function [`kubeconfig_of`]).
@@ -306,17 +306,17 @@ impl TestCluster {
 
     /// Runs kubectl until it exits. Returns its output, or an error if kubectl fails.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String, String> {
-        kubectl(&self.control_plane.state.kubectl, args, None).await
+        kubectl(&self.control_plane.addresses.kubectl, args, None).await
     }
 
     /// Starts a kubectl that runs until it is killed, such as `kubectl get -w`.
     pub fn kubectl_watch(&self, args: &[&str]) -> Lines {
-        Lines::of(&self.control_plane.state.kubectl, args)
+        Lines::of(&self.control_plane.addresses.kubectl, args)
     }
 
     /// Returns the objects of a kustomization in this repository.
     pub async fn kustomize(&self, folder: &str) -> Vec<Value> {
-        kustomize(&self.control_plane.state.kubectl, folder).await
+        kustomize(&self.control_plane.addresses.kubectl, folder).await
     }
 }
 
@@ -331,7 +331,7 @@ pub struct Installed {
 
 /// Installs these folders of manifests, and the CRDs of the kinds that the tests use.
 pub async fn install(control_plane: &ControlPlane, folders: &[&str]) -> Installed {
-    let program = &control_plane.state.kubectl;
+    let program = &control_plane.addresses.kubectl;
     let mut manifests = Vec::new();
     for folder in folders {
         manifests.extend(kustomize(program, folder).await);
@@ -363,22 +363,22 @@ pub async fn register(control_plane: &ControlPlane, mut registration: Vec<Value>
             manifest["spec"]["service"]["port"] = json!(port);
         }
     }
-    apply(&control_plane.state.kubectl, &registration).await;
+    apply(&control_plane.addresses.kubectl, &registration).await;
 }
 
 /// Returns a client that connects to a server as the kube-apiserver does: with the client
 /// certificate of the front proxy.
 pub fn front_proxy(control_plane: &ControlPlane, mut config: Config) -> Caller {
-    let state = &control_plane.state;
-    config.auth_info.client_certificate = Some(state.request_header_client_certificate.clone());
-    config.auth_info.client_key = Some(state.request_header_client_key.clone());
+    let addresses = &control_plane.addresses;
+    config.auth_info.client_certificate = Some(addresses.request_header_client_certificate.clone());
+    config.auth_info.client_key = Some(addresses.request_header_client_key.clone());
     Caller::new(config)
 }
 
 /// Returns the interval at which a relay interrupts the connections between the server and the
 /// kube-apiserver. The environment variable `IFO_E2E_GAPS` contains the interval in seconds.
 /// Without this variable, returns None.
-fn gaps() -> Option<Duration> {
+fn gap_interval() -> Option<Duration> {
     let seconds = std::env::var("IFO_E2E_GAPS").ok()?;
     let seconds = seconds
         .parse()
@@ -388,7 +388,7 @@ fn gaps() -> Option<Duration> {
 
 /// Returns the events of the audit log about requests of the server's ServiceAccount.
 pub fn audited(cluster: &TestCluster) -> Vec<Value> {
-    let log = &cluster.control_plane.state.audit_log;
+    let log = &cluster.control_plane.addresses.audit_log;
     let log = std::fs::read_to_string(log).expect("the control plane writes an audit log");
     log.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
@@ -403,7 +403,7 @@ pub async fn administrator(control_plane: &ControlPlane) -> (Config, Caller) {
     // All clients in this process use this TLS provider. The call fails if the provider is already
     // installed, so the error is ignored.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let kubeconfig = Kubeconfig::read_from(&control_plane.state.kubeconfig);
+    let kubeconfig = Kubeconfig::read_from(&control_plane.addresses.kubeconfig);
     let kubeconfig = kubeconfig.expect("the control plane writes a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let config = config.expect("the kubeconfig is valid");
@@ -419,7 +419,7 @@ pub async fn kubeconfig_of(
     account: (&str, &str),
     file: &Path,
 ) {
-    let url = &control_plane.state.server;
+    let url = &control_plane.addresses.apiserver_url;
     credentials(control_plane, url, admin, account, file).await;
 }
 
@@ -433,10 +433,10 @@ pub async fn credentials(
     file: &Path,
 ) {
     let token = token(admin, account, &[]).await;
-    let content = server::kubeconfig(url, &control_plane.state.client_ca, &token);
+    let content = server::kubeconfig(url, &control_plane.addresses.client_ca, &token);
     std::fs::write(file, content.to_string()).expect("the folder is writable");
-    let token = self::token(admin, account, &[PEERS]).await;
-    std::fs::write(server::peer_token(file), token).expect("the folder is writable");
+    let token = self::token(admin, account, &[PEER_AUDIENCE]).await;
+    std::fs::write(server::peer_token_file(file), token).expect("the folder is writable");
 }
 
 /// Creates a token for a ServiceAccount. The token is valid for a day, and only for the servers in

@@ -21,7 +21,7 @@ struct ReceivedItems<T> {
 
 /// A running command or a watch. A background task collects its items until this value is dropped.
 #[derive(Debug)]
-pub struct Collected<T> {
+pub struct Collector<T> {
     /// The command line or the path of the watch, for error messages.
     what: String,
     seen: watch::Receiver<ReceivedItems<T>>,
@@ -31,18 +31,18 @@ pub struct Collected<T> {
 }
 
 /// The lines that a running kubectl prints.
-pub type Lines = Collected<String>;
+pub type Lines = Collector<String>;
 
 /// The events of a watch. Each event has the form `{"type": …, "object": …}`.
-pub type Events = Collected<Value>;
+pub type Events = Collector<Value>;
 
-impl<T> Drop for Collected<T> {
+impl<T> Drop for Collector<T> {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-impl<T: std::fmt::Debug> Collected<T> {
+impl<T: std::fmt::Debug> Collector<T> {
     /// Waits until `find` returns a value for the items so far, and returns this value. Calls
     /// `find` again after each new item. Panics if the command or the watch ends without such a
     /// value, or after [`DEADLINE`]. `what` describes the expected items in the panic message.

@@ -47,7 +47,7 @@ impl<'a> Installation<'a> {
         let mut cluster = Cluster::of(control_plane).await;
         cluster.namespace = NAMESPACE;
         Some(Self {
-            helm: Helm::of(major, &control_plane.state.kubeconfig).await?,
+            helm: Helm::of(major, &control_plane.addresses.kubeconfig).await?,
             cluster,
             routed: tempfile::tempdir().expect("a temporary folder"),
         })
@@ -232,7 +232,7 @@ async fn whole_life(it: Installation<'_>) {
     let chart = it.chart_to(&server);
     let upgrade = ["upgrade", "ifo", &chart];
     it.helm(&[&upgrade[..], &VALUES].concat()).await;
-    it.cluster.until_served().await;
+    it.cluster.wait_until_served().await;
     eventually("the server has written all fields", async || {
         let written = it.written_by_the_server().await;
         ok_if(written.iter().all(|field| !field.is_null()), &written)
@@ -356,7 +356,7 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
 async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) {
     it.cluster.namespace = "ifo-system";
     for folder in ["deploy/crd", "deploy", "rules/generic"] {
-        it.cluster.with_folder("apply", folder).await;
+        it.cluster.kubectl_on_folder("apply", folder).await;
     }
     let mut server = it.cluster.server().await;
     it.cluster.register(&server).await;
@@ -384,7 +384,7 @@ async fn helm_takes_over_an_installation_by_kustomize(mut it: Installation<'_>) 
     }
     assert_eq!(it.deployment().await["metadata"]["uid"], uid);
     assert_eq!(it.written_by_the_server().await, written);
-    it.cluster.until_served().await;
+    it.cluster.wait_until_served().await;
 
     let (stopped, _) = tokio::join!(server.terminate(), it.helm(&["uninstall", "ifo"]));
     assert!(stopped.success());

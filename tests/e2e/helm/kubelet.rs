@@ -59,8 +59,8 @@ async fn run_pods(cluster: &Cluster<'_>) {
 /// Runs the Pod of `helm test`: runs the real kubectl with the arguments of the Pod's containers
 /// and the rights of its ServiceAccount. Returns an error if kubectl fails.
 async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
-    let state = &cluster.control_plane.state;
-    let folder = state.dir.join("helm-test");
+    let addresses = &cluster.control_plane.addresses;
+    let folder = addresses.dir.join("helm-test");
     std::fs::create_dir_all(&folder).expect("the folder of the run is ours");
     let kubeconfig = folder.join("kubeconfig");
     let account = (cluster.namespace, text(pod, "/spec/serviceAccountName"));
@@ -70,7 +70,7 @@ async fn run_test(cluster: &Cluster<'_>, pod: &Value) -> Result<(), String> {
         assert!(container["command"].is_null(), "the image starts kubectl");
         let args = container["args"].as_array().into_iter().flatten();
         let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-        let output = kubectl_as(&state.kubectl, &kubeconfig, &args).await?;
+        let output = kubectl_as(&addresses.kubectl, &kubeconfig, &args).await?;
         println!("{}: {output}", text(container, "/name"));
     }
     Ok(())

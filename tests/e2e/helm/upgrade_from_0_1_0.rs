@@ -39,7 +39,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
         let source = previous.join("source");
         for folder in ["deploy/crd", "deploy", "rules/generic"] {
             it.cluster
-                .with_folder("apply", &path(&source, folder))
+                .kubectl_on_folder("apply", &path(&source, folder))
                 .await;
         }
         create_deployment(&it).await;
@@ -58,7 +58,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
         let mut new = it.cluster.unrouted_server().await;
         it.cluster.route_to(&new).await;
         it.cluster.write_registered_port(&new).await;
-        it.cluster.until_served().await;
+        it.cluster.wait_until_served().await;
         assert_eq!(rollout(&it).await, operation);
         assert_eq!(rule_set_is_ready(&it).await, "Watching");
 
@@ -67,7 +67,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
         it.helm(&["uninstall", "rules"]).await;
         for folder in ["deploy/crd", "deploy", "rules/generic"] {
             it.cluster
-                .with_folder("apply", &path(&source, folder))
+                .kubectl_on_folder("apply", &path(&source, folder))
                 .await;
         }
         let mut old = it.cluster.unrouted_program(program).await;
@@ -79,7 +79,7 @@ fn upgrade_and_downgrade(name: &str, major: u8) {
 
         for folder in ["apiservice", "deploy", "rules/generic"] {
             it.cluster
-                .with_folder("delete", &path(&source, folder))
+                .kubectl_on_folder("delete", &path(&source, folder))
                 .await;
         }
         assert!(old.terminate().await.success());

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 #[test]
 fn the_other_values_change_only_their_field() {
     shared(async |cluster| {
-        let state = &cluster.control_plane.state;
-        let Some(both) = Helm::both(&state.kubeconfig).await else {
+        let addresses = &cluster.control_plane.addresses;
+        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
             return;
         };
         let digest = format!("sha256:{}", "0".repeat(64));
@@ -125,8 +125,8 @@ fn the_other_values_change_only_their_field() {
 #[test]
 fn the_schema_refuses_wrong_values_and_names_them() {
     shared(async |cluster| {
-        let state = &cluster.control_plane.state;
-        let Some(both) = Helm::both(&state.kubeconfig).await else {
+        let addresses = &cluster.control_plane.addresses;
+        let Some(both) = Helm::both(&addresses.kubeconfig).await else {
             return;
         };
         for helm in &both {

@@ -52,9 +52,9 @@ fn holder(cluster: &TestCluster, mut direct: Config, name: &str, group: &str) ->
 /// Asserts that the server answers probes, the front proxy, an administrator and another user. Each
 /// request uses a new connection.
 async fn assert_others_are_served(cluster: &TestCluster, direct: &Config) {
-    let stranger = || Caller::new(direct.clone());
+    let anonymous = || Caller::new(direct.clone());
     for path in ["/livez", "/readyz", "/healthz"] {
-        stranger().get(path).await.ok();
+        anonymous().get(path).await.ok();
     }
     let path = OPERATION.path(None);
     let proxy = cluster.front_proxy_of(direct.clone());
@@ -79,7 +79,7 @@ async fn flood(connector: Arc<RawConnector>, path: String, attempts: Arc<AtomicU
         let last = u8::try_from(number % 4).expect("the number is below 4") + 1;
         // The server may refuse the connection.
         if let Ok(mut connection) = connector.connect_from([127, 0, 0, last], 65_535).await {
-            connection.get(&path, &[]);
+            connection.add_get(&path, &[]);
             let _ = connection.send().await;
             open.push(connection);
         }

@@ -63,11 +63,11 @@ impl RawConnector {
     /// Creates a connector. If `front_proxy` is true, the connector presents the client certificate
     /// of the kube-apiserver. Otherwise the connector presents no certificate.
     pub async fn to(cluster: &TestCluster, server: &ServerProcess, front_proxy: bool) -> Self {
-        let state = &cluster.control_plane.state;
+        let addresses = &cluster.control_plane.addresses;
         let read = |path: &str| std::fs::read(path).expect("the control plane writes this file");
         let identity = front_proxy.then(|| {
-            let certificate = read(&state.request_header_client_certificate);
-            (certificate, read(&state.request_header_client_key))
+            let certificate = read(&addresses.request_header_client_certificate);
+            (certificate, read(&addresses.request_header_client_key))
         });
         Self::with(
             cluster,
@@ -150,10 +150,10 @@ impl RawConnector {
         let (reader, writer) = tokio::io::split(stream);
         let writer = Arc::new(Mutex::new(writer));
         let (seen, sees) = watch::channel(FrameCounts::default());
-        let answering = Arc::clone(&writer);
+        let writer_clone = Arc::clone(&writer);
         let reading = tokio::spawn(async move {
             // An error means that the connection was closed.
-            let _ = read(reader, &answering, &seen).await;
+            let _ = read(reader, &writer_clone, &seen).await;
             seen.send_modify(|seen| seen.closed = true);
         });
         Ok(RawConnection {
@@ -161,7 +161,7 @@ impl RawConnector {
             seen: sees,
             reading,
             next: 1,
-            block: Vec::new(),
+            buffer: Vec::new(),
         })
     }
 }
@@ -174,12 +174,12 @@ pub struct RawConnection {
     /// The number of the next stream. A client uses odd numbers.
     next: u32,
     /// Bytes that have not been sent yet.
-    block: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl RawConnection {
     /// Adds a GET request to the bytes to send. Returns the number of the request's stream.
-    pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
+    pub fn add_get(&mut self, path: &str, headers: &[(&str, &str)]) -> u32 {
         // The headers `:method: GET` and `:scheme: https`, as indexes of the static table (RFC
         // 7541, appendix A).
         let mut fields = vec![0x82, 0x87];
@@ -203,15 +203,15 @@ impl RawConnection {
                 _ => (CONTINUATION, 0),
             };
             let last = if number + 1 == parts { END_HEADERS } else { 0 };
-            frame(&mut self.block, kind, first | last, stream, part);
+            frame(&mut self.buffer, kind, first | last, stream, part);
         }
         stream
     }
 
     /// Adds a RST_STREAM frame to the bytes to send. The frame cancels the request of this stream.
-    pub fn reset(&mut self, stream: u32) {
+    pub fn add_reset(&mut self, stream: u32) {
         frame(
-            &mut self.block,
+            &mut self.buffer,
             RST_STREAM,
             0,
             stream,
@@ -220,15 +220,15 @@ impl RawConnection {
     }
 
     /// Adds a PING frame to the bytes to send.
-    pub fn ping(&mut self) {
-        frame(&mut self.block, PING, 0, 0, &[0; 8]);
+    pub fn add_ping(&mut self) {
+        frame(&mut self.buffer, PING, 0, 0, &[0; 8]);
     }
 
     /// Sends all bytes that have been added.
     pub async fn send(&mut self) -> io::Result<()> {
-        let block = std::mem::take(&mut self.block);
+        let buffer = std::mem::take(&mut self.buffer);
         let mut writer = self.writer.lock().await;
-        writer.write_all(&block).await?;
+        writer.write_all(&buffer).await?;
         writer.flush().await
     }
 
@@ -287,12 +287,12 @@ async fn read(
     }
 }
 
-fn frame(block: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+fn frame(buffer: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     let size = u32::try_from(payload.len()).expect("the payload is below 4 GiB");
-    block.extend(&size.to_be_bytes()[1..]);
-    block.extend([kind, flags]);
-    block.extend(stream.to_be_bytes());
-    block.extend(payload);
+    buffer.extend(&size.to_be_bytes()[1..]);
+    buffer.extend([kind, flags]);
+    buffer.extend(stream.to_be_bytes());
+    buffer.extend(payload);
 }
 
 /// Encodes a string without Huffman codes, as in section 5 of RFC 7541. The length of the string

@@ -66,7 +66,7 @@ async fn send_requests(
 ) -> RawConnection {
     let mut connection = connector.connect(0).await;
     for number in 0..STREAMS {
-        connection.get(&path(number), headers);
+        connection.add_get(&path(number), headers);
         connection
             .send()
             .await
@@ -150,7 +150,7 @@ fn cancelled_lists_with_long_selectors_release_their_memory() {
             tokio::time::sleep(Duration::from_millis(30)).await;
             for number in 0..STREAMS {
                 connection
-                    .reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
+                    .add_reset(u32::try_from(1 + 2 * number).expect("the stream number is small"));
             }
             // The server may have closed the flooding connection, so an error is ignored.
             let _ = connection.send().await;

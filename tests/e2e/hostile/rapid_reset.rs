@@ -19,10 +19,10 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
             let mut connection = connector.connect(65_535).await;
             for round in 1..=100 {
                 for _ in 0..100 {
-                    let stream = connection.get(&path, &[]);
-                    connection.reset(stream);
+                    let stream = connection.add_get(&path, &[]);
+                    connection.add_reset(stream);
                 }
-                connection.ping();
+                connection.add_ping();
                 // The test checks that the server sends a GOAWAY frame. This frame can get lost if
                 // the server closes the connection before it has read all data. So after each
                 // round, the test waits for the answer to PING, which the server sends after it has
@@ -52,11 +52,11 @@ fn a_client_that_resets_thousands_of_streams_is_disconnected_without_affecting_o
         // with the next request.
         let mut connection = connector.connect(65_535).await;
         for _ in 0..5000 {
-            let stream = connection.get(&path, &[]);
+            let stream = connection.add_get(&path, &[]);
             if connection.send().await.is_err() {
                 break;
             }
-            connection.reset(stream);
+            connection.add_reset(stream);
         }
         kubelet.get("/livez").await.ok();
         let peak = peak_memory(server.pid());

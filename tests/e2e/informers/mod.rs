@@ -33,7 +33,7 @@ async fn start(cluster: &TestCluster) {
     let mut server = cluster.server.lock().await;
     server.start_again(&cluster.kubeconfig).await;
     drop(server);
-    cluster.served().await;
+    cluster.wait_until_served().await;
 }
 
 /// Two informers of client-go, and two informers of kube-rs. A streaming informer reads the initial

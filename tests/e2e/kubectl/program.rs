@@ -26,7 +26,7 @@ impl Kubectl {
     /// options.
     pub fn new(cluster: &TestCluster) -> Self {
         Self {
-            program: cluster.control_plane.state.kubectl.clone(),
+            program: cluster.control_plane.addresses.kubectl.clone(),
             options: Vec::new(),
             waits_for_fields: true,
         }
@@ -45,16 +45,16 @@ impl Kubectl {
             return Err(String::from_utf8_lossy(&fetched.stderr).trim().to_owned());
         }
         let path = String::from_utf8(fetched.stdout).expect("the script prints a UTF-8 path");
-        let state = &cluster.control_plane.state;
+        let addresses = &cluster.control_plane.addresses;
         Ok(Self {
             program: path.trim().into(),
             options: vec![
-                format!("--kubeconfig={}", state.kubeconfig.display()),
+                format!("--kubeconfig={}", addresses.kubeconfig.display()),
                 // The cache of kubectl is in the folder of the control plane, so that the cache is
                 // deleted with this folder.
                 format!(
                     "--cache-dir={}",
-                    state.dir.join("old-kubectl-cache").display()
+                    addresses.dir.join("old-kubectl-cache").display()
                 ),
             ],
             waits_for_fields: false,

@@ -19,7 +19,7 @@ enum Form {
     /// One line for each event, with the field at this JSON pointer.
     Part(&'static str),
     /// One line, which `kubectl wait` prints when its condition is true.
-    Met,
+    WaitLine,
 }
 
 /// A function that returns true if a command must print this event.
@@ -44,14 +44,16 @@ fn is_starting(event: &Value) -> bool {
 }
 
 /// Returns all commands. Each tuple contains the arguments of the command, the form of its output,
-/// and a filter for the events that the command must print. `one` is the name of the operation that
-/// ends.
-fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
+/// and a filter for the events that the command must print. `ending_operation` is the name of
+/// the operation that ends.
+fn commands(namespace: &str, ending_operation: &str) -> Vec<(String, Form, EventFilter)> {
     let ifos = format!("get ifos -n {namespace} -w");
-    let ifo = format!("get ifo {one} -n {namespace} -w");
+    let ifo = format!("get ifo {ending_operation} -n {namespace} -w");
     let all = |_: &Value| true;
     let later = |event: &Value| event["type"] != "ADDED";
-    let wait = |what: &str| format!("wait ifo/{one} -n {namespace} --for={what} --timeout=180s");
+    let wait = |what: &str| {
+        format!("wait ifo/{ending_operation} -n {namespace} --for={what} --timeout=180s")
+    };
     vec![
         (ifos.clone(), Form::Rows(&[]), all),
         (
@@ -82,28 +84,28 @@ fn commands(namespace: &str, one: &str) -> Vec<(String, Form, EventFilter)> {
             Form::Part("/object/status/state"),
             is_of_ending_operation,
         ),
-        (wait("delete"), Form::Met, is_of_ending_operation),
+        (wait("delete"), Form::WaitLine, is_of_ending_operation),
         (
             wait("condition=Completed"),
-            Form::Met,
+            Form::WaitLine,
             is_of_ending_operation,
         ),
         (
             wait("condition=Detected=false"),
-            Form::Met,
+            Form::WaitLine,
             is_of_ending_operation,
         ),
         (
             wait("jsonpath={.status.phase}=Completed"),
-            Form::Met,
+            Form::WaitLine,
             is_of_ending_operation,
         ),
     ]
 }
 
-/// Returns the output that a command must print for these events. `one` is the name of the
-/// operation that ends.
-fn expected_output(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
+/// Returns the output that a command must print for these events. `ending_operation` is the
+/// name of the operation that ends.
+fn expected_output(form: Form, events: &[&Value], ending_operation: &str) -> Vec<Value> {
     let print = |event: &&Value| match form {
         Form::Rows(before) => {
             let before = before.iter().map(|it| text(event, it).to_owned());
@@ -111,13 +113,13 @@ fn expected_output(form: Form, events: &[&Value], one: &str) -> Vec<Value> {
         }
         Form::Yaml | Form::Json => event["object"].clone(),
         Form::Part(pointer) => json!(text(event, pointer)),
-        Form::Met => json!(format!(
-            "inflightoperation.live.ifo.kubevirt.io/{one} condition met"
+        Form::WaitLine => json!(format!(
+            "inflightoperation.live.ifo.kubevirt.io/{ending_operation} condition met"
         )),
     };
     let lines = events.iter().map(print);
     // `kubectl wait` prints one line, even if there are several events.
-    let count = if matches!(form, Form::Met) {
+    let count = if matches!(form, Form::WaitLine) {
         1
     } else {
         events.len()
@@ -155,7 +157,7 @@ fn parse_output(form: Form, lines: &[String]) -> Result<Vec<Value>, String> {
             .into_iter()
             .collect::<Result<_, _>>()
             .map_err(|it| it.to_string()),
-        Form::Part(_) | Form::Met => Ok(lines.into_iter().map(|it| json!(it)).collect()),
+        Form::Part(_) | Form::WaitLine => Ok(lines.into_iter().map(|it| json!(it)).collect()),
     }
 }
 
@@ -196,9 +198,9 @@ pub async fn compare_output(cluster: &TestCluster, kubectl: &Kubectl) {
 /// Runs the commands once. Returns false if there was a watch gap.
 async fn compare_output_once(cluster: &TestCluster, kubectl: &Kubectl) -> bool {
     let scene = Scene::create(cluster, "kubectl-watch").await;
-    let one = scene.name(0);
+    let ending_operation = scene.name(0);
     let mut own_watch = cluster.watch(scene.namespace).await;
-    let mut watches: Vec<Watch> = commands(scene.namespace, one)
+    let mut watches: Vec<Watch> = commands(scene.namespace, ending_operation)
         .into_iter()
         .filter(|(line, ..)| kubectl.waits_for_fields || !line.contains("--for=jsonpath"))
         .map(|(line, form, prints)| {
@@ -217,11 +219,11 @@ async fn compare_output_once(cluster: &TestCluster, kubectl: &Kubectl) -> bool {
     cluster.set_status(scene.namespace, "a", "Running").await;
     let events = own_watch
         .until("the operation is deleted", |all| {
-            (event_types(all, one).last() == Some(&"DELETED")).then(|| all.to_vec())
+            (event_types(all, ending_operation).last() == Some(&"DELETED")).then(|| all.to_vec())
         })
         .await;
     assert_eq!(
-        event_types(&events, one),
+        event_types(&events, ending_operation),
         ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     );
     if events.iter().any(|event| is_in_gap(&event["object"])) {
@@ -229,7 +231,7 @@ async fn compare_output_once(cluster: &TestCluster, kubectl: &Kubectl) -> bool {
     }
     for mut watch in watches {
         let events: Vec<&Value> = events.iter().filter(|it| (watch.prints)(it)).collect();
-        let expected = expected_output(watch.form, &events, one);
+        let expected = expected_output(watch.form, &events, ending_operation);
         let what = format!("kubectl {} prints {expected:?}", watch.line);
         let form = watch.form;
         watch

@@ -31,7 +31,7 @@ fn the_queue_catches_up_after_an_outage_of_the_kube_apiserver() {
             tokio::time::sleep(away).await;
             let started = cluster.control_plane.command("start kube-apiserver").await;
             started.expect("the kube-apiserver must start");
-            cluster.served().await;
+            cluster.wait_until_served().await;
         };
         outage(Duration::from_mins(1)).await;
         outage(Duration::from_secs(5)).await;

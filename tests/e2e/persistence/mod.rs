@@ -115,7 +115,7 @@ impl Persisting {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = cluster
             .control_plane
-            .state
+            .addresses
             .dir
             .join(format!("persisting-{number}"));
         std::fs::create_dir_all(&dir).expect("the folder of the run is writable");
@@ -291,7 +291,7 @@ pub fn find_duplicate<'a>(crs: impl Iterator<Item = &'a Value>) -> Option<(&'a V
 }
 
 /// Returns the fields that must not change during the life of an operation: name, UID and start.
-pub fn identity(operation: &Value) -> [&str; 3] {
+pub fn immutable_fields(operation: &Value) -> [&str; 3] {
     [
         text(operation, "/metadata/name"),
         text(operation, "/metadata/uid"),

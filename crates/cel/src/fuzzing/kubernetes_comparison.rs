@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json_document::Doc;
 use crate::quantity::Quantity;
-use crate::time::Instant;
+use crate::time::CelTimestamp;
 use crate::value::V;
 use crate::{
     Budget, CompileError, Environment, EvaluationFault, EvaluationScope, Program, ResultKind,
@@ -579,7 +579,7 @@ pub(crate) fn format_value(value: &V<'_>) -> String {
         }
         V::Duration(nanoseconds) => format!("duration:{nanoseconds}"),
         V::Time(time) => {
-            let second = Instant::at(time.second()).expect("the second is a point in time");
+            let second = CelTimestamp::at(time.second()).expect("the second is a point in time");
             let nanoseconds = time.since(second).unwrap_or_default();
             format!("timestamp:{}.{nanoseconds:09}", time.second())
         }

@@ -550,7 +550,7 @@ impl Generator {
                 args.push(self.expression(&ty, depth));
             }
         }
-        called(&name, overload.member, args)
+        call_expression(&name, overload.member, args)
     }
 
     /// Returns the type of an argument for the parameter `wanted` of an overload. `bound` contains
@@ -636,8 +636,8 @@ impl Generator {
             }
             4 => {
                 let (a, b) = (self.ty(1), self.ty(1));
-                let types = [a, b].map(|ty| self.expression(&ty, depth));
-                Expression::filled("(type($) == type($))", types.into())
+                let args = [a, b].map(|ty| self.expression(&ty, depth));
+                Expression::filled("(type($) == type($))", args.into())
             }
             3 => match self.path(&Ty::Dyn) {
                 Some((path, _)) => Expression::filled("has($)", vec![path]),
@@ -647,9 +647,9 @@ impl Generator {
                 let name = *self
                     .random
                     .pick(&["all", "exists", "exists_one", "existsOne"]);
-                let two = name == "existsOne" || self.random.one_in(2);
+                let has_two_variables = name == "existsOne" || self.random.one_in(2);
                 let range = self.range(depth);
-                self.fold(name, range, two, &[(Ty::Bool, depth)])
+                self.comprehension(name, range, has_two_variables, &[(Ty::Bool, depth)])
             }
         }
     }
@@ -659,28 +659,28 @@ impl Generator {
         match self.random.below(6) {
             0 => {
                 let range = self.list_range(of, depth);
-                self.fold("filter", range, false, &[(Ty::Bool, depth)])
+                self.comprehension("filter", range, false, &[(Ty::Bool, depth)])
             }
             1 => {
                 let range = self.list_range(of, depth);
                 let key = self.random.pick(&ORDERED).clone();
-                self.fold("sortBy", range, false, &[(key, depth)])
+                self.comprehension("sortBy", range, false, &[(key, depth)])
             }
             2 => {
                 let range = self.range(depth);
-                self.fold("transformList", range, true, &[result])
+                self.comprehension("transformList", range, true, &[result])
             }
             3 => {
                 let range = self.range(depth);
-                self.fold("transformList", range, true, &[(Ty::Bool, depth), result])
+                self.comprehension("transformList", range, true, &[(Ty::Bool, depth), result])
             }
             4 => {
                 let range = self.range(depth);
-                self.fold("map", range, false, &[(Ty::Bool, depth), result])
+                self.comprehension("map", range, false, &[(Ty::Bool, depth), result])
             }
             _ => {
                 let range = self.range(depth);
-                self.fold("map", range, false, &[result])
+                self.comprehension("map", range, false, &[result])
             }
         }
     }
@@ -695,7 +695,7 @@ impl Generator {
             let range = self.range(depth);
             let entries = Ty::map(key.clone(), value.clone());
             let bodies = [tests, vec![(entries, 0)]].concat();
-            return self.fold("transformMapEntry", range, true, &bodies);
+            return self.comprehension("transformMapEntry", range, true, &bodies);
         }
         let of = self.ty(1);
         let range = if matches!(key, Ty::Int) {
@@ -711,7 +711,7 @@ impl Generator {
             }
         };
         let bodies = [tests, vec![(value.clone(), depth)]].concat();
-        self.fold("transformMap", range, true, &bodies)
+        self.comprehension("transformMap", range, true, &bodies)
     }
 
     fn optional_macro(&mut self, of: &Ty, depth: usize) -> Expression {
@@ -790,10 +790,16 @@ impl Generator {
     }
 
     /// Returns a call of the comprehension `name`, such as `list.map(x, x + 1)`. The first
-    /// arguments of the call are the names of its variables. There are two names if `two` is true,
-    /// and one name if `two` is false. `bodies` contains the type and the depth of each further
+    /// arguments of the call are the names of its variables: two names if `has_two_variables` is
+    /// true, and one name if it is false. `bodies` contains the type and the depth of each further
     /// argument.
-    fn fold(&mut self, name: &str, range: Range, two: bool, bodies: &[(Ty, usize)]) -> Expression {
+    fn comprehension(
+        &mut self,
+        name: &str,
+        range: Range,
+        has_two_variables: bool,
+        bodies: &[(Ty, usize)],
+    ) -> Expression {
         let outer = self.names.len();
         let mut names = Vec::new();
         let mut declare = |generator: &mut Self, ty: Ty, sample: Option<Value>| {
@@ -801,7 +807,7 @@ impl Generator {
             names.push(text.clone());
             generator.names.push(Name { text, ty, sample });
         };
-        if two {
+        if has_two_variables {
             declare(self, range.key, None);
             declare(self, range.value, range.sample);
         } else if range.is_list {
@@ -945,7 +951,7 @@ fn texts_for(name: &str, index: usize) -> &'static str {
 }
 
 /// Returns the call of a function or operator.
-fn called(name: &str, member: bool, args: Vec<Expression>) -> Expression {
+fn call_expression(name: &str, member: bool, args: Vec<Expression>) -> Expression {
     let base = args.first().map_or("$", Expression::before_dot);
     let marks = |count: usize| vec!["$"; count].join(", ");
     let template = match name {

@@ -98,7 +98,7 @@ struct Call {
     steps: u64,
     /// The least number of steps for creating the result. If the result is a part of the document,
     /// this number is 0.
-    made: u64,
+    creation_steps: u64,
     is_value: bool,
 }
 
@@ -122,15 +122,15 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
         let mut budget = Budget { left: u64::MAX };
         let mut scope = EvaluationScope::new(doc, Timestamp::UNIX_EPOCH, &mut budget);
         let value = Context::new(&mut scope, ()).eval(&program.op);
-        let made = value.as_ref().map_or(0, made);
+        let creation_steps = value.as_ref().map_or(0, creation_steps);
         let is_value = value.is_ok();
-        (u64::MAX - budget.left, made, is_value)
+        (u64::MAX - budget.left, creation_steps, is_value)
     };
-    let (steps, made, is_value) = run(&source);
+    let (steps, creation_steps, is_value) = run(&source);
     let arguments: u64 = args.iter().map(|arg| run(arg).0).sum();
     let call = Call {
         steps: steps.saturating_sub(arguments),
-        made,
+        creation_steps,
         is_value,
     };
     (source, call)
@@ -138,11 +138,11 @@ fn call<'d>(name: &str, overload: &Overload, doc: &'d Doc<'d>) -> (String, Call)
 
 /// Returns the least number of steps for creating `value`, as the README describes. Parts that are
 /// borrowed from the document need no steps.
-fn made(value: &V<'_>) -> u64 {
+fn creation_steps(value: &V<'_>) -> u64 {
     match value {
         V::Str(value::Text::Own(text)) => steps(text.len(), 64),
         V::Bytes(value::Bytes::Own(bytes)) => steps(bytes.len(), 64),
-        V::Optional(Some(value)) => made(value),
+        V::Optional(Some(value)) => creation_steps(value),
         V::List(items) => steps(items.len(), 1),
         V::Map(entries) => steps(entries.len(), 1),
         _ => 0,
@@ -213,7 +213,7 @@ fn the_cost_of_each_function_grows_with_its_arguments_and_its_result() {
             // the most steps counts.
             let read = args.map(|arg| read_steps(*arg, *size)).max();
             let read = read.filter(|_| !reads_little(&name, overload));
-            let least = call.made.max(read.unwrap_or_default());
+            let least = call.creation_steps.max(read.unwrap_or_default());
             if call.steps < least {
                 let found = call.steps;
                 wrong.push(format!(

@@ -141,7 +141,7 @@ impl Detector {
         self.listing = true;
         self.recently_detected.clear();
         self.timed.clear();
-        self.unknown.reset();
+        self.unknown.begin_list();
         FeedEvent::Reset
     }
 
@@ -154,14 +154,19 @@ impl Detector {
     pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
         self.listing = false;
         self.unknown.synced();
-        let (missing, asked) = match self.book.selector() {
+        let (missing_sender, missing_receiver) = match self.book.selector() {
             Some(_) => {
-                let (missing, asked) = oneshot::channel();
-                (Some(missing), Some(asked))
+                let (missing_sender, missing_receiver) = oneshot::channel();
+                (Some(missing_sender), Some(missing_receiver))
             }
             None => (None, None),
         };
-        (FeedEvent::Synced { missing }, asked)
+        (
+            FeedEvent::Synced {
+                missing: missing_sender,
+            },
+            missing_receiver,
+        )
     }
 
     /// Handles an interruption of the watch. Returns the message for the tracker.
@@ -346,9 +351,9 @@ impl Detector {
         let detected = hash_of_detected(&evaluation);
         let before = self.recently_detected.get(&identity).copied();
         let differs = before.map_or(evaluation.detects(), |it| it.detected != detected);
-        let is_found = !evaluation.findings.is_empty();
+        let has_findings = !evaluation.findings.is_empty();
         let undetected_since = match before {
-            _ if is_found => Some(None),
+            _ if has_findings => Some(None),
             Some(before) if self.remembers_detections => {
                 Some(before.undetected_since.or(Some(read)))
             }
@@ -373,7 +378,7 @@ impl Detector {
         }
         EvaluatedObject {
             evaluation,
-            is_relevant: is_found || before.is_some() || self.listing,
+            is_relevant: has_findings || before.is_some() || self.listing,
             read,
         }
     }
@@ -396,13 +401,13 @@ impl Detector {
 
 /// Returns a hash of the operations that the findings (results of single rules) detect or continue.
 /// The hash covers the name, the list element (`item`) and the instance of each operation. It also
-/// covers the flag `continues`, which is true if only the rule's `continueWhile` is true.
+/// covers the flag `only_continues`, which is true if only the rule's `continueWhile` is true.
 fn hash_of_detected(evaluation: &Evaluation) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in &evaluation.findings {
-        if let Some(says) = &finding.says {
-            let run = (&finding.operation, &finding.item, &says.instance);
-            (run, says.continues).hash(&mut hasher);
+        if let Some(values) = &finding.values {
+            let run = (&finding.operation, &finding.item, &values.instance);
+            (run, values.only_continues).hash(&mut hasher);
         }
     }
     hasher.finish()

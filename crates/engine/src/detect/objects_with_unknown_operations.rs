@@ -30,11 +30,11 @@ pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
     /// Objects by their identity.
     objects: HashMap<Arc<str>, UnknownObject>,
-    /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field `list` at
-    /// the time at which an object last added the key.
+    /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
+    /// `list_number` at the time at which an object last added the key.
     overflow: BTreeMap<OverflowKey, u64>,
     /// Number of the list that began last. The first list has the number 1.
-    list: u64,
+    list_number: u64,
     listing: bool,
     /// For each rule set of the rule book, true if this feed throttles the rule set.
     throttled: Vec<bool>,
@@ -56,8 +56,8 @@ struct UnknownObject {
     /// evaluates a throttled rule set on only one object every ten seconds. So the rule set was
     /// probably not evaluated on this object.
     rule_set_is_throttled: bool,
-    /// The value of [`UnknownObjects::list`] when the object was last evaluated.
-    list: u64,
+    /// The value of [`UnknownObjects::list_number`] when the object was last evaluated.
+    list_number: u64,
 }
 
 impl UnknownObjects {
@@ -67,7 +67,7 @@ impl UnknownObjects {
             book,
             objects: HashMap::new(),
             overflow: BTreeMap::new(),
-            list: 0,
+            list_number: 0,
             listing: true,
             relisted: None,
         }
@@ -75,8 +75,8 @@ impl UnknownObjects {
 
     /// Handles the beginning of a list. The objects stay until they are evaluated again, or until
     /// the list ends without them.
-    pub(super) fn reset(&mut self) {
-        self.list += 1;
+    pub(super) fn begin_list(&mut self) {
+        self.list_number += 1;
         self.listing = true;
     }
 
@@ -89,11 +89,11 @@ impl UnknownObjects {
         if !std::mem::take(&mut self.listing) {
             return;
         }
-        let list = self.list;
+        let list_number = self.list_number;
         let gone: Vec<Arc<str>> = self
             .objects
             .iter()
-            .filter(|(_, object)| object.list != list)
+            .filter(|(_, object)| object.list_number != list_number)
             .map(|(identity, _)| identity.clone())
             .collect();
         for identity in gone {
@@ -101,7 +101,7 @@ impl UnknownObjects {
         }
         let (book, overflow) = (&self.book, &mut self.overflow);
         overflow.retain(|(index, namespace, operation), last| {
-            let keep = *last == list;
+            let keep = *last == list_number;
             if !keep && let Some(rule_set) = book.rule_sets.get(*index) {
                 let operations = std::slice::from_ref(operation);
                 rule_set
@@ -136,7 +136,7 @@ impl UnknownObjects {
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
-            known.list = self.list;
+            known.list_number = self.list_number;
             known.rule_set_is_throttled = rule_set_is_throttled;
             return;
         }
@@ -155,7 +155,7 @@ impl UnknownObjects {
             namespace,
             operations,
             rule_set_is_throttled,
-            list: self.list,
+            list_number: self.list_number,
         };
         self.objects.insert(identity.clone(), remembered);
     }
@@ -221,7 +221,7 @@ impl UnknownObjects {
         for (index, operations) in operations {
             for operation in operations {
                 let key = (index, namespace.cloned(), operation.clone());
-                if self.overflow.insert(key, self.list).is_none() {
+                if self.overflow.insert(key, self.list_number).is_none() {
                     let activity = &self.book.rule_sets[index].activity;
                     activity.add_unknown(namespace, &[operation]);
                 }
@@ -251,7 +251,7 @@ impl UnknownObjects {
 impl Drop for UnknownObjects {
     fn drop(&mut self) {
         // An empty list removes all objects and keys, and subtracts them from the counts.
-        self.reset();
+        self.begin_list();
         self.synced();
         for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
             if *throttled {
@@ -327,7 +327,7 @@ mod tests {
     fn objects_skipped_by_a_throttled_rule_set_are_relisted_after_recovery() {
         let mut feed = FeedFixture::new(CUBIC_EXPRESSION);
         let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
-        feed.unknown.reset();
+        feed.unknown.begin_list();
         for name in &names {
             feed.evaluate(name, 300, 0);
         }
@@ -351,7 +351,7 @@ mod tests {
             !feed.unknown.wants_list(now),
             "a list must be requested only once"
         );
-        feed.unknown.reset();
+        feed.unknown.begin_list();
         assert_eq!(feed.counted(), (11, false));
         for name in &names {
             feed.evaluate(name, 1, 21);
@@ -365,7 +365,7 @@ mod tests {
     fn objects_beyond_the_limit_are_counted_until_the_next_list() {
         let mut feed = FeedFixture::new("object.values[0] > 'text'");
         let names: Vec<String> = (0..MAX_OBJECTS + 5).map(|it| it.to_string()).collect();
-        feed.unknown.reset();
+        feed.unknown.begin_list();
         for name in &names {
             feed.evaluate(name, 1, 0);
         }
@@ -384,7 +384,7 @@ mod tests {
             "without a list, it is unknown whether further objects still fail"
         );
         assert!(feed.unknown.wants_list(Instant::now()));
-        feed.unknown.reset();
+        feed.unknown.begin_list();
         feed.unknown.synced();
         assert_eq!(feed.counted().0, 0);
     }

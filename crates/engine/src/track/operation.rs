@@ -61,7 +61,7 @@ pub struct Detection {
     /// Rule set that contains the rule.
     pub rule_set: Arc<RuleSet>,
     /// Values that the rule yields.
-    pub says: RuleValues,
+    pub values: RuleValues,
 }
 
 /// The detections of one operation, by the name of the rule set. Usually, only one rule set detects
@@ -72,21 +72,21 @@ impl Detection {
     /// Returns the rule that detects the operation. Returns None for a restored detection whose
     /// rule set is known only by name ([`Detection::is_unbound`]).
     pub fn rule(&self) -> Option<&CompiledRule> {
-        self.rule_set.rules.get(self.says.order)
+        self.rule_set.rules.get(self.values.rule_index)
     }
 
     /// Returns the timing hash of the rule: a hash of the fields that affect the duration of the
     /// operation. If the hash changes, the durations of earlier runs are no longer comparable with
     /// later runs. Returns None if the rule set is known only by name.
     fn timing_hash(&self) -> Option<&str> {
-        let hash = self.rule_set.timing_hashes.get(self.says.order)?;
+        let hash = self.rule_set.timing_hashes.get(self.values.rule_index)?;
         Some(hash)
     }
 
     /// Returns true if clients see the same values with both detections. The states are not
     /// compared, because clients see a new state only after the rule's `stateAfter`.
     fn shows_same_values(&self, other: &Self) -> bool {
-        let (own, its) = (&self.says, &other.says);
+        let (own, its) = (&self.values, &other.values);
         self.rule_set.name == other.rule_set.name
             && self.rule_set.component == other.rule_set.component
             && own.labels == its.labels
@@ -215,7 +215,7 @@ impl Operation {
             detections,
             debounce_end: None,
             left_selection: false,
-            instance: primary.says.instance.clone(),
+            instance: primary.values.instance.clone(),
             primary,
             state: State::Progressing,
             yielded,
@@ -271,7 +271,7 @@ impl Operation {
     /// Returns true if the rule now yields another `instance` than at first. In this case, the
     /// detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {
-        let next = self.next_primary().says.instance.as_ref();
+        let next = self.next_primary().values.instance.as_ref();
         let mut runs = next.zip(self.instance.as_ref()).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
     }
@@ -286,7 +286,7 @@ impl Operation {
     }
 
     /// Returns the reason with which the operation completes at the end of its debounce period.
-    pub fn end(&self) -> End {
+    pub fn end_reason(&self) -> End {
         if self.left_selection {
             End::SelectorLeft
         } else {
@@ -297,7 +297,7 @@ impl Operation {
     /// Uses the current `detections` to update the values that clients see. Returns true if the
     /// caller must write the operation, because one of these values has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
-        let (now, gap) = (change.at, change.gap);
+        let (at, gap) = (change.at, change.gap);
         let before = self.primary.clone();
         let names = self.detected_by.clone();
         let state = self.state;
@@ -311,7 +311,7 @@ impl Operation {
         let flipped = status != self.detected;
         if flipped {
             self.detected = status;
-            self.detected_since = now;
+            self.detected_since = at;
         }
         let input = self.timing_input(change);
         let conditions_changed = self.timing.update(input);
@@ -321,7 +321,7 @@ impl Operation {
             || names != self.detected_by
             || !self.primary.shows_same_values(&before);
         if changed && (status == Detected::True || flipped && status == Detected::False) {
-            self.last_detected = now;
+            self.last_detected = at;
         }
         if changed {
             self.timing.refresh(input);
@@ -333,7 +333,7 @@ impl Operation {
     /// [`Operation::update_state`].
     pub fn begin_timing(&mut self, change: ChangeContext<'_>) {
         let input = self.timing_input(change);
-        self.timing.begin(input);
+        self.timing.apply_first_state(input);
     }
 
     /// Makes clients see the usual duration of earlier runs. Does nothing if clients see it
@@ -355,13 +355,13 @@ impl Operation {
         let kind = self.run_kind(change.namespace);
         TimingInput {
             state: self.shown_state(),
-            progress: detection.says.progress,
-            gap: change.gap,
+            progress: detection.values.progress,
+            is_watch_interrupted: change.gap,
             at: change.at,
             now: change.now,
-            expected: detection.says.expected,
-            stalled_after: detection.says.stalled_after,
-            size: detection.says.size,
+            expected: detection.values.expected,
+            stalled_after: detection.values.stalled_after,
+            size: detection.values.size,
             usual: kind.and_then(|kind| change.baselines.usual(kind)),
         }
     }
@@ -389,7 +389,7 @@ impl Operation {
             && is_success
             && let Some(duration) = self.timing.comparable_duration(now.steady)
         {
-            let size = self.primary.says.size.unwrap_or(1.0);
+            let size = self.primary.values.size.unwrap_or(1.0);
             return baselines.learn(kind, duration, size, now.wall);
         }
         false
@@ -427,7 +427,7 @@ impl Operation {
         self.detected_by = names;
         self.primary = self.next_primary().clone();
         if self.instance.is_none() {
-            self.instance.clone_from(&self.primary.says.instance);
+            self.instance.clone_from(&self.primary.values.instance);
         }
     }
 

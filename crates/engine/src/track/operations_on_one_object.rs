@@ -16,7 +16,7 @@ use super::supersession::{self, OperationCandidate, OperationName};
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
-pub(super) use event_handling_context::SubjectStep;
+pub(super) use event_handling_context::SubjectEventContext;
 use ifo_api::Gvr;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
@@ -88,7 +88,7 @@ impl TrackedSubject {
     }
 
     /// Returns the time at which the next timer of the subject expires. None if no timer runs.
-    pub(super) fn deadline(&self, step: &SubjectStep<'_>) -> Option<Instant> {
+    pub(super) fn deadline(&self, step: &SubjectEventContext<'_>) -> Option<Instant> {
         let settles = !step.gap && !self.is_unevaluated;
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.debounce_end.filter(|_| settles));
@@ -109,7 +109,7 @@ impl TrackedSubject {
         book: &RuleBook,
         mut evaluation: Evaluation,
         initial: bool,
-        step: &mut SubjectStep<'_>,
+        step: &mut SubjectEventContext<'_>,
     ) {
         self.share_texts(&mut evaluation, step);
         let first_seen = std::mem::take(&mut self.is_unevaluated);
@@ -165,7 +165,7 @@ impl TrackedSubject {
             let detecting = found.into_iter();
             // `continueWhile` alone does not start an operation.
             detections.extend(detecting.filter_map(|(name, detection)| {
-                let detection = detection.filter(|detection| !detection.says.continues)?;
+                let detection = detection.filter(|detection| !detection.values.only_continues)?;
                 Some((name, detection))
             }));
             self.add_waiting(what, detections, start, step);
@@ -176,13 +176,13 @@ impl TrackedSubject {
     /// Saves memory: if a text of the evaluation is equal to a text that the tracker already has,
     /// both share the memory of the older text. For example, the work key of many operations is the
     /// UID of the subject, which the tracker has in `identity`.
-    fn share_texts(&self, evaluation: &mut Evaluation, step: &mut SubjectStep<'_>) {
+    fn share_texts(&self, evaluation: &mut Evaluation, step: &mut SubjectEventContext<'_>) {
         let (subject, before) = (&mut evaluation.subject, &self.view.subject);
         share(Some(&mut subject.name), Some(&before.name));
         share(subject.namespace.as_mut(), before.namespace.as_ref());
         share(subject.uid.as_mut(), Some(&self.identity));
         let findings = evaluation.findings.iter_mut();
-        for values in findings.filter_map(|finding| finding.says.as_mut()) {
+        for values in findings.filter_map(|finding| finding.values.as_mut()) {
             share(values.work.as_mut(), Some(&self.identity));
             step.shared.share_nodes(&mut values.nodes);
         }
@@ -190,7 +190,7 @@ impl TrackedSubject {
 
     /// Completes the operations whose debounce period is over, and updates the other operations.
     /// The debounce period of an operation starts when no rule detects the operation any more.
-    pub(super) fn refresh(&mut self, step: &mut SubjectStep<'_>) {
+    pub(super) fn refresh(&mut self, step: &mut SubjectEventContext<'_>) {
         self.complete_settled(step);
         self.update(step);
     }
@@ -201,7 +201,7 @@ impl TrackedSubject {
     ///
     /// If an operation already shows a usual duration, this duration stays unchanged, even if the
     /// stored runs give another duration.
-    pub(super) fn show_usual_durations(&mut self, step: &mut SubjectStep<'_>) {
+    pub(super) fn show_usual_durations(&mut self, step: &mut SubjectEventContext<'_>) {
         if self.is_unevaluated {
             return;
         }
@@ -215,11 +215,11 @@ impl TrackedSubject {
 
     /// Completes the operations whose debounce period is over. Does nothing while the watch is
     /// interrupted, or before a restored subject has been evaluated.
-    fn complete_settled(&mut self, step: &mut SubjectStep<'_>) {
+    fn complete_settled(&mut self, step: &mut SubjectEventContext<'_>) {
         let now = step.now;
         let settled = |it: &mut Operation| {
             let is_over = it.debounce_end.is_some_and(|at| at <= now.steady);
-            (is_over && it.detections.is_empty()).then(|| it.end())
+            (is_over && it.detections.is_empty()).then(|| it.end_reason())
         };
         if !self.is_unevaluated && !step.gap {
             self.complete_each(settled, now.wall, step);
@@ -235,7 +235,7 @@ impl TrackedSubject {
     ///
     /// Before a restored subject has been evaluated, nothing starts or completes here. If the watch
     /// is interrupted, the condition `Detected` becomes `Unknown`.
-    fn update(&mut self, step: &mut SubjectStep<'_>) {
+    fn update(&mut self, step: &mut SubjectEventContext<'_>) {
         if !self.is_unevaluated {
             for (_, operation) in &mut self.operations {
                 if !operation.detections.is_empty() {
@@ -269,7 +269,7 @@ impl TrackedSubject {
         &mut self,
         target: &Arc<Gvr>,
         end: &End,
-        step: &mut SubjectStep<'_>,
+        step: &mut SubjectEventContext<'_>,
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(target);
@@ -300,7 +300,7 @@ impl TrackedSubject {
     }
 
     /// Completes all operations, and removes all waiting operations.
-    pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectStep<'_>) {
+    pub(super) fn complete_all(&mut self, end: &End, step: &mut SubjectEventContext<'_>) {
         self.waiting.clear();
         self.complete_each(|_| Some(end.clone()), step.now.wall, step);
     }
@@ -311,7 +311,7 @@ impl TrackedSubject {
         &mut self,
         mut over: impl FnMut(&mut Operation) -> Option<End>,
         at: Timestamp,
-        step: &mut SubjectStep<'_>,
+        step: &mut SubjectEventContext<'_>,
     ) -> Vec<Operation> {
         let ends = self.operations.iter_mut();
         let ends = ends.filter_map(|(what, operation)| Some((what.clone(), over(operation)?)));
@@ -328,7 +328,7 @@ impl TrackedSubject {
         what: &OperationName,
         end: &End,
         at: Timestamp,
-        step: &mut SubjectStep<'_>,
+        step: &mut SubjectEventContext<'_>,
     ) -> Option<Operation> {
         let operation = *self.operations.remove(what)?;
         let then = ClockReading {
@@ -341,7 +341,11 @@ impl TrackedSubject {
     }
 
     /// Completes the operations that are no longer detected and whose rule yields an outcome.
-    fn end_with_outcome(&mut self, outcomes: &[DetectedOutcome], step: &mut SubjectStep<'_>) {
+    fn end_with_outcome(
+        &mut self,
+        outcomes: &[DetectedOutcome],
+        step: &mut SubjectEventContext<'_>,
+    ) {
         let outcome_of = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
                 (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)
@@ -359,7 +363,7 @@ impl TrackedSubject {
         what: OperationName,
         detections: Detections,
         start: OperationStart,
-        step: &SubjectStep<'_>,
+        step: &SubjectEventContext<'_>,
     ) {
         let Some(first) = detections.values().next() else {
             return;
@@ -389,7 +393,7 @@ impl TrackedSubject {
 
     /// Completes the operations in flight that other operations supersede. Starts each waiting
     /// operation whose `appearAfter` is over, if no other operation supersedes it.
-    fn apply_supersession(&mut self, step: &mut SubjectStep<'_>) {
+    fn apply_supersession(&mut self, step: &mut SubjectEventContext<'_>) {
         if self.operations.len() < 2 && self.waiting.is_empty() {
             return;
         }
@@ -427,7 +431,7 @@ impl TrackedSubject {
 
     /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
     /// detected, it becomes a waiting operation.
-    fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectStep<'_>) {
+    fn supersede(&mut self, what: OperationName, by: Arc<str>, step: &mut SubjectEventContext<'_>) {
         let ended = self.complete(&what, &End::Superseded(by), step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
@@ -442,7 +446,7 @@ impl TrackedSubject {
 
     /// Starts the waiting operation `what`. Does nothing if no such operation waits, for example
     /// because it is already in flight.
-    fn start(&mut self, what: OperationName, step: &mut SubjectStep<'_>) {
+    fn start(&mut self, what: OperationName, step: &mut SubjectEventContext<'_>) {
         let Some(waiting) = self.waiting.remove(&what) else {
             return;
         };
@@ -453,7 +457,7 @@ impl TrackedSubject {
         let Some(first) = waiting.detections.values().next() else {
             return;
         };
-        let said = first.says.started.filter(|said| *said <= step.now.wall);
+        let said = first.values.started.filter(|said| *said <= step.now.wall);
         let start = said.map_or(waiting.start, |at| OperationStart {
             at,
             source: StartTimeSource::Expression,
@@ -486,7 +490,7 @@ fn candidate<'a>(
     OperationCandidate {
         what,
         detected,
-        order: (&primary.rule_set.name, primary.says.order),
+        order: (&primary.rule_set.name, primary.values.rule_index),
         supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
     }
 }

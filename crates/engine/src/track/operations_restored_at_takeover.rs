@@ -50,7 +50,7 @@ pub struct InitialState {
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
     /// Number of operations that are only in a custom resource.
-    pub(super) custom_resources: usize,
+    pub(super) custom_resource_count: usize,
 }
 
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl InitialState {
             operations: BTreeMap::new(),
             records: Vec::new(),
             rejected: Vec::new(),
-            custom_resources: 0,
+            custom_resource_count: 0,
         }
     }
 
@@ -137,7 +137,7 @@ impl InitialState {
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
     /// nothing and returns false. The caller then stops reading.
     pub fn add_custom_resource(&mut self, object: InFlightOperation, now: ClockReading) -> bool {
-        if self.custom_resources >= MAX_RESTORED {
+        if self.custom_resource_count >= MAX_RESTORED {
             return false;
         }
         let name = object.metadata.name.clone().unwrap_or_default();
@@ -157,7 +157,7 @@ impl InitialState {
         let id = (restored.identity.clone(), operation.what.clone());
         match self.operations.entry((id, operation.start.as_second())) {
             Entry::Vacant(entry) => {
-                self.custom_resources += usize::from(source == FoundIn::CustomResource);
+                self.custom_resource_count += usize::from(source == FoundIn::CustomResource);
                 entry.insert(FoundOperation { restored, source });
             }
             Entry::Occupied(_) if source == FoundIn::Index => {
@@ -246,9 +246,9 @@ impl Tracker {
             if let Some(name) = &found.restored.view.subject.namespace
                 && state.is_from_deleted_namespace(&found.restored)
             {
-                let again = state.namespace_created(&found.restored);
+                let recreated = state.namespace_created(&found.restored);
                 self.shared
-                    .namespace_deleted(name.clone(), again, now.steady);
+                    .namespace_deleted(name.clone(), recreated, now.steady);
             }
         }
         for key in state.rejected {
@@ -279,11 +279,11 @@ impl Tracker {
         }
         // The operations are sorted by their end. Operations that the previous leader deleted from
         // the index come first. A retained operation is a completed operation that clients can
-        // still read. At most `most` operations are retained, so only the last `most` operations of
-        // `over` can be retained.
+        // still read. At most `max_count` operations are retained, so only the last `max_count`
+        // operations of `over` can be retained.
         over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
-        let most = self.shared.settings.retain.map_or(0, |it| it.most);
-        let surplus = over.len().saturating_sub(most);
+        let max_count = self.shared.settings.retain.map_or(0, |it| it.max_count);
+        let surplus = over.len().saturating_sub(max_count);
         for (index, (end, found)) in over.into_iter().enumerate() {
             self.resume_completed(found, end, index >= surplus, now);
         }

@@ -4,8 +4,8 @@
 //! JSON of thousands of operations, so the short form saves memory: about 1 KB for each operation.
 //!
 //! For example, `{"uid":"x","name":"y"}` becomes `{`, [`MARK`], the code of `uid`, `"x"`, [`MARK`],
-//! the code of `name`, `"y"}`. The code of a key is its index in [`MEMBERS`] plus [`FIRST_CODE`].
-//! The comma before a replaced key, and the colon after it, are left out, too.
+//! the code of `name`, `"y"}`. The code of a key is its index in [`REPLACED_KEYS`] plus
+//! [`FIRST_CODE`]. The comma before a replaced key, and the colon after it, are left out, too.
 //!
 //! A string has the same bytes in the JSON and in the short form. So [`ObjectTexts`] reads texts
 //! from the short form, without restoring the keys.
@@ -19,8 +19,8 @@ use std::ops::Range;
 /// characters in strings must be escaped (RFC 8259, section 7).
 pub const MARK: u8 = 1;
 
-/// The code of the first key in [`MEMBERS`]. No key has the code [`MARK`], so that each [`MARK`] in
-/// the short form begins a replaced key.
+/// The code of the first key in [`REPLACED_KEYS`]. No key has the code [`MARK`], so that each
+/// [`MARK`] in the short form begins a replaced key.
 const FIRST_CODE: u8 = MARK + 1;
 
 /// Length of a replaced key in the short form, in bytes.
@@ -37,11 +37,11 @@ macro_rules! members {
     };
 }
 
-/// Number of keys in [`MEMBERS`].
-const MEMBER_COUNT: usize = 64;
+/// Number of keys in [`REPLACED_KEYS`].
+const KEY_COUNT: usize = 64;
 
 /// The keys that the short form replaces. Their order has no meaning outside of this process.
-static MEMBERS: [&str; MEMBER_COUNT] = members![
+static REPLACED_KEYS: [&str; KEY_COUNT] = members![
     "apiVersion",
     "blockOwnerDeletion",
     "completed",
@@ -109,28 +109,28 @@ static MEMBERS: [&str; MEMBER_COUNT] = members![
     "subject-uid",
 ];
 
-/// Number of bytes that [`append_long`] copies at once. No element of [`MEMBERS`] is longer.
+/// Number of bytes that [`append_long`] copies at once. No element of [`REPLACED_KEYS`] is longer.
 const COPY_BYTES: usize = 40;
 
-/// An element of [`MEMBERS`] with zeros after the text.
-struct PaddedMember {
+/// An element of [`REPLACED_KEYS`] with zeros after the text.
+struct PaddedKey {
     with_comma: [u8; COPY_BYTES],
     without_comma: [u8; COPY_BYTES],
     /// Length of the text with the comma, in bytes.
     length: usize,
 }
 
-static PADDED_MEMBERS: [PaddedMember; MEMBER_COUNT] = {
+static PADDED_KEYS: [PaddedKey; KEY_COUNT] = {
     let mut members = [const {
-        PaddedMember {
+        PaddedKey {
             with_comma: [0; COPY_BYTES],
             without_comma: [0; COPY_BYTES],
             length: 0,
         }
-    }; MEMBER_COUNT];
+    }; KEY_COUNT];
     let mut index = 0;
-    while index < MEMBER_COUNT {
-        let text = MEMBERS[index].as_bytes();
+    while index < KEY_COUNT {
+        let text = REPLACED_KEYS[index].as_bytes();
         assert!(text.len() <= COPY_BYTES);
         let (_comma, rest) = text.split_at(1);
         let member = &mut members[index];
@@ -156,15 +156,15 @@ const SLOT_COUNT: usize = 256;
 /// The value of a free slot in [`SLOTS`].
 const FREE: u8 = u8::MAX;
 
-/// A hash table of the keys in [`MEMBERS`], which the compiler builds. A slot contains an index of
-/// [`MEMBERS`]. If another key occupies the first slot of a key, the key is in one of the following
-/// slots.
+/// A hash table of the keys in [`REPLACED_KEYS`], which the compiler builds. A slot contains an
+/// index of [`REPLACED_KEYS`]. If another key occupies the first slot of a key, the key is in one
+/// of the following slots.
 static SLOTS: [u8; SLOT_COUNT] = {
-    assert!(MEMBER_COUNT < (FREE - FIRST_CODE) as usize);
+    assert!(KEY_COUNT < (FREE - FIRST_CODE) as usize);
     let mut slots = [FREE; SLOT_COUNT];
     let mut index = 0_u8;
-    while (index as usize) < MEMBER_COUNT {
-        let mut slot = first_slot(frequent_key(index));
+    while (index as usize) < KEY_COUNT {
+        let mut slot = first_slot(replaced_key(index));
         while slots[slot] != FREE {
             slot = (slot + 1) % SLOT_COUNT;
         }
@@ -174,16 +174,18 @@ static SLOTS: [u8; SLOT_COUNT] = {
     slots
 };
 
-/// Returns a key of [`MEMBERS`].
-const fn frequent_key(index: u8) -> &'static [u8] {
-    let (_, key) = MEMBERS[index as usize].as_bytes().split_at(",\"".len());
+/// Returns a key of [`REPLACED_KEYS`].
+const fn replaced_key(index: u8) -> &'static [u8] {
+    let (_, key) = REPLACED_KEYS[index as usize]
+        .as_bytes()
+        .split_at(",\"".len());
     let (key, _) = key.split_at(key.len() - "\":".len());
     key
 }
 
 /// Returns the slot where the search for `key` begins. The slot depends on the length of the key
-/// and on three of its bytes. In [`MEMBERS`], most keys differ in these four values. For keys of
-/// less than four bytes, the slot is 0.
+/// and on three of its bytes. In [`REPLACED_KEYS`], most keys differ in these four values. For keys
+/// of less than four bytes, the slot is 0.
 const fn first_slot(key: &[u8]) -> usize {
     let [first, .., third_last, _, last] = key else {
         return 0;
@@ -204,11 +206,11 @@ macro_rules! key {
 pub(super) use key;
 
 impl ShortKey {
-    /// Returns the two bytes that replace `key`. Panics if `key` is not in `MEMBERS`. The macro
-    /// `key!` calls this function at compile time.
+    /// Returns the two bytes that replace `key`. Panics if `key` is not in `REPLACED_KEYS`. The
+    /// macro `key!` calls this function at compile time.
     pub const fn of(key: &str) -> Self {
         let mut slot = first_slot(key.as_bytes());
-        while !is_equal(frequent_key(SLOTS[slot]), key.as_bytes()) {
+        while !is_equal(replaced_key(SLOTS[slot]), key.as_bytes()) {
             slot = (slot + 1) % SLOT_COUNT;
         }
         Self([MARK, FIRST_CODE + SLOTS[slot]])
@@ -229,7 +231,7 @@ const fn is_equal(left: &[u8], right: &[u8]) -> bool {
 pub fn short_key(key: &[u8]) -> Option<ShortKey> {
     let mut slot = first_slot(key);
     while SLOTS[slot] != FREE {
-        if frequent_key(SLOTS[slot]) == key {
+        if replaced_key(SLOTS[slot]) == key {
             return Some(ShortKey([MARK, FIRST_CODE + SLOTS[slot]]));
         }
         slot = (slot + 1) % SLOT_COUNT;
@@ -242,7 +244,7 @@ pub fn long_key(short: &[u8]) -> Option<&'static str> {
     let [MARK, code] = *short else {
         return None;
     };
-    let member = MEMBERS.get(usize::from(code.checked_sub(FIRST_CODE)?))?;
+    let member = REPLACED_KEYS.get(usize::from(code.checked_sub(FIRST_CODE)?))?;
     member.strip_prefix(",\"")?.strip_suffix("\":")
 }
 
@@ -283,9 +285,9 @@ fn append_padded(padded: &[u8; COPY_BYTES], length: usize, out: &mut Vec<u8>) {
 }
 
 /// Returns the member whose two bytes begin at `mark`.
-fn member_at(short: &[u8], mark: usize) -> Option<&'static PaddedMember> {
+fn member_at(short: &[u8], mark: usize) -> Option<&'static PaddedKey> {
     let index = short.get(mark + 1)?.checked_sub(FIRST_CODE)?;
-    PADDED_MEMBERS.get(usize::from(index))
+    PADDED_KEYS.get(usize::from(index))
 }
 
 /// The short form of valid JSON.
@@ -388,7 +390,7 @@ mod tests {
     }
 
     fn any_key() -> impl Strategy<Value = String> {
-        let frequent = prop::sample::select(MEMBERS.map(key_of).to_vec());
+        let frequent = prop::sample::select(REPLACED_KEYS.map(key_of).to_vec());
         prop_oneof![
             3 => frequent.prop_map(str::to_owned),
             1 => "[a-z\"\\\\{}:,\u{1}é]{0,6}",
@@ -410,7 +412,7 @@ mod tests {
         })
     }
 
-    /// Returns the key in an element of [`MEMBERS`].
+    /// Returns the key in an element of [`REPLACED_KEYS`].
     fn key_of(member: &'static str) -> &'static str {
         member
             .strip_prefix(",\"")
@@ -420,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn each_frequent_key_has_a_short_form_of_its_own() {
-        for (index, member) in MEMBERS.into_iter().enumerate() {
+    fn each_replaced_key_has_a_short_form_of_its_own() {
+        for (index, member) in REPLACED_KEYS.into_iter().enumerate() {
             let key = key_of(member);
             let short = short_key(key.as_bytes()).unwrap();
             assert_eq!(short, ShortKey::of(key));

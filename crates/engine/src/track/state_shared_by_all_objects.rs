@@ -30,14 +30,14 @@ pub(super) type OperationId = (Identity, OperationName);
 /// Maximum number of operations whose last completed run is remembered. If the setting `RETAIN_MAX`
 /// is larger, `RETAIN_MAX` is the maximum. Beyond the maximum, the tracker forgets the runs that
 /// expire first.
-const MAX_ENDED: usize = 10_000;
+const MAX_LAST_RUNS: usize = 10_000;
 /// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
 /// is longer, `RETAIN_FOR` is the time.
-const ENDED_TTL: Duration = Duration::from_hours(1);
+const LAST_RUN_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum age of a record (a short summary of a completed operation), counted from the end of the
 /// operation. Usually, the tracker deletes a record earlier, because there are more records than
-/// [`TrackerSettings::records`].
+/// [`TrackerSettings::max_records`].
 const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
 /// Time for which the tracker remembers a deleted namespace. The watch of objects can report the
@@ -72,7 +72,7 @@ pub(super) struct SharedState {
     pub(super) timers: BTreeSet<(Instant, Identity)>,
     /// Last completed run of each operation. The next run must not start in the same second,
     /// because the name of an operation depends on its start in whole seconds.
-    ended: ExpiringMap<OperationId, LastRun>,
+    last_runs: ExpiringMap<OperationId, LastRun>,
     /// Start times of the completed operations that are retained.
     retained: ExpiringMap<Key, Timestamp>,
     /// Start times of the operations that have a record. The time of each entry is the end of the
@@ -129,7 +129,7 @@ impl SharedState {
             settings,
             meter,
             timers: BTreeSet::new(),
-            ended: ExpiringMap::new(),
+            last_runs: ExpiringMap::new(),
             retained: ExpiringMap::new(),
             records: ExpiringMap::new(),
             deleted_namespaces: ExpiringMap::new(),
@@ -206,13 +206,13 @@ impl SharedState {
     ) {
         let key = &operation.key;
         self.put(key.clone(), operation.completed(view, end, now.wall));
-        let gone = self.deleted_namespaces.get(&key.namespace);
+        let deleted = self.deleted_namespaces.get(&key.namespace);
         let namespace_was_deleted =
-            gone.is_some_and(|recreated| recreated.is_none_or(|it| operation.start < it));
+            deleted.is_some_and(|recreated| recreated.is_none_or(|it| operation.start < it));
         if namespace_was_deleted || !self.retain(operation, now.wall, now) {
             self.delete(key.clone());
         }
-        if self.settings.records > 0 && !namespace_was_deleted {
+        if self.settings.max_records > 0 && !namespace_was_deleted {
             let json = operation.record(view, end, now.wall);
             let key = operation.record_key();
             self.keep_record(key.clone(), operation.start, now.wall, now);
@@ -243,22 +243,22 @@ impl SharedState {
         now: ClockReading,
     ) {
         let retained = self.settings.retain.map(|retention| retention.age);
-        let age = retained.unwrap_or_default().max(ENDED_TTL);
+        let age = retained.unwrap_or_default().max(LAST_RUN_TTL);
         let Some(left) = age.checked_sub(now.since(end)) else {
             return;
         };
         let id = (identity.clone(), operation.what.clone());
         let mut until = now.steady + left;
-        let mut ended = LastRun {
+        let mut last_run = LastRun {
             start: operation.start.as_second(),
             end: operation.detected_until(end).as_second(),
         };
-        if let Some((later, before)) = self.ended.remove(&id) {
+        if let Some((later, before)) = self.last_runs.remove(&id) {
             until = until.max(later);
-            ended.start = ended.start.max(before.start);
-            ended.end = ended.end.max(before.end);
+            last_run.start = last_run.start.max(before.start);
+            last_run.end = last_run.end.max(before.end);
         }
-        self.ended.insert(id, ended, until);
+        self.last_runs.insert(id, last_run, until);
     }
 
     /// Retains an operation that completed at `end` for the rest of its retention. Returns false if
@@ -309,12 +309,12 @@ impl SharedState {
         id: &OperationId,
         start: OperationStart,
     ) -> OperationStart {
-        let Some(ended) = self.ended.get(id) else {
+        let Some(last_run) = self.last_runs.get(id) else {
             return start;
         };
         let earliest = match start.source {
-            StartTimeSource::Expression => ended.start + 1,
-            _ => ended.end.max(ended.start + 1),
+            StartTimeSource::Expression => last_run.start + 1,
+            _ => last_run.end.max(last_run.start + 1),
         };
         if start.at.as_second() >= earliest {
             return start;
@@ -327,14 +327,21 @@ impl SharedState {
     /// runs. If there are more retained operations, records or runs than their maximum number, also
     /// removes the entries that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
-        let most = self.settings.retain.map_or(0, |retention| retention.most);
-        while let Some((key, _)) = self.retained.pop(most, now) {
+        let max_count = self
+            .settings
+            .retain
+            .map_or(0, |retention| retention.max_count);
+        while let Some((key, _)) = self.retained.pop(max_count, now) {
             self.delete(key);
         }
-        while let Some((key, _)) = self.records.pop(self.settings.records, now) {
+        while let Some((key, _)) = self.records.pop(self.settings.max_records, now) {
             self.delete(key);
         }
-        while self.ended.pop(most.max(MAX_ENDED), now).is_some() {}
+        while self
+            .last_runs
+            .pop(max_count.max(MAX_LAST_RUNS), now)
+            .is_some()
+        {}
     }
 
     /// Deletes the retained operations and the records of a deleted namespace. Operations of this
@@ -349,7 +356,7 @@ impl SharedState {
         recreated: Option<Timestamp>,
         now: Instant,
     ) {
-        if self.settings.retain.is_none() && self.settings.records == 0 {
+        if self.settings.retain.is_none() && self.settings.max_records == 0 {
             return;
         }
         let is_from_deleted_namespace = |start| recreated.is_none_or(|recreated| start < recreated);
@@ -378,8 +385,8 @@ impl SharedState {
 
     /// Forgets the times of all completed runs.
     #[cfg(test)]
-    pub(super) fn forget_starts(&mut self) {
-        self.ended = ExpiringMap::new();
+    pub(super) fn forget_last_runs(&mut self) {
+        self.last_runs = ExpiringMap::new();
     }
 
     /// Returns the writes since the last call.

@@ -7,7 +7,7 @@
 
 use super::end_reason::End;
 use super::operation::SubjectView;
-use super::operations_on_one_object::{SubjectStep, TrackedSubject};
+use super::operations_on_one_object::{SubjectEventContext, TrackedSubject};
 use super::state_shared_by_all_objects::{DELETED_TTL, Identity, MAX_DELETED, SharedState};
 use super::{Message, SharedBaselines, Write};
 use crate::detect::{Evaluation, FeedEvent, Subject};
@@ -31,7 +31,7 @@ pub struct TrackerSettings {
     /// Maximum number of records. A record is a short summary of a completed operation. If there
     /// are more records, the tracker deletes those of the operations that ended first. If the
     /// maximum is 0, the tracker writes no records.
-    pub records: usize,
+    pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Arc<str>,
 }
@@ -43,7 +43,7 @@ pub struct Retention {
     /// Time after the end of an operation for which the operation is retained.
     pub age: Duration,
     /// Maximum number of retained operations.
-    pub most: usize,
+    pub max_count: usize,
 }
 
 /// The rule book of each target. A target is a resource that rules watch. Its rule book contains
@@ -70,7 +70,7 @@ struct FeedState {
     /// that has just changed.
     synced: bool,
     /// True while the watch is interrupted.
-    gap: bool,
+    is_interrupted: bool,
 }
 
 impl Tracker {
@@ -207,13 +207,13 @@ impl Tracker {
         &mut self,
         identity: &Identity,
         now: ClockReading,
-        act: impl FnOnce(&mut TrackedSubject, &mut SubjectStep<'_>),
+        act: impl FnOnce(&mut TrackedSubject, &mut SubjectEventContext<'_>),
     ) {
         let Some(tracked) = self.subjects.get_mut(identity) else {
             return;
         };
         let gap = is_in_gap(&self.feeds, tracked);
-        let mut step = SubjectStep::new(&mut self.shared, &self.books, now, gap);
+        let mut step = SubjectEventContext::new(&mut self.shared, &self.books, now, gap);
         act(tracked, &mut step);
         let deadline = tracked.deadline(&step);
         let before = std::mem::replace(&mut tracked.timer, deadline);
@@ -234,7 +234,7 @@ impl Tracker {
         &mut self,
         now: ClockReading,
         of: impl Fn(&TrackedSubject) -> bool,
-        act: impl Fn(&mut TrackedSubject, &mut SubjectStep<'_>),
+        act: impl Fn(&mut TrackedSubject, &mut SubjectEventContext<'_>),
     ) {
         for identity in self.identities(of) {
             self.step(&identity, now, &act);
@@ -314,7 +314,7 @@ impl Tracker {
     ) {
         let feed = self.feed_state(source);
         feed.synced = true;
-        feed.gap = false;
+        feed.is_interrupted = false;
         if let Some(seen) = feed.seen.take() {
             let gone =
                 self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
@@ -338,7 +338,7 @@ impl Tracker {
     fn lost(&mut self, source: &Source, now: ClockReading) {
         let feed = self.feed_state(source);
         feed.seen = None;
-        if !std::mem::replace(&mut feed.gap, true) {
+        if !std::mem::replace(&mut feed.is_interrupted, true) {
             self.gap_changed(source, now);
         }
     }
@@ -401,7 +401,7 @@ fn is_in_gap(feeds: &HashMap<Source, FeedState>, tracked: &TrackedSubject) -> bo
     let has_gap = |namespace: Option<Arc<str>>| {
         let target = tracked.target.clone();
         let feed = feeds.get(&Source { target, namespace });
-        feed.is_some_and(|feed| feed.gap)
+        feed.is_some_and(|feed| feed.is_interrupted)
     };
     let namespace = &tracked.view.subject.namespace;
     tracked.has_no_target() || has_gap(None) || namespace.is_some() && has_gap(namespace.clone())

@@ -62,7 +62,7 @@ pub(super) struct DescribeArgs {
         value_name = "FORM",
         help_heading = "Output"
     )]
-    shape: Option<ListFormat>,
+    format: Option<ListFormat>,
     /// Has no effect: operations in any phase are shown
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
@@ -91,8 +91,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
     chosen.retain(|number| seen.insert(*number));
-    let shape = args.shape.unwrap_or_default();
-    match shape {
+    let format = args.format.unwrap_or_default();
+    match format {
         _ if chosen.is_empty() => {}
         ListFormat::Json | ListFormat::Yaml => {
             let by_name = args
@@ -102,7 +102,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
             let single = chosen.len() == 1 && by_name && missing.is_empty();
             let chosen: Vec<ListedOperation> =
                 chosen.iter().map(|it| operations[*it].clone()).collect();
-            print(&objects(&chosen, shape, single)?)?;
+            print(&objects(&chosen, format, single)?)?;
         }
         ListFormat::Name => {
             for number in chosen {

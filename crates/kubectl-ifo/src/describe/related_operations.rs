@@ -33,12 +33,12 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
     let (owners, owned) = (ownership.owners(own_index), ownership.owned(own_index));
     let groups = groups(own);
     let mut related = Vec::new();
-    for (number, node) in ownership.nodes.iter().enumerate() {
-        let how = if number == own_index {
+    for (index, node) in ownership.nodes.iter().enumerate() {
+        let how = if index == own_index {
             SAME_SUBJECT
-        } else if owners.contains(&number) {
+        } else if owners.contains(&index) {
             OWNER
-        } else if owned.contains(&number) {
+        } else if owned.contains(&index) {
             OWNED
         } else if can_share_group(own, node)
             && self::groups(node).intersection(&groups).next().is_some()
@@ -61,7 +61,7 @@ pub(super) fn to<'a>(operation: &ListedOperation, ownership: &Ownership<'a>) -> 
 /// Returns true if operations on the two objects can be in the same correlation group. The objects
 /// must be in the same namespace, or at least one object must be cluster-scoped.
 fn can_share_group(a: &OwnershipNode<'_>, b: &OwnershipNode<'_>) -> bool {
-    let (a, b) = (a.who.namespace, b.who.namespace);
+    let (a, b) = (a.identity.namespace, b.identity.namespace);
     a == b || a.is_none() || b.is_none()
 }
 

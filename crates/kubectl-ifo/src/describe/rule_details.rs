@@ -3,7 +3,7 @@
 
 use crate::api_client::ApiClient;
 use crate::operation_source::escape;
-use crate::problem::{Problem, grant};
+use crate::problem::{Problem, grant_advice};
 use ifo_api::{GROUP, VERSION, ruleset};
 use serde_json::Value;
 
@@ -38,7 +38,7 @@ pub(super) struct DescribedRule {
     pub(super) target: String,
     /// Reason and message of the condition `Ready`. None if the rule set is ready or has no such
     /// condition.
-    pub(super) not_ready: Option<String>,
+    pub(super) not_ready_reason: Option<String>,
     /// Title and text of each field in [`FIELDS`] that is set.
     pub(super) fields: Vec<(&'static str, String)>,
     /// Name and expression of each variable that the rule uses.
@@ -53,8 +53,8 @@ pub(super) async fn read_rule_set(server: &ApiClient, name: &str) -> Result<Valu
     let rule_set = server.get(&path, &resource, None).await;
     rule_set.map_err(|problem| match problem {
         Problem::Forbidden { user, .. } => {
-            let grant = grant(&resource, None, user.as_deref());
-            format!("you may not get {resource}; {grant}")
+            let advice = grant_advice(&resource, None, user.as_deref());
+            format!("you may not get {resource}; {advice}")
         }
         Problem::NotFound(_) => format!("there is no rule set {name} any more"),
         problem => problem.to_string(),
@@ -82,7 +82,7 @@ impl DescribedRule {
             .filter(|part| !part.is_empty());
         Ok(Self {
             target: target.collect::<Vec<_>>().join("/"),
-            not_ready: not_ready(rule_set),
+            not_ready_reason: not_ready_reason(rule_set),
             variables: variables(rule_set, &fields),
             fields,
         })
@@ -103,7 +103,7 @@ fn field_text(field: &Value) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn not_ready(rule_set: &Value) -> Option<String> {
+fn not_ready_reason(rule_set: &Value) -> Option<String> {
     let conditions = rule_set.pointer("/status/conditions")?.as_array()?;
     let ready = conditions.iter().find(|it| it["type"] == "Ready")?;
     if ready["status"] == "True" {

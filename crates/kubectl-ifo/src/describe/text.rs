@@ -197,7 +197,7 @@ impl DescriptionWriter {
         self.line(
             2,
             "Not Ready",
-            rule.not_ready.as_deref().unwrap_or_default(),
+            rule.not_ready_reason.as_deref().unwrap_or_default(),
         );
         for (title, text) in &rule.fields {
             self.lines(2, title, text.lines());

@@ -67,7 +67,7 @@ pub(super) struct HistoryArgs {
         ignore_case = true,
         help_heading = "Output"
     )]
-    shape: Option<ListFormat>,
+    format: Option<ListFormat>,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         ..args.filters.with_namespace(namespace)
     };
     let from_filters = filters.take_format()?;
-    let shape = args.shape.or(from_filters).unwrap_or_default();
+    let format = args.format.or(from_filters).unwrap_or_default();
     let selector = filters.selector.clone().unwrap_or_default();
     let selector = ParsedLabelSelector::parse(&selector)
         .map_err(|why| Problem::Usage(format!("--selector: {why}")))?;
@@ -121,11 +121,11 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight, false).await?;
-    let history = RecordedHistory::read(&source, shape.data_format().is_some()).await?;
+    let history = RecordedHistory::read(&source, format.data_format().is_some()).await?;
     for note in &history.notes {
         complain("note", note);
     }
-    let reach = history.reach;
+    let oldest_end = history.oldest_end;
     let selected: Vec<ListedOperation> = history
         .operations
         .into_iter()
@@ -141,11 +141,11 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         earliest_end,
         only_failed: args.failed,
     };
-    if shape.is_table() {
+    if format.is_table() {
         let (rows, unfinished) = rows(&selected, &in_flight, limits, args.work.expand);
         let style = TextStyle {
             screen: columns::terminal_width(),
-            wide: shape == ListFormat::Wide,
+            wide: format == ListFormat::Wide,
             paint: args.colors.paint(),
         };
         if rows.is_empty() {
@@ -166,18 +166,23 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let mut operations = selected;
         operations.retain(|it| limits.allows(it));
         sort_newest_first(&mut operations);
-        print(&match shape {
+        print(&match format {
             ListFormat::Name => operations
                 .iter()
                 .map(|it| resource_name(it) + "\n")
                 .collect(),
-            _ => objects(&operations, shape, false)?,
+            _ => objects(&operations, format, false)?,
         })?;
     }
     if is_unchecked {
         print_incomplete(&source);
     }
-    print_error_line(&reach_line(reach, earliest_end, namespace, source.served));
+    print_error_line(&reach_line(
+        oldest_end,
+        earliest_end,
+        namespace,
+        source.served,
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -255,7 +260,7 @@ fn resource_name(operation: &ListedOperation) -> String {
 /// `Records reach back to 2026-01-01T12:00:00Z.` If the history does not reach back to
 /// `earliest_end`, the line contains the word `only`.
 fn reach_line(
-    reach: Option<Timestamp>,
+    oldest_end: Option<Timestamp>,
     earliest_end: Option<Timestamp>,
     namespace: Option<&String>,
     served: Served,
@@ -265,14 +270,14 @@ fn reach_line(
         Served::Crs => "Custom resources",
     };
     let within = namespace.map_or_else(String::new, |it| format!(" of namespace {it}"));
-    let Some(reach) = reach else {
+    let Some(oldest_end) = oldest_end else {
         return format!("{what}{within}: there are none yet.");
     };
     let only = match earliest_end {
-        Some(earliest) if earliest < reach => " only",
+        Some(earliest) if earliest < oldest_end => " only",
         _ => "",
     };
-    format!("{what}{within} reach back{only} to {reach:.0}.")
+    format!("{what}{within} reach back{only} to {oldest_end:.0}.")
 }
 
 #[cfg(test)]

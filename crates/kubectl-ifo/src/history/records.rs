@@ -17,7 +17,7 @@ use jiff::Timestamp;
 pub(super) struct RecordedHistory {
     pub(super) operations: Vec<ListedOperation>,
     /// The earliest end of an operation. None if there are no operations.
-    pub(super) reach: Option<Timestamp>,
+    pub(super) oldest_end: Option<Timestamp>,
     /// Notes for the user about parts that could not be read.
     pub(super) notes: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl RecordedHistory {
         }
         history.operations = merged(records?, custom);
         let ends = history.operations.iter().filter_map(|it| it.completed);
-        history.reach = ends.min();
+        history.oldest_end = ends.min();
         Ok(history)
     }
 }

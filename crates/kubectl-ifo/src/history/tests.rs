@@ -104,8 +104,8 @@ fn two_successive_migrations_of_one_machine_are_two_pieces() {
 
 #[test]
 fn the_reach_says_if_it_is_shorter_than_the_requested_time() {
-    let reach = Some(now());
-    let line = |earliest, namespace| reach_line(reach, earliest, namespace, Served::Live);
+    let oldest_end = Some(now());
+    let line = |earliest, namespace| reach_line(oldest_end, earliest, namespace, Served::Live);
     assert_eq!(
         line(None, None),
         "Records reach back to 2026-01-01T12:00:00Z."

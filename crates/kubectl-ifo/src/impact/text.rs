@@ -51,12 +51,12 @@ pub(super) fn text(
     );
     section(
         "A drain affects:",
-        match interrupted(&impact.interrupted) {
+        match affected_objects(&impact.interrupted) {
             lines if lines.is_empty() => nothing(&pods_and_machines),
             lines => fitted(&lines, style),
         },
     );
-    let (flags, blockers): (Vec<&DrainBlocker>, Vec<&DrainBlocker>) =
+    let (blockers_with_flag, blockers): (Vec<&DrainBlocker>, Vec<&DrainBlocker>) =
         impact.blockers.iter().partition(|it| it.flag.is_some());
     section(
         "These objects block a drain:",
@@ -66,10 +66,10 @@ pub(super) fn text(
             fitted(&blocking(&blockers), style)
         },
     );
-    if !flags.is_empty() {
+    if !blockers_with_flag.is_empty() {
         section(
             "kubectl drain refuses to start without these flags:",
-            fitted(&needed_flags(&flags), style),
+            fitted(&needed_flags(&blockers_with_flag), style),
         );
     }
     text
@@ -87,7 +87,7 @@ fn fitted(lines: &str, style: TextStyle) -> String {
 }
 
 /// Formats the interrupted objects as a table. Empty if there are none.
-fn interrupted(objects: &[AffectedObject]) -> String {
+fn affected_objects(objects: &[AffectedObject]) -> String {
     if objects.is_empty() {
         return String::new();
     }
@@ -160,8 +160,8 @@ fn blocking(blockers: &[&DrainBlocker]) -> String {
     table(["NAMESPACE", "OBJECT", "REASON"], &rows)
 }
 
-fn needed_flags(flags: &[&DrainBlocker]) -> String {
-    let rows: Vec<[String; 3]> = flags
+fn needed_flags(blockers_with_flag: &[&DrainBlocker]) -> String {
+    let rows: Vec<[String; 3]> = blockers_with_flag
         .iter()
         .map(|it| {
             [

@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
 
-/// Prints the listed `operations`. Then prints each change of an operation for which `is_named`
-/// returns true. If the user has given names, `is_named` returns true only for operations with
+/// Prints the listed `operations`. Then prints each change of an operation for which `is_selected`
+/// returns true. If the user has given names, `is_selected` returns true only for operations with
 /// these names. Otherwise it returns true for all operations. Depending on the output format, the
 /// output is rows of a table, documents or names.
 pub(super) async fn watch(
     view: &ListView,
     source: &OperationSource,
     operations: Vec<ListedOperation>,
-    is_named: &dyn Fn(&ListedOperation) -> bool,
+    is_selected: &dyn Fn(&ListedOperation) -> bool,
 ) -> Result<ExitCode, Problem> {
     let rows = view.rows(&operations);
     let mut table = Table::growing(&rows, clock::now(), view.style());
-    if view.shape.is_table() {
+    if view.format.is_table() {
         print(&table.header())?;
     }
     for row in &rows {
@@ -58,10 +58,10 @@ pub(super) async fn watch(
                 continue;
             }
         };
-        if !is_named(&changed) {
+        if !is_selected(&changed) {
             continue;
         }
-        let rows = if view.shape.is_table() {
+        let rows = if view.format.is_table() {
             watched_pieces.change(changed, view.rows)
         } else {
             vec![changed]
@@ -112,7 +112,7 @@ struct WatchedPiece {
 }
 
 impl WatchedPiece {
-    fn line(&self) -> ListedOperation {
+    fn line_operation(&self) -> ListedOperation {
         let members: Vec<&ListedOperation> = self.members.values().collect();
         let numbers = group_by_piece_of_work::root_first(&members).into_iter();
         let members: Vec<&ListedOperation> = numbers.map(|it| members[it]).collect();
@@ -151,7 +151,7 @@ impl WatchedPieces {
             }
         }
         for piece in watched.pieces.values_mut() {
-            let line = piece.line();
+            let line = piece.line_operation();
             piece.mark_printed(&line);
         }
         watched
@@ -176,7 +176,7 @@ impl WatchedPieces {
         let piece = self.pieces.entry(key.clone()).or_default();
         let member = group_by_piece_of_work::member_row(&operation);
         piece.members.insert(operation.key(), operation);
-        let line = piece.line();
+        let line = piece.line_operation();
         let has_ended = !line.active;
         let is_single = piece.members.len() == 1;
         let mut rows = Vec::new();

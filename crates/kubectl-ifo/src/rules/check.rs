@@ -6,7 +6,7 @@
 
 use super::input_files::{FoundObject, Input};
 use super::resource_schemas::{SchemaRoot, Schemas};
-use super::rule_sets::{self, Loaded};
+use super::rule_sets::{self, CompiledRuleSet};
 use crate::connect::Connect;
 use crate::output::{complain, print, print_excerpt};
 use crate::problem::Problem;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         complain("error", fault);
     }
     if args.cluster {
-        let targets: BTreeSet<Gvr> = loaded.iter().map(Loaded::target).collect();
+        let targets: BTreeSet<Gvr> = loaded.iter().map(CompiledRuleSet::target).collect();
         if let Err(why) = schemas.read_from_cluster(&targets, &args.connect) {
             complain("error", format!("the cluster: {why}"));
             is_correct = false;
@@ -123,7 +123,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
 
 /// Checks the expressions in `rule_set` against the schema. Returns an error for each field in an
 /// expression that no object can have, and for each expression whose types contradict the schema.
-fn schema_problems(rule_set: &Loaded, root: &SchemaRoot<'_>) -> Vec<SchemaProblem> {
+fn schema_problems(rule_set: &CompiledRuleSet, root: &SchemaRoot<'_>) -> Vec<SchemaProblem> {
     let mut checker = Checker {
         root: *root,
         problems: Vec::new(),
@@ -230,10 +230,10 @@ impl Checker<'_> {
         names: &CheckedNames,
     ) -> (ValueOrigins, Option<Program>) {
         // The rule set was compiled before, so its expressions can be parsed.
-        let Ok(read) = fields(source, &names.origins) else {
+        let Ok(expression_fields) = fields(source, &names.origins) else {
             return (ValueOrigins::default(), None);
         };
-        for named in &read.named {
+        for used_field in &expression_fields.named {
             // For `object.a.b`, `fields` returns the paths `a` and `a.b`. An unknown `a` must give
             // only one error. So an error is added only for the path `a`, whose last step is the
             // unknown field.
@@ -242,13 +242,13 @@ impl Checker<'_> {
             // variable `x` has the expression `object.a`, `fields` returns only the path `a.b` for
             // `variables.x.b`. So an unknown `a` is reported only for the variable. In the same
             // way, an unknown field in `forEach` is not reported again for `item`.
-            if let Some(unknown) = self.root.first_unknown_field(&named.path)
-                && unknown.depth + 1 == named.path.len()
+            if let Some(unknown) = self.root.first_unknown_field(&used_field.path)
+                && unknown.depth + 1 == used_field.path.len()
             {
                 self.add(
                     field,
                     source,
-                    (named.line, named.column),
+                    (used_field.line, used_field.column),
                     &unknown.to_string(),
                 );
             }
@@ -259,7 +259,7 @@ impl Checker<'_> {
             let text = format!("{}{}", error.message, hint.collect::<String>());
             self.add(field, source, (error.line, error.column), &text);
         });
-        (read.origin, program.ok())
+        (expression_fields.origin, program.ok())
     }
 
     fn add(&mut self, field: &str, source: &str, (line, column): (usize, usize), what: &str) {

@@ -193,7 +193,7 @@ fn replay(
     let settings = TrackerSettings {
         debounce,
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let recorder = Recorder {
@@ -282,7 +282,11 @@ impl ReplayObserver for Recorder {
             }
         }
         let findings = evaluation.findings.iter();
-        let detected = findings.filter(|it| it.says.as_ref().is_some_and(|says| !says.continues));
+        let detected = findings.filter(|it| {
+            it.values
+                .as_ref()
+                .is_some_and(|values| !values.only_continues)
+        });
         self.detected
             .extend(detected.map(|it| it.operation.clone()));
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A rule set that compiles.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct CompiledRuleSet {
     /// The path of the file that contains the rule set.
     pub(super) source: String,
     /// The name of the rule set.
@@ -24,7 +24,7 @@ pub(super) struct Loaded {
     pub(super) compiled: Arc<RuleSet>,
 }
 
-impl Loaded {
+impl CompiledRuleSet {
     /// Returns the target of the rule set (the resource that it watches).
     pub(super) fn target(&self) -> Gvr {
         self.spec.target.gvr()
@@ -38,8 +38,8 @@ fn api_version() -> String {
 
 /// Compiles the rule sets among the objects of `input`. Adds the errors of invalid rule sets to
 /// `input.faults`. If there is no rule set and no other error, adds an error that says so.
-pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
-    let mut loaded: Vec<Loaded> = Vec::new();
+pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
+    let mut loaded: Vec<CompiledRuleSet> = Vec::new();
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     let mut faults = Vec::new();
     for FoundObject { source, object } in &input.objects {
@@ -82,7 +82,7 @@ pub(super) fn load(input: &mut Input) -> Vec<Loaded> {
             }
         };
         match compile(name, &rule_set.spec) {
-            Ok(compiled) => loaded.push(Loaded {
+            Ok(compiled) => loaded.push(CompiledRuleSet {
                 source: source.clone(),
                 name: name.clone(),
                 spec: rule_set.spec,
@@ -167,7 +167,7 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
 ///
 /// An operation is unknown if no rule in the files detects it on the same target. This is no error,
 /// because a rule set outside these files can detect the operation.
-pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
+pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
         let same_target = loaded.iter().filter(|it| it.target() == rule_set.target());
@@ -196,7 +196,7 @@ pub(super) fn unknown_superseded(loaded: &[Loaded]) -> Vec<String> {
 
 /// Groups the rule sets by target, because the server evaluates all rule sets of one target
 /// together.
-pub(super) fn by_target(loaded: &[Loaded]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
+pub(super) fn by_target(loaded: &[CompiledRuleSet]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
     let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
     for rule_set in loaded {
         targets

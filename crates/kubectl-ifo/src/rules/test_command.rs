@@ -270,10 +270,10 @@ fn add_evaluation(result: &mut ObjectResult, evaluation: Evaluation) {
 /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
 ///   that is already in flight. A single object does not show whether the operation is in flight.
 fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperation> {
-    let says = finding.says.filter(|says| !says.continues)?;
+    let values = finding.values.filter(|values| !values.only_continues)?;
     let name = finding.operation.to_string();
-    let reason = says.reason.as_deref().unwrap_or(&name);
-    let labels = says.labels.iter();
+    let reason = values.reason.as_deref().unwrap_or(&name);
+    let labels = values.labels.iter();
     Some(ListedOperation {
         reason: reason.to_owned(),
         operation: name,
@@ -282,10 +282,10 @@ fn operation(finding: Finding, subject: &ListedSubject) -> Option<ListedOperatio
         component: finding.rule_set.component.to_string(),
         subject: subject.clone(),
         active: true,
-        state: says.state.unwrap_or(State::Progressing).name().to_owned(),
-        message: says.message.to_string(),
-        progress: says.progress,
-        started: says.started,
+        state: values.state.unwrap_or(State::Progressing).name().to_owned(),
+        message: values.message.to_string(),
+        progress: values.progress,
+        started: values.started,
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),

@@ -95,18 +95,20 @@ impl BundleCollection {
             },
             listed_namespaces: None,
         };
-        bundle.versions().await;
+        bundle.collect_versions().await;
         let service = bundle.read_api_service().await;
         if let Some(namespace) = scope.server_namespace.or(service) {
             bundle.server_namespace = namespace;
         }
-        let rule_sets = bundle.rule_sets().await;
-        bundle.operations(scope.namespace.as_ref()).await;
-        bundle.records(scope.namespace.as_ref()).await;
-        bundle.custom_resources().await;
-        let account = bundle.server_objects(scope.metrics.as_deref()).await;
-        bundle.definitions().await;
-        bundle.access(account.as_deref(), &rule_sets).await;
+        let rule_sets = bundle.collect_rule_sets().await;
+        bundle.collect_operations(scope.namespace.as_ref()).await;
+        bundle.collect_records(scope.namespace.as_ref()).await;
+        bundle.collect_custom_resources().await;
+        let account = bundle
+            .collect_server_objects(scope.metrics.as_deref())
+            .await;
+        bundle.collect_crds().await;
+        bundle.collect_access(account.as_deref(), &rule_sets).await;
         bundle
     }
 
@@ -219,7 +221,7 @@ impl BundleCollection {
         })
     }
 
-    async fn versions(&mut self) {
+    async fn collect_versions(&mut self) {
         let kubernetes = self
             .client
             .get("/version", LIST_BYTES)
@@ -296,7 +298,7 @@ impl BundleCollection {
         }
     }
 
-    async fn rule_sets(&mut self) -> Vec<Value> {
+    async fn collect_rule_sets(&mut self) -> Vec<Value> {
         let uri = format!("/apis/{GROUP}/{VERSION}/{}", ruleset::PLURAL);
         match self.list(&uri).await {
             Ok(list) => {
@@ -314,7 +316,7 @@ impl BundleCollection {
     }
 
     /// Reads the CRDs of this project, without their schemas.
-    async fn definitions(&mut self) {
+    async fn collect_crds(&mut self) {
         let mut found = Vec::new();
         for plural in [ruleset::PLURAL, live::PLURAL] {
             let name = format!("{plural}.{GROUP}");
@@ -345,7 +347,7 @@ impl BundleCollection {
         }
     }
 
-    async fn access(&mut self, account: Option<&str>, rule_sets: &[Value]) {
+    async fn collect_access(&mut self, account: Option<&str>, rule_sets: &[Value]) {
         let namespace = self.server_namespace.clone();
         let outcome =
             access::review(&self.client, &self.redactor, &namespace, account, rule_sets).await;

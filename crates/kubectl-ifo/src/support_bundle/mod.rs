@@ -59,7 +59,7 @@ pub(super) struct SupportBundleArgs {
     #[arg(long)]
     include_text: bool,
     /// Namespace of the server, if it cannot be read from the APIService
-    #[arg(long, value_name = "NAME", value_parser = super::connect::one_namespace)]
+    #[arg(long, value_name = "NAME", value_parser = super::connect::checked_namespace)]
     server_namespace: Option<String>,
     /// Metrics of the server that you have read, instead of those through the proxy of the
     /// kube-apiserver

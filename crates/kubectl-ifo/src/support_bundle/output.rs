@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_in_an_archive_has_its_name() {
+    fn the_folder_in_an_archive_has_the_name_of_the_archive() {
         for (path, folder) in [
             ("a/b.tar.gz", "b"),
             ("b.tgz", "b"),

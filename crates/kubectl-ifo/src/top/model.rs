@@ -79,7 +79,7 @@ pub(super) enum LoopAction {
 
 /// The state of the watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum TopLink {
+pub(super) enum WatchState {
     /// The first list is still being received.
     Listing,
     /// The shown operations are current.
@@ -148,7 +148,7 @@ pub(super) struct Model {
     /// True if the operations come from files.
     pub(super) reads_files: bool,
     /// The state of the watch.
-    pub(super) link: TopLink,
+    pub(super) watch_state: WatchState,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     /// All known operations.
@@ -194,7 +194,7 @@ impl Model {
             size: (80, 24),
             about,
             reads_files: false,
-            link: TopLink::Listing,
+            watch_state: WatchState::Listing,
             incomplete: None,
             rows: Rows::default(),
             counts: Counts::default(),
@@ -244,18 +244,18 @@ impl Model {
             OperationChange::Applied(operation) => self.rows.apply(*operation),
             OperationChange::Deleted { operation, .. } => self.rows.delete(operation.key()),
             OperationChange::Synced => {
-                self.link = if self.reads_files {
-                    TopLink::Files
+                self.watch_state = if self.reads_files {
+                    WatchState::Files
                 } else {
-                    TopLink::Live
+                    WatchState::Live
                 };
             }
             OperationChange::Lost(problem) => {
-                let since = match self.link {
-                    TopLink::Lost { since, .. } => since,
-                    TopLink::Listing | TopLink::Live | TopLink::Files => self.now,
+                let since = match self.watch_state {
+                    WatchState::Lost { since, .. } => since,
+                    WatchState::Listing | WatchState::Live | WatchState::Files => self.now,
                 };
-                self.link = TopLink::Lost {
+                self.watch_state = WatchState::Lost {
                     since,
                     why: problem.to_string(),
                 };
@@ -355,11 +355,14 @@ impl Model {
         self.cursor = row.min(self.table_rows.len().saturating_sub(1));
         let selected = self.table_rows.get(self.cursor).filter(|_| self.cursor > 0);
         self.selected = selected.map(|row| row.id());
-        let page = self.page_rows();
-        let last = self.table_rows.len().saturating_sub(page);
+        let rows_on_screen = self.page_rows();
+        let last = self.table_rows.len().saturating_sub(rows_on_screen);
         self.offset = self
             .offset
-            .clamp((self.cursor + 1).saturating_sub(page), self.cursor)
+            .clamp(
+                (self.cursor + 1).saturating_sub(rows_on_screen),
+                self.cursor,
+            )
             .min(last);
     }
 

@@ -50,16 +50,16 @@ pub(super) fn related_objects<'a>(
     let Some(own) = ownership.of_operation(&of.operation) else {
         return Vec::new();
     };
-    let relative = |number: usize, depth: usize| {
-        let node = &ownership.nodes[number];
+    let relative = |index: usize, depth: usize| {
+        let node = &ownership.nodes[index];
         let rows = node.operations.iter();
         RelatedObject {
             depth,
-            name: one_line(&format!("{}/{}", node.who.kind, node.who.name)),
+            name: one_line(&format!("{}/{}", node.identity.kind, node.identity.name)),
             rows: rows
                 .filter_map(|operation| by_key.get(&operation.key()).copied().cloned())
                 .collect(),
-            is_subject: number == own,
+            is_subject: index == own,
         }
     };
     let mut seen = HashSet::from([own]);
@@ -77,30 +77,30 @@ pub(super) fn related_objects<'a>(
         .rev()
         .chain([&own])
         .enumerate()
-        .map(|(depth, number)| relative(*number, depth))
+        .map(|(depth, index)| relative(*index, depth))
         .collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (number, parent) in ownership.below(&[own]) {
+    for (index, parent) in ownership.below(&[own]) {
         if let Some(parent) = parent {
-            children.entry(parent).or_default().push(number);
+            children.entry(parent).or_default().push(index);
         }
     }
     // The descendants are visited depth first. A stack replaces recursion, because a chain of
     // owners can be long.
     let mut stack = vec![(own, above.len())];
     while relatives.len() < MAX_OBJECTS
-        && let Some((number, depth)) = stack.pop()
+        && let Some((index, depth)) = stack.pop()
     {
-        if number != own {
-            if !seen.insert(number) {
+        if index != own {
+            if !seen.insert(index) {
                 continue;
             }
-            relatives.push(relative(number, depth));
+            relatives.push(relative(index, depth));
         }
-        let mut below = children.remove(&number).unwrap_or_default();
+        let mut below = children.remove(&index).unwrap_or_default();
         // The children are pushed in reverse order, so that the first child is on top of the stack.
         below.sort_unstable_by(|a, b| b.cmp(a));
-        stack.extend(below.into_iter().map(|number| (number, depth + 1)));
+        stack.extend(below.into_iter().map(|index| (index, depth + 1)));
     }
     relatives
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_colors_the_cursor_is_still_visible() {
+    fn without_colors_states_are_plain_and_the_cursor_is_reversed() {
         let theme = Theme::default();
         for state in [
             "Failing",

@@ -3,7 +3,7 @@
 
 use super::detail::{self, bar};
 use super::keys::HELP;
-use super::model::{Model, TopLink, TopOrder, TopPage};
+use super::model::{Model, TopOrder, TopPage, WatchState};
 use super::row::TopRow;
 use super::table_layout::TopLayout;
 use super::theme::Theme;
@@ -109,18 +109,18 @@ impl TopView<'_> {
     /// instead.
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
-        let (link, style) = match &model.link {
-            TopLink::Listing => ("listing".to_owned(), self.theme.dim()),
-            TopLink::Live => ("live".to_owned(), self.theme.good()),
-            TopLink::Files => ("from files".to_owned(), self.theme.dim()),
-            TopLink::Lost { since, .. } => {
+        let (state, style) = match &model.watch_state {
+            WatchState::Listing => ("listing".to_owned(), self.theme.dim()),
+            WatchState::Live => ("live".to_owned(), self.theme.good()),
+            WatchState::Files => ("from files".to_owned(), self.theme.dim()),
+            WatchState::Lost { since, .. } => {
                 let seconds = model.now.as_second() - since.as_second();
                 let text = format!("lost {} ago", duration::human(seconds));
                 (text, self.theme.bad())
             }
         };
-        let link = cut(&link, self.width);
-        let mut room = self.width - link.width();
+        let state = cut(&state, self.width);
+        let mut room = self.width - state.width();
         let mut spans = Vec::new();
         for (text, style) in self.counts() {
             // At least one blank stays before the state of the watch.
@@ -129,9 +129,11 @@ impl TopView<'_> {
             spans.push(Span::styled(text, style));
         }
         spans.push(Span::raw(" ".repeat(room)));
-        spans.push(Span::styled(link, style));
-        let second = match (&model.link, &model.incomplete) {
-            (TopLink::Lost { why, .. }, _) => Line::styled(cut(&one_line(why), self.width), style),
+        spans.push(Span::styled(state, style));
+        let second = match (&model.watch_state, &model.incomplete) {
+            (WatchState::Lost { why, .. }, _) => {
+                Line::styled(cut(&one_line(why), self.width), style)
+            }
             (_, Some(incomplete)) => {
                 Line::styled(cut(&one_line(incomplete), self.width), self.theme.bad())
             }
@@ -147,7 +149,7 @@ impl TopView<'_> {
             let text = one_line(&format!("{count} {}", state.to_lowercase()));
             parts.push((text, self.theme.state(state)));
         }
-        if parts.is_empty() && self.model.link != TopLink::Listing {
+        if parts.is_empty() && self.model.watch_state != WatchState::Listing {
             let text = if self.model.reads_files {
                 "no operations in the files"
             } else {
@@ -230,8 +232,8 @@ impl TopView<'_> {
     /// is complete.
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
-        let text = match (&model.link, model.filter.is_empty()) {
-            (TopLink::Listing, _) => return None,
+        let text = match (&model.watch_state, model.filter.is_empty()) {
+            (WatchState::Listing, _) => return None,
             (_, false) => "No operation matches the filter; Esc clears it.",
             (_, true) if model.shows_completed => "No operations.",
             (_, true) => "No operations in flight; c shows completed ones, too.",

@@ -60,7 +60,7 @@ enum TreeRow<'a> {
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: TextStyle) -> String {
     let mut rows = Vec::new();
     for component in &forest.components {
-        rows.push(TreeRow::Component(or(component.name, NO_COMPONENT)));
+        rows.push(TreeRow::Component(text_or(component.name, NO_COMPONENT)));
         for namespace in &component.namespaces {
             rows.push(TreeRow::Namespace(namespace.name.unwrap_or(NO_NAMESPACE)));
             for top in &namespace.tops {
@@ -94,7 +94,7 @@ fn add_rows<'a>(
     style: TextStyle,
     rows: &mut Vec<TreeRow<'a>>,
 ) {
-    let most = match style.screen {
+    let max_levels = match style.screen {
         // The bars take about half of the terminal at most, so that the names are visible.
         Some(screen) => (screen / 2 / TOP.len()).clamp(MIN_LEVELS, MAX_LEVELS),
         None => MAX_LEVELS,
@@ -102,12 +102,12 @@ fn add_rows<'a>(
     // For each level above the object: true if another object follows on this level.
     let mut has_sibling: Vec<bool> = Vec::new();
     let mut stack = vec![(top, 0, false)];
-    while let Some((number, depth, follows)) = stack.pop() {
-        let node = forest.node(number);
+    while let Some((index, depth, follows)) = stack.pop() {
+        let node = forest.node(index);
         has_sibling.truncate(depth);
         // The bars of the outer levels. The first level has no bar.
         let above = has_sibling.get(1..).unwrap_or_default();
-        let hidden = depth.saturating_sub(most);
+        let hidden = depth.saturating_sub(max_levels);
         let mut bars = if hidden > 0 { DEEPER_MARK } else { TOP }.to_owned();
         bars.extend(
             above
@@ -124,7 +124,7 @@ fn add_rows<'a>(
         for operation in &node.operations {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(node.who, operation.item.as_deref(), namespace),
+                name: name(node.identity, operation.item.as_deref(), namespace),
                 operation: Some(operation),
             });
             bar = further;
@@ -132,7 +132,7 @@ fn add_rows<'a>(
         if node.operations.is_empty() {
             rows.push(TreeRow::Resource {
                 bars: format!("{bars}{bar}"),
-                name: name(node.who, None, namespace),
+                name: name(node.identity, None, namespace),
                 operation: None,
             });
         }
@@ -147,13 +147,13 @@ fn add_rows<'a>(
 /// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. `heading` is the
 /// namespace in the heading above the row. If the object has another namespace, its namespace
 /// follows in parentheses: `Pod/web (shop)`.
-fn name(who: ObjectIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
-    let mut name = format!("{}/{}", who.kind, who.name);
+fn name(identity: ObjectIdentity<'_>, item: Option<&str>, heading: Option<&str>) -> String {
+    let mut name = format!("{}/{}", identity.kind, identity.name);
     if let Some(item) = item {
         name.push('/');
         name.push_str(item);
     }
-    if let Some(namespace) = who.namespace
+    if let Some(namespace) = identity.namespace
         && heading != Some(namespace)
     {
         name = format!("{name} ({namespace})");
@@ -285,6 +285,6 @@ fn line(
     text.push('\n');
 }
 
-fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+fn text_or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     if text.is_empty() { otherwise } else { text }
 }

@@ -40,7 +40,7 @@ pub(super) struct Namespace<'a> {
 #[derive(Debug)]
 pub(super) struct ResourceNode<'a> {
     /// The identity of the object.
-    pub(super) who: ObjectIdentity<'a>,
+    pub(super) identity: ObjectIdentity<'a>,
     /// The operations on the object. Empty for an object that is shown only because of its
     /// descendants, and for an object that is not shown.
     pub(super) operations: Vec<&'a ListedOperation>,
@@ -76,24 +76,24 @@ impl<'a> Forest<'a> {
     ) -> Self {
         let found = ownership.below(tops);
         let mut parents = vec![None; ownership.nodes.len()];
-        for (number, nearest) in &found {
+        for (index, nearest) in &found {
             if nearest.is_some() {
-                let parents_of = &ownership.nodes[*number].parents;
-                parents[*number] = parents_of.iter().copied().find(|it| found.contains_key(it));
+                let parents_of = &ownership.nodes[*index].parents;
+                parents[*index] = parents_of.iter().copied().find(|it| found.contains_key(it));
             }
         }
         if without_cycles(parents.clone()) != parents {
             // The loop above took the first suitable parent of each object. These parents form a
             // cycle. So this loop takes the parents on the shortest paths from the tops instead,
             // which cannot form a cycle.
-            for (number, nearest) in &found {
-                parents[*number] = *nearest;
+            for (index, nearest) in &found {
+                parents[*index] = *nearest;
             }
         }
         let mut builder = ForestBuilder::new(ownership, is_included, true);
-        for number in 0..ownership.nodes.len() {
-            if !found.contains_key(&number) {
-                builder.operations[number].clear();
+        for index in 0..ownership.nodes.len() {
+            if !found.contains_key(&index) {
+                builder.operations[index].clear();
             }
         }
         builder.grow(&parents)
@@ -105,8 +105,8 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns the object with this index.
-    pub(super) fn node(&self, number: usize) -> &ResourceNode<'a> {
-        &self.nodes[number]
+    pub(super) fn node(&self, index: usize) -> &ResourceNode<'a> {
+        &self.nodes[index]
     }
 
     /// Returns all operations, from top to bottom.
@@ -115,8 +115,8 @@ impl<'a> Forest<'a> {
         for component in &self.components {
             for namespace in &component.namespaces {
                 let mut stack: Vec<usize> = namespace.tops.iter().rev().copied().collect();
-                while let Some(number) = stack.pop() {
-                    let node = self.node(number);
+                while let Some(index) = stack.pop() {
+                    let node = self.node(index);
                     operations.extend_from_slice(&node.operations);
                     stack.extend(node.children.iter().rev());
                 }
@@ -131,24 +131,24 @@ impl<'a> Forest<'a> {
 fn without_cycles(mut parents: Vec<Option<usize>>) -> Vec<Option<usize>> {
     // One value for each node: the number of the walk that first visited the node, or 0 if no walk
     // has visited it.
-    let mut met = vec![0; parents.len()];
+    let mut first_visit_walk = vec![0; parents.len()];
     for start in 0..parents.len() {
         let walk = start + 1;
         let mut at = start;
-        while met[at] == 0 {
-            met[at] = walk;
+        while first_visit_walk[at] == 0 {
+            first_visit_walk[at] = walk;
             match parents[at] {
                 Some(parent) => at = parent,
                 None => break,
             }
         }
         // If the walk has returned to a node of its own path, that node is in a cycle.
-        if met[at] == walk && parents[at].is_some() {
+        if first_visit_walk[at] == walk && parents[at].is_some() {
             let mut first = at;
             let mut other = parents[at];
-            while let Some(number) = other.filter(|number| *number != at) {
-                first = first.min(number);
-                other = parents[number];
+            while let Some(index) = other.filter(|index| *index != at) {
+                first = first.min(index);
+                other = parents[index];
             }
             parents[first] = None;
         }
@@ -161,7 +161,7 @@ struct ForestBuilder<'a, 'k> {
     ownership: &'k Ownership<'a>,
     /// True if an object without operations is shown even if it has only one child. False if such
     /// an object needs several children.
-    all_owners: bool,
+    shows_all_ancestors: bool,
     operations: Vec<Vec<&'a ListedOperation>>,
     /// For each node, the children that are shown.
     children: Vec<Vec<usize>>,
@@ -178,7 +178,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
     fn new(
         ownership: &'k Ownership<'a>,
         is_included: &dyn Fn(&ListedOperation) -> bool,
-        all_owners: bool,
+        shows_all_ancestors: bool,
     ) -> Self {
         let operations = ownership.nodes.iter().map(|node| {
             let operations = node.operations.iter().copied();
@@ -187,7 +187,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         let size = ownership.nodes.len();
         Self {
             ownership,
-            all_owners,
+            shows_all_ancestors,
             operations: operations.collect(),
             children: vec![Vec::new(); size],
             tops: Vec::new(),
@@ -197,22 +197,22 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
     }
 
     fn grow(mut self, parents: &[Option<usize>]) -> Forest<'a> {
-        for number in from_the_leaves(parents) {
-            let mut children = std::mem::take(&mut self.children[number]);
+        for index in from_the_leaves(parents) {
+            let mut children = std::mem::take(&mut self.children[index]);
             children.sort_by_key(|it| self.sort_key[*it]);
-            let up = if self.is_shown(number, &children, parents[number]) {
-                if let Some(operation) = self.operations[number].first() {
-                    self.component[number] = &operation.component;
+            let up = if self.is_shown(index, &children, parents[index]) {
+                if let Some(operation) = self.operations[index].first() {
+                    self.component[index] = &operation.component;
                 } else if let Some(first) = children.first() {
-                    self.component[number] = self.component[*first];
-                    self.sort_key[number] = self.sort_key[*first];
+                    self.component[index] = self.component[*first];
+                    self.sort_key[index] = self.sort_key[*first];
                 }
-                self.children[number] = children;
-                vec![number]
+                self.children[index] = children;
+                vec![index]
             } else {
                 children
             };
-            match parents[number] {
+            match parents[index] {
                 Some(parent) => self.children[parent].extend(up),
                 None => self.tops.extend(up),
             }
@@ -221,7 +221,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
         let mut components: BTreeMap<&str, BTreeMap<Option<&str>, Vec<usize>>> = BTreeMap::new();
         for top in self.tops {
             let namespaces = components.entry(self.component[top]).or_default();
-            let namespace = self.ownership.nodes[top].who.namespace;
+            let namespace = self.ownership.nodes[top].identity.namespace;
             namespaces.entry(namespace).or_default().push(top);
         }
         let components = components.into_iter().map(|(name, namespaces)| Component {
@@ -240,7 +240,7 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
             components: components.collect(),
             nodes: nodes
                 .map(|(node, (operations, children))| ResourceNode {
-                    who: node.who,
+                    identity: node.identity,
                     operations,
                     children,
                 })
@@ -249,19 +249,19 @@ impl<'a, 'k> ForestBuilder<'a, 'k> {
     }
 
     /// Returns true if the object is shown in the tree.
-    fn is_shown(&self, number: usize, children: &[usize], parent: Option<usize>) -> bool {
-        if !self.operations[number].is_empty() {
+    fn is_shown(&self, index: usize, children: &[usize], parent: Option<usize>) -> bool {
+        if !self.operations[index].is_empty() {
             return true;
         }
-        if self.all_owners {
+        if self.shows_all_ancestors {
             return !children.is_empty();
         }
-        let namespace_of = |it: usize| self.ownership.nodes[it].who.namespace;
+        let namespace_of = |it: usize| self.ownership.nodes[it].identity.namespace;
         // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such
         // an owner has no operation, it is not shown, so that each pod stays under the heading of
         // its namespace.
         let over_namespaces = parent.is_none()
-            && namespace_of(number).is_none()
+            && namespace_of(index).is_none()
             && children.iter().any(|it| namespace_of(*it).is_some());
         children.len() > 1 && !over_namespaces
     }
@@ -277,9 +277,9 @@ fn from_the_leaves(parents: &[Option<usize>]) -> Vec<usize> {
         .filter(|it| !waiting.contains_key(it))
         .collect();
     let mut next = 0;
-    while let Some(number) = order.get(next).copied() {
+    while let Some(index) = order.get(next).copied() {
         next += 1;
-        if let Some(parent) = parents[number]
+        if let Some(parent) = parents[index]
             && let Some(left) = waiting.get_mut(&parent)
         {
             *left -= 1;

@@ -56,7 +56,7 @@ struct NamespaceJson<'a> {
 #[serde(rename_all = "camelCase")]
 struct ResourceJson<'a> {
     #[serde(flatten)]
-    who: ObjectIdentity<'a>,
+    identity: ObjectIdentity<'a>,
     /// Level of the object in the tree. Set only if the object is on a deeper level than
     /// [`MAX_NESTED`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,20 +88,20 @@ impl<'a> TreesJson<'a> {
 }
 
 /// Converts objects with their descendants. The recursion is at most [`MAX_NESTED`] levels deep.
-fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<ResourceJson<'a>> {
+fn nested<'a>(forest: &Forest<'a>, indexes: &[usize], depth: usize) -> Vec<ResourceJson<'a>> {
     if depth < MAX_NESTED {
-        let resources = numbers.iter().map(|number| {
-            let children = nested(forest, &forest.node(*number).children, depth + 1);
-            resource(forest, *number, None, children)
+        let resources = indexes.iter().map(|index| {
+            let children = nested(forest, &forest.node(*index).children, depth + 1);
+            resource(forest, *index, None, children)
         });
         return resources.collect();
     }
     let mut resources = Vec::new();
-    let mut stack: Vec<(usize, usize)> = numbers.iter().rev().map(|it| (*it, depth)).collect();
-    while let Some((number, depth)) = stack.pop() {
+    let mut stack: Vec<(usize, usize)> = indexes.iter().rev().map(|it| (*it, depth)).collect();
+    while let Some((index, depth)) = stack.pop() {
         let deeper = Some(depth).filter(|depth| *depth > MAX_NESTED);
-        resources.push(resource(forest, number, deeper, Vec::new()));
-        let children = &forest.node(number).children;
+        resources.push(resource(forest, index, deeper, Vec::new()));
+        let children = &forest.node(index).children;
         stack.extend(children.iter().rev().map(|it| (*it, depth + 1)));
     }
     resources
@@ -109,13 +109,13 @@ fn nested<'a>(forest: &Forest<'a>, numbers: &[usize], depth: usize) -> Vec<Resou
 
 fn resource<'a>(
     forest: &Forest<'a>,
-    number: usize,
+    index: usize,
     depth: Option<usize>,
     children: Vec<ResourceJson<'a>>,
 ) -> ResourceJson<'a> {
-    let node = forest.node(number);
+    let node = forest.node(index);
     ResourceJson {
-        who: node.who,
+        identity: node.identity,
         depth,
         operations: node.operations.iter().map(|it| it.json(FIELDS)).collect(),
         children,

@@ -56,7 +56,7 @@ pub(super) struct TreeArgs {
 
 /// Prints the trees once, or with `--watch` again after each change.
 pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
-    let (mut filters, shape) = args.common.chosen()?;
+    let (mut filters, format) = args.common.chosen()?;
     let sort = args.common.output.sort_by.clone().unwrap_or_default();
     let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
@@ -105,7 +105,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         filters,
         selected,
         sort,
-        shape,
+        format,
         paint: args.common.output.colors.paint(),
         served: source.served,
         empty_message,
@@ -115,7 +115,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         is_limit_reported: false,
     };
     if args.common.output.watch {
-        return reprint_on_change::run(&source, operations, shape, view).await;
+        return reprint_on_change::run(&source, operations, format, view).await;
     }
     view.sort.check(&operations)?;
     let shown = WatchOutputInputs::now(&source);
@@ -136,7 +136,7 @@ struct TreeView {
     filters: Filters,
     selected: Option<LabelSelection>,
     sort: SortBy,
-    shape: ListFormat,
+    format: ListFormat,
     paint: Paint,
     served: Served,
     lookup: OwnerLookup,
@@ -164,7 +164,7 @@ impl WatchOutputText for TreeView {
         shown: &WatchOutputInputs,
     ) -> Result<String, Problem> {
         let text = self.show(operations, shown).await?;
-        match (text, self.shape) {
+        match (text, self.format) {
             (Some(text), _) => Ok(text),
             (None, ListFormat::Table | ListFormat::Wide) => Ok(self.empty_message() + "\n"),
             (None, _) => self.empty_output(shown),
@@ -216,18 +216,18 @@ impl TreeView {
     }
 
     fn format(&self, forest: &Forest<'_>, shown: &WatchOutputInputs) -> Result<String, Problem> {
-        if let Some(format) = self.shape.data_format() {
+        if let Some(format) = self.format.data_format() {
             let incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
             return encode(&json_output::TreesJson::of(forest, incomplete), format);
         }
-        if self.shape == ListFormat::Name {
+        if self.format == ListFormat::Name {
             let group = self.served.group();
             let names = forest.operations().into_iter();
             return Ok(names.map(|it| it.resource_name(group) + "\n").collect());
         }
         let style = TextStyle {
             screen: shown.screen,
-            wide: self.shape == ListFormat::Wide,
+            wide: self.format == ListFormat::Wide,
             paint: self.paint,
         };
         Ok(draw(forest, shown.now, style))
@@ -236,7 +236,7 @@ impl TreeView {
     /// Returns the JSON or YAML document of an empty result. For the other formats, returns an
     /// empty text.
     fn empty_output(&self, shown: &WatchOutputInputs) -> Result<String, Problem> {
-        match self.shape.data_format() {
+        match self.format.data_format() {
             Some(_) => self.format(&Forest::default(), shown),
             None => Ok(String::new()),
         }
@@ -265,7 +265,7 @@ impl TreeView {
 fn matching_nodes(ownership: &Ownership<'_>, resource: &ResourceArgument) -> Vec<usize> {
     let nodes = ownership.nodes.iter().enumerate();
     nodes
-        .filter(|(_, node)| resource.matches(node.who))
-        .map(|(number, _)| number)
+        .filter(|(_, node)| resource.matches(node.identity))
+        .map(|(index, _)| index)
         .collect()
 }

@@ -5,7 +5,7 @@
 
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::discovered_kinds::ChosenKind;
-use crate::filter::{FilterValue, Filters, one_of};
+use crate::filter::{FilterValue, Filters, is_empty_or_contains};
 use crate::plain_text::first_names;
 use crate::problem::{HOME, Problem};
 use ifo_api::completeness::{Incomplete, NotWorking};
@@ -135,11 +135,11 @@ impl RuleSets {
         }
         match completeness {
             ListCompleteness::Incomplete(Incomplete::NotWorking(sets)) => {
-                not_working(sets, &counted, ignored)
+                check_not_working(sets, &counted, ignored)
             }
             ListCompleteness::Incomplete(other) => DetectionCheck::Impaired(other.to_string()),
             ListCompleteness::Complete => DetectionCheck::Clear,
-            ListCompleteness::NotStated => not_ready(&counted),
+            ListCompleteness::NotStated => check_ready_conditions(&counted),
         }
     }
 
@@ -177,7 +177,7 @@ pub(crate) fn check_detection_without_rule_sets(
 
 /// Decides from the conditions `Ready` of the rule sets, for an older `ifo-apiserver` that does not
 /// state whether its lists are complete. `counted` has the rule sets that must work.
-fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
+fn check_ready_conditions(counted: &[&ListedRuleSet]) -> DetectionCheck {
     let mut reasons = counted
         .iter()
         .filter(|it| it.ready().is_none_or(|ready| ready.status != "True"))
@@ -191,7 +191,7 @@ fn not_ready(counted: &[&ListedRuleSet]) -> DetectionCheck {
 /// Decides from `sets`, the rule sets that do not work according to `ifo-apiserver`. `counted` has
 /// the rule sets that must work. A rule set that is named in `sets` matters only if it is in
 /// `counted`.
-fn not_working(
+fn check_not_working(
     sets: &NotWorking,
     counted: &[&ListedRuleSet],
     ignored: &[String],
@@ -343,7 +343,7 @@ impl ListedRuleSet {
         let spec = &self.spec;
         let namespace =
             |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
-        one_of(&filters.component, &spec.component)
+        is_empty_or_contains(&filters.component, &spec.component)
             && (filters.kind.is_empty()
                 || filters
                     .kind
@@ -353,7 +353,7 @@ impl ListedRuleSet {
                 || spec
                     .rules
                     .iter()
-                    .any(|it| one_of(&filters.operation, &it.operation)))
+                    .any(|it| is_empty_or_contains(&filters.operation, &it.operation)))
             && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)
     }

@@ -9,7 +9,7 @@ mod progress;
 mod wait_loop;
 mod wait_state;
 
-use super::connect::{Connect, one_namespace};
+use super::connect::{Connect, checked_namespace};
 use super::filter::Filters;
 use super::from_files;
 use super::output::{print, print_error_line};
@@ -35,7 +35,7 @@ const UNKNOWN: u8 = 3;
 // phases.
 #[command(mut_arg("all_phases", |it| it.hide(true)))]
 // An empty namespace is refused, because an unset shell variable must not mean all namespaces.
-#[command(mut_arg("namespace", |it| it.value_parser(one_namespace)))]
+#[command(mut_arg("namespace", |it| it.value_parser(checked_namespace)))]
 // `--from` is hidden. If the user gives this flag, an error message explains that files do not
 // change.
 #[command(mut_arg("from", |it| it.hide(true)))]
@@ -150,7 +150,7 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         ignored: args.ignored.clone(),
         unknown_reason: None,
         interruption: None,
-        are_rule_sets_checked: false,
+        are_rule_sets_known_to_work: false,
         was_busy_at_start: false,
         // A single check prints no progress.
         progress: ProgressOutput::new(args.quiet || once),
@@ -165,7 +165,9 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
             Err(_) => match waiting.current_doubt() {
                 _ if waiting.wait_state.is_busy() => WaitEnd::TimedOut,
                 Some((why, _)) => WaitEnd::Unknown(why.clone()),
-                None if !waiting.are_rule_sets_checked || !waiting.wait_state.is_complete() => {
+                None if !waiting.are_rule_sets_known_to_work
+                    || !waiting.wait_state.is_complete() =>
+                {
                     WaitEnd::Unknown(
                         "the cluster has not returned all operations and rule sets before \
                          the timeout"

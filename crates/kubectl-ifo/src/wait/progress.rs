@@ -206,7 +206,7 @@ mod tests {
         wait_state.applied(stateless, now);
         let waiting = line(&wait_state, None);
         assert!(!waiting.contains('('), "{waiting}");
-        wait_state.deleted(&operation, now);
+        wait_state.ended_or_deleted(&operation, now);
         assert_eq!(
             line(&wait_state, None),
             "no operation in flight; the quiet period ends in 30 s"

@@ -46,7 +46,7 @@ pub(super) struct OperationWait {
     /// watch works.
     pub(super) interruption: Option<(String, Instant)>,
     /// True if a check has found that the rule sets work, or that the wait does not need them.
-    pub(super) are_rule_sets_checked: bool,
+    pub(super) are_rule_sets_known_to_work: bool,
     /// True if the first list has an active operation that is not ignored.
     pub(super) was_busy_at_start: bool,
     /// The output of the progress.
@@ -206,7 +206,7 @@ impl OperationWait {
     ) -> Option<WaitEnd> {
         let active: Vec<ListedOperation> = listed
             .into_iter()
-            .filter(|it| self.wait_state.counts(it))
+            .filter(|it| self.wait_state.is_relevant_and_active(it))
             .collect();
         self.was_busy_at_start = !active.is_empty();
         if !self.was_busy_at_start || !(once || self.wait_state.settings.goal == WaitGoal::Started)
@@ -278,7 +278,7 @@ impl OperationWait {
         tokio::select! {
             change = follower.next() => match change? {
                 OperationChange::Applied(operation) => self.wait_state.applied(*operation, Instant::now()),
-                OperationChange::Deleted { operation, .. } => self.wait_state.deleted(&operation, Instant::now()),
+                OperationChange::Deleted { operation, .. } => self.wait_state.ended_or_deleted(&operation, Instant::now()),
                 OperationChange::Synced => {
                     self.interruption = None;
                     self.wait_state.synced(Instant::now());
@@ -311,7 +311,7 @@ impl OperationWait {
             // With custom resources, only the goals `started` and `completed` are possible, because
             // the goal `idle` was refused before the wait. The custom resources alone decide these
             // goals, so the rule sets are not checked.
-            self.are_rule_sets_checked = true;
+            self.are_rule_sets_known_to_work = true;
             return Ok(None);
         }
         let detection = match self.check_detection(source).await {
@@ -328,7 +328,7 @@ impl OperationWait {
         };
         Ok(match detection {
             DetectionCheck::Clear => {
-                self.are_rule_sets_checked = true;
+                self.are_rule_sets_known_to_work = true;
                 self.unknown_reason = None;
                 None
             }

@@ -44,7 +44,7 @@ pub(crate) struct WaitState {
     /// relevant operation is active, or while not all operations are known.
     quiet_since: Option<Instant>,
     /// True if a relevant operation has been active.
-    was_active: bool,
+    has_begun: bool,
     /// Number of operations that have ended and were relevant before. An operation also counts if
     /// the settings ignored it at its end.
     ended: usize,
@@ -79,13 +79,13 @@ impl WaitState {
             ignored: BTreeMap::new(),
             is_complete: false,
             quiet_since: None,
-            was_active: false,
+            has_begun: false,
             ended: 0,
         }
     }
 
     /// Returns true if the operation is active and not ignored.
-    pub(crate) fn counts(&self, operation: &ListedOperation) -> bool {
+    pub(crate) fn is_relevant_and_active(&self, operation: &ListedOperation) -> bool {
         operation.active
             && !(self.settings.ignore_failing && operation.is_failing_or_failed())
             && !(self.settings.ignore_blocked && operation.is_blocked())
@@ -94,8 +94,8 @@ impl WaitState {
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: ListedOperation, now: Instant) {
         let key = operation.key();
-        if self.counts(&operation) {
-            self.was_active = true;
+        if self.is_relevant_and_active(&operation) {
+            self.has_begun = true;
             self.quiet_since = None;
             self.ignored.remove(&key);
             self.active.insert(key, operation);
@@ -107,12 +107,12 @@ impl WaitState {
             };
             self.ignored.insert(key, ignored);
         } else {
-            self.deleted(&operation, now);
+            self.ended_or_deleted(&operation, now);
         }
     }
 
     /// Processes the end or the deletion of an operation.
-    pub(crate) fn deleted(&mut self, operation: &ListedOperation, now: Instant) {
+    pub(crate) fn ended_or_deleted(&mut self, operation: &ListedOperation, now: Instant) {
         let was_relevant = self.remove(&operation.key(), now);
         self.ended += usize::from(was_relevant);
     }
@@ -180,7 +180,7 @@ impl WaitState {
 
     /// Returns true if a relevant operation has been active.
     pub(crate) fn has_begun(&self) -> bool {
-        self.was_active
+        self.has_begun
     }
 
     /// Returns two numbers: the ignored operations that are blocked, and the ignored operations
@@ -265,7 +265,7 @@ mod tests {
         let later = begin + QUIET / 2;
         wait_state.applied(operation("b", "Settling"), later);
         assert_eq!(wait_state.verdict(begin + QUIET), WaitVerdict::NotReached);
-        wait_state.deleted(&operation("b", "Settling"), later);
+        wait_state.ended_or_deleted(&operation("b", "Settling"), later);
         assert_eq!(
             wait_state.verdict(later),
             WaitVerdict::ReachedAt(later + QUIET)
@@ -286,13 +286,13 @@ mod tests {
         wait_state.applied(operation("a", "Progressing"), now);
         wait_state.synced(now);
         wait_state.lost();
-        wait_state.deleted(&operation("a", "Progressing"), now);
+        wait_state.ended_or_deleted(&operation("a", "Progressing"), now);
         wait_state.applied(operation("b", "Progressing"), now);
         assert!(!wait_state.is_complete());
         wait_state.synced(now);
         assert!(wait_state.is_complete());
         assert_eq!(wait_state.active().count(), 1);
-        wait_state.deleted(&operation("b", "Progressing"), now);
+        wait_state.ended_or_deleted(&operation("b", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(wait_state.ignored(), (0, 1));
         wait_state.applied(operation("b", "Blocked"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-        wait_state.deleted(&operation("a", "Failing"), now);
+        wait_state.ended_or_deleted(&operation("a", "Failing"), now);
         assert_eq!(wait_state.ignored(), (1, 0));
     }
 
@@ -342,7 +342,7 @@ mod tests {
         wait_state.applied(operation("b", "Progressing"), now);
         wait_state.applied(operation("a", "Failed"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-        wait_state.deleted(&operation("b", "Progressing"), now);
+        wait_state.ended_or_deleted(&operation("b", "Progressing"), now);
         assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
     }
 

@@ -213,7 +213,7 @@ fn an_empty_list_is_not_shown_as_a_quiet_cluster() {
 }
 
 #[test]
-fn waiting_and_watching_files_is_an_error() {
+fn commands_that_need_a_cluster_refuse_files() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     must_gather(folder.path());
     for command in [
@@ -249,7 +249,7 @@ fn waiting_and_watching_files_is_an_error() {
 }
 
 #[test]
-fn files_without_operations_are_refused() {
+fn empty_folders_and_unreadable_files_are_refused() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let list = from(folder.path(), &["list"]);
     assert_eq!((list.code, &*list.stdout), (1, ""));

@@ -303,14 +303,14 @@ spec:
     let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let path = folder.path().join("rules.yaml");
     std::fs::write(&path, rule_set).expect("the file can be written");
-    let event = |t: u8, kind: &str, name: &str, watched: &str| {
+    let event = |t: u8, event_type: &str, name: &str, watched: &str| {
         let labels = json!({"watched": watched});
         let object = json!({
             "apiVersion": "example.io/v1", "kind": "Widget",
             "metadata": {"name": name, "uid": format!("uid-{name}"), "labels": labels},
             "moving": true,
         });
-        json!({"t": t, "type": kind, "object": object}).to_string() + "\n"
+        json!({"t": t, "type": event_type, "object": object}).to_string() + "\n"
     };
     let stream = [
         event(0, "ADDED", "changed", "yes"),

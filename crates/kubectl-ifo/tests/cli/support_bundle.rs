@@ -22,7 +22,7 @@ const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
 
 /// Fields whose values in this test are fixed words, such as `Pod` in `kind`, and not names that a
 /// user has chosen. These values stay in a redacted bundle.
-const WORDS: [&str; 13] = [
+const PUBLIC_FIELDS: [&str; 13] = [
     "apiVersion",
     "kind",
     "group",
@@ -39,7 +39,7 @@ const WORDS: [&str; 13] = [
 ];
 
 /// Replaces each string in `value` by a unique string that contains [`MARKER`]. Keeps times and the
-/// values of the fields in [`WORDS`]. Also adds a marked entry to each map of labels or
+/// values of the fields in [`PUBLIC_FIELDS`]. Also adds a marked entry to each map of labels or
 /// annotations.
 ///
 /// `field` is the name of the field that contains `value`. `count` makes the strings unique.
@@ -47,7 +47,7 @@ fn mark(value: &mut Value, field: &str, count: &mut usize) {
     match value {
         Value::String(text) => {
             let is_time = text.ends_with('Z') && text.starts_with("2026");
-            if !is_time && !WORDS.contains(&field) {
+            if !is_time && !PUBLIC_FIELDS.contains(&field) {
                 *count += 1;
                 let is_sentence = text.contains(' ');
                 *text = format!(
@@ -324,17 +324,17 @@ fn a_redacted_bundle_contains_no_name_and_no_message() {
     }
     // With `--include-text`, the plugin does not redact the bundle, and the bundle contains the
     // marker. This shows that the redaction removed the marker from the first bundle.
-    let open = folder.path().join("open.tar.gz");
+    let unredacted = folder.path().join("unredacted.tar.gz");
     let output = execute(
         plugin(address)
             .args(["support-bundle", "--include-text", "-o"])
-            .arg(&open),
+            .arg(&unredacted),
     );
     assert_eq!(output.code, 0, "{}", output.stderr);
-    let open = unpacked(&open);
+    let unredacted = unpacked(&unredacted);
     let files = |text: &str| text.lines().filter(|it| it.starts_with("==> ")).count();
-    assert_eq!(files(&open), files(&redacted));
-    for file in open.split("==> ").filter(|it| !it.is_empty()) {
+    assert_eq!(files(&unredacted), files(&redacted));
+    for file in unredacted.split("==> ").filter(|it| !it.is_empty()) {
         let name = file.lines().next().unwrap_or_default();
         let is_marked = !name.ends_with("customresourcedefinitions.json");
         assert_eq!(file.contains(MARKER), is_marked, "{file}");

@@ -316,8 +316,8 @@ fn refuse(request: &Request) -> Response {
 
 #[test]
 fn a_user_without_rights_on_an_api_that_is_not_served_sees_the_served_api() {
-    let crs = |path: &str| path.strip_suffix("/inflightoperations").map(str::to_owned);
-    let version = crs(CRS).expect("a version");
+    let api_version_path = |path: &str| path.strip_suffix("/inflightoperations").map(str::to_owned);
+    let version = api_version_path(CRS).expect("a version");
     let (_runtime, address) = serve(move |request| match request.uri().path() {
         CRS => list_response(&[operator_resource()], ""),
         path if path == version => version_discovery(path),

@@ -57,13 +57,13 @@ impl ClientGo {
     /// start. If `streaming` is true, the informer receives the initial state from a watch.
     /// Otherwise it receives the initial state from a list.
     pub fn start(control_plane: &ControlPlane, streaming: bool) -> Self {
-        let state = &control_plane.state;
+        let addresses = &control_plane.addresses;
         let (group, version) = OPERATION.group_version();
         let name = if streaming { "streaming" } else { "listing" };
         // The informer logs many errors while the server is stopped, so its log goes to a file.
-        let log = File::create(state.dir.join(format!("informer-{name}.log")));
+        let log = File::create(addresses.dir.join(format!("informer-{name}.log")));
         let mut child = Command::new(&control_plane.informer)
-            .arg(&state.kubeconfig)
+            .arg(&addresses.kubeconfig)
             .args([group, version, OPERATION.plural])
             .env("KUBE_FEATURE_WatchListClient", streaming.to_string())
             .stdin(Stdio::piped())

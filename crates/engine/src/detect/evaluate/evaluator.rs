@@ -50,7 +50,7 @@ type SharedValues = Option<(Arc<Labels>, Nodes)>;
 #[derive(Clone, Copy)]
 struct CurrentRule<'r> {
     rule_set: &'r Arc<RuleSet>,
-    order: usize,
+    rule_index: usize,
     rule: &'r CompiledRule,
     item: Option<&'r Arc<str>>,
 }
@@ -60,10 +60,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
     pub(super) fn evaluate_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
         self.scope.set_variables(&rule_set.environment);
         let mut shared = None;
-        for (order, rule) in rule_set.rules.iter().enumerate() {
+        for (rule_index, rule) in rule_set.rules.iter().enumerate() {
             let current = CurrentRule {
                 rule_set,
-                order,
+                rule_index,
                 rule,
                 item: None,
             };
@@ -85,7 +85,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 rule_set: rule_set.clone(),
                 operation: rule.operation.clone(),
                 item: None,
-                says: None,
+                values: None,
             });
             self.evaluation.add_unknown(rule_set, &rule.operation);
         }
@@ -154,20 +154,20 @@ impl<'s> ObjectEvaluator<'_, 's> {
     fn evaluate_rule(&mut self, current: CurrentRule<'_>, shared: &mut SharedValues) {
         let continue_while = current.rule.continue_while.as_ref();
         let starts = self.evaluate_predicate(current, "expression", Some(&current.rule.expression));
-        let continues = match starts {
+        let only_continues = match starts {
             Some(false) => self.evaluate_predicate(current, "continueWhile", continue_while),
             Some(true) | None => Some(false),
         };
-        match (starts, continues) {
+        match (starts, only_continues) {
             (Some(false), Some(false)) => self.evaluate_outcome(current),
-            (Some(_), Some(continues)) => {
+            (Some(_), Some(only_continues)) => {
                 let shared = shared
                     .get_or_insert_with(|| {
                         (self.evaluate_labels(current), self.evaluate_nodes(current))
                     })
                     .clone();
                 let values = RuleValues {
-                    continues,
+                    only_continues,
                     ..self.evaluate_values(current, shared)
                 };
                 self.add_finding(current, Some(values));
@@ -203,7 +203,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
             rule_set: current.rule_set.clone(),
             operation: current.rule.operation.clone(),
             item: current.item.cloned(),
-            says: values,
+            values,
         });
     }
 
@@ -242,8 +242,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 is_valid.then(|| text.into())
             });
         RuleValues {
-            order: current.order,
-            continues: false,
+            rule_index: current.rule_index,
+            only_continues: false,
             labels,
             state,
             reason,

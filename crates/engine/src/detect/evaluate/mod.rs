@@ -61,8 +61,8 @@ impl Evaluation {
     /// Returns true if at least one rule detects an operation. A rule of which only `continueWhile`
     /// is true does not count, because such a rule cannot start an operation.
     pub fn detects(&self) -> bool {
-        let mut says = self.findings.iter().filter_map(|it| it.says.as_ref());
-        says.any(|says| !says.continues)
+        let mut values = self.findings.iter().filter_map(|it| it.values.as_ref());
+        values.any(|values| !values.only_continues)
     }
 
     /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
@@ -93,7 +93,7 @@ pub struct Finding {
     pub item: Option<Arc<str>>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
     /// the rule failed or was not evaluated.
-    pub says: Option<RuleValues>,
+    pub values: Option<RuleValues>,
 }
 
 /// The elements on which a rule with `forEach` was evaluated, if the rule could not be evaluated on
@@ -115,10 +115,10 @@ pub struct EvaluatedElements {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleValues {
     /// Index of the rule in its rule set.
-    pub order: usize,
+    pub rule_index: usize,
     /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
     /// flight, but does not start an operation.
-    pub continues: bool,
+    pub only_continues: bool,
     /// Labels of the rule set, including the labels that are computed from the object.
     pub labels: Arc<Labels>,
     /// State of the operation. None stands for `Progressing`.
@@ -307,7 +307,7 @@ pub(super) fn undecodable(
                 rule_set: rule_set.clone(),
                 operation: rule.operation.clone(),
                 item: None,
-                says: None,
+                values: None,
             });
             unknown.push((rule_set.clone(), rule.operation.clone()));
         }

@@ -46,7 +46,7 @@ fn values_of(rules: &str, object: &Value) -> RuleValues {
     evaluation
         .findings
         .remove(0)
-        .says
+        .values
         .unwrap_or_else(|| panic!("{:?}", evaluation.failures))
 }
 
@@ -61,16 +61,16 @@ fn all_descriptive_values_of_a_detection_are_returned() {
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let object = json!({"moving": true, "text": " half way ", "why": "AtWork", "how": "Blocked",
         "done": "45.20%", "since": "2026-11-21T09:00:00Z", "run": "run-1"});
-    let says = values_of(rule, &object);
-    assert_eq!(&*says.message, "half way");
-    assert_eq!(says.reason.as_deref(), Some("AtWork"));
-    assert_eq!(says.state, Some(State::Blocked));
-    assert_eq!(says.progress, Some(45));
+    let values = values_of(rule, &object);
+    assert_eq!(&*values.message, "half way");
+    assert_eq!(values.reason.as_deref(), Some("AtWork"));
+    assert_eq!(values.state, Some(State::Blocked));
+    assert_eq!(values.progress, Some(45));
     assert_eq!(
-        says.started,
+        values.started,
         Some("2026-11-21T09:00:00Z".parse().expect("the time is valid"))
     );
-    assert_eq!(says.instance.as_deref(), Some("run-1"));
+    assert_eq!(values.instance.as_deref(), Some("run-1"));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_missing_field_yields_no_descriptive_value_and_no_failure() {
     let rule = "{operation: Moving, expression: object.moving, message: object.text, reason: object.why, \
                 state: object.how, progress: object.done, startedAt: object.since, instance: object.run}";
     let evaluation = evaluate_rule(rule, &json!({"moving": true}));
-    assert_eq!(evaluation.findings[0].says, Some(RuleValues::default()));
+    assert_eq!(evaluation.findings[0].values, Some(RuleValues::default()));
     assert!(evaluation.failures.is_empty());
 }
 
@@ -101,7 +101,7 @@ fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() 
         );
         let evaluation = evaluate_rule(&rule, &json!({"moving": true, "number": 7, "word": "Odd"}));
         assert_eq!(
-            evaluation.findings[0].says,
+            evaluation.findings[0].values,
             Some(RuleValues::default()),
             "{field}: {text}"
         );
@@ -115,8 +115,8 @@ fn a_failed_descriptive_field_is_reported_and_the_operation_is_still_detected() 
 #[test]
 fn a_long_message_is_truncated() {
     let rule = "{operation: Moving, expression: 'true', message: object.text}";
-    let says = values_of(rule, &json!({"text": "ü".repeat(5000)}));
-    assert_eq!(says.message.chars().count(), 1024);
+    let values = values_of(rule, &json!({"text": "ü".repeat(5000)}));
+    assert_eq!(values.message.chars().count(), 1024);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_failed_rule_yields_an_unknown_detection() {
         "{operation: Moving, expression: object.number && true}",
         &json!({"number": 7}),
     );
-    assert!(evaluation.findings[0].says.is_none());
+    assert!(evaluation.findings[0].values.is_none());
     assert_eq!(failed_fields(&evaluation), ["rules[Moving].expression"]);
 }
 
@@ -135,8 +135,8 @@ fn continue_while_is_distinguished_from_expression() {
                 outcome: \"'Succeeded'\"}";
     let found = |object: Value| {
         let evaluation = evaluate_rule(rule, &object);
-        let says = evaluation.findings.first().map(|it| it.says.clone());
-        let continues = says.map(|says| says.map(|says| says.continues));
+        let values = evaluation.findings.first().map(|it| it.values.clone());
+        let continues = values.map(|values| values.map(|values| values.only_continues));
         (continues, evaluation.outcomes.len(), evaluation.detects())
     };
     assert_eq!(found(json!({"moving": true})), (Some(Some(false)), 0, true));
@@ -216,8 +216,8 @@ fn each_element_is_evaluated_separately() {
         .findings
         .iter()
         .map(|finding| {
-            let says = finding
-                .says
+            let values = finding
+                .values
                 .as_ref()
                 .expect("the rule must detect the operation");
             (
@@ -225,7 +225,7 @@ fn each_element_is_evaluated_separately() {
                     .item
                     .as_deref()
                     .expect("the finding must name the element"),
-                &*says.message,
+                &*values.message,
             )
         })
         .collect();
@@ -266,7 +266,7 @@ fn if_a_key_is_unknown_the_result_of_all_elements_that_were_not_evaluated_is_unk
         (many, "forEach", 1_000),
     ] {
         let evaluation = evaluate_rule(PARTS, &json!({ "parts": parts }));
-        let unknown = evaluation.findings.iter().filter(|it| it.says.is_none());
+        let unknown = evaluation.findings.iter().filter(|it| it.values.is_none());
         let unknown: Vec<_> = unknown.map(|it| it.item.as_deref()).collect();
         assert_eq!(unknown, [None]);
         assert_eq!(
@@ -290,7 +290,7 @@ fn without_a_key_expression_string_elements_are_their_own_key() {
 fn a_failed_for_each_yields_one_unknown_detection_for_all_elements() {
     let evaluation = evaluate_rule(PARTS, &json!({"parts": 7}));
     assert_eq!(evaluation.findings.len(), 1);
-    assert!(evaluation.findings[0].says.is_none());
+    assert!(evaluation.findings[0].values.is_none());
     assert!(evaluation.findings[0].item.is_none());
     assert_eq!(failed_fields(&evaluation), ["rules[Copying].forEach"]);
     assert!(
@@ -306,14 +306,14 @@ fn labels_belong_to_the_rule_set_and_static_labels_win() {
     );
     let object = json!({"zone": "east", "parts": [{"name": "a", "phase": "Copying"}]});
     let evaluation = evaluate_object(&book(&[("set", &spec)]), &object);
-    let says = evaluation.findings[0]
-        .says
+    let values = evaluation.findings[0]
+        .values
         .as_ref()
         .expect("the rule must detect the operation");
-    let labels: Vec<_> = says.labels.iter().collect();
+    let labels: Vec<_> = values.labels.iter().collect();
     assert_eq!(labels.len(), 2);
-    assert_eq!(&*says.labels[&"tier".into()], "fixed");
-    assert_eq!(&*says.labels[&"zone".into()], "east");
+    assert_eq!(&*values.labels[&"tier".into()], "fixed");
+    assert_eq!(&*values.labels[&"zone".into()], "east");
 }
 
 #[test]
@@ -323,8 +323,8 @@ fn a_label_that_reads_a_missing_field_is_left_out_without_a_failure() {
             "labelExpressions:\n- {{key: zone, expression: '{zone}'}}\n- {{key: tier, expression: object.tier}}\nrules:\n- {{operation: Moving, expression: 'true'}}"
         );
         let evaluation = evaluate_object(&book(&[("set", &spec)]), &json!({"tier": "web"}));
-        let says = evaluation.findings[0].says.as_ref();
-        let labels = &says.expect("the rule must detect the operation").labels;
+        let values = evaluation.findings[0].values.as_ref();
+        let labels = &values.expect("the rule must detect the operation").labels;
         let keys: Vec<String> = labels.iter().map(|(key, _)| key.to_string()).collect();
         (keys, evaluation.failures.len())
     };
@@ -414,10 +414,13 @@ fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
     let book = book(&[("a", BOUNDLESS), ("b", BOUNDLESS), ("c", cheap)]);
     let list: Vec<u32> = (1..200).collect();
     let evaluation = evaluate_object(&book, &json!({"moving": true, "l": list}));
-    let found = |finding: &Finding| (finding.operation.to_string(), finding.says.is_some());
+    let found = |finding: &Finding| (finding.operation.to_string(), finding.values.is_some());
     let found: Vec<_> = evaluation.findings.iter().map(found).collect();
     let expected = [("Endless", false), ("Endless", false), ("Moving", true)];
-    assert_eq!(found, expected.map(|(name, says)| (name.to_owned(), says)));
+    assert_eq!(
+        found,
+        expected.map(|(name, has_values)| (name.to_owned(), has_values))
+    );
     let errors = evaluation
         .failures
         .iter()
@@ -441,12 +444,12 @@ fn the_detections_of_a_throttled_rule_set_are_unknown() {
     for _ in 0..20 {
         let evaluation = evaluate_within(&book, &doc, now, &(), &mut budgets);
         let evaluation = evaluation.expect("the object has a name");
-        let says: Vec<_> = evaluation
+        let have_values: Vec<_> = evaluation
             .findings
             .iter()
-            .map(|it| it.says.is_some())
+            .map(|it| it.values.is_some())
             .collect();
-        assert_eq!(says, [false, true]);
+        assert_eq!(have_values, [false, true]);
         failed.push(evaluation.failures.len());
     }
     assert_eq!(failed.iter().sum::<usize>(), 10, "{failed:?}");

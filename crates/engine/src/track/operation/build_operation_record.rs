@@ -19,7 +19,7 @@ impl Operation {
     /// Encodes the record of this operation, which ended at `completed`, as JSON. To save memory, a
     /// record has neither conditions nor the labels of the rule set.
     pub fn record(&self, view: &SubjectView, end: &End, completed: Timestamp) -> Vec<u8> {
-        let (says, rule_set) = (&self.primary.says, &self.primary.rule_set);
+        let (values, rule_set) = (&self.primary.values, &self.primary.rule_set);
         let subject = &view.subject;
         let until = self.detected_until(completed);
         let outcome = end.state();
@@ -49,17 +49,17 @@ impl Operation {
                     owner_references: subject.owners.clone(),
                 },
                 item: self.what.item.as_deref().map(str::to_owned),
-                work: says.work.as_deref().map(str::to_owned),
+                work: values.work.as_deref().map(str::to_owned),
             },
             status: RecordStatus {
                 outcome,
                 reason: end.reason().to_owned(),
                 message,
                 progress: match outcome {
-                    State::Succeeded => says.progress.map(|_| 100),
-                    _ => says.progress,
+                    State::Succeeded => values.progress.map(|_| 100),
+                    _ => values.progress,
                 },
-                nodes: says.nodes.iter().map(ToString::to_string).collect(),
+                nodes: values.nodes.iter().map(ToString::to_string).collect(),
                 started: Time(self.start),
                 start_time_source: self.start_source,
                 completed: Time(until),

@@ -65,7 +65,7 @@ impl Yielded {
 impl Detection {
     /// Returns the state that the rule yields, or `Progressing` if the rule yields no state.
     pub(super) fn state(&self) -> State {
-        self.says.state.unwrap_or(State::Progressing)
+        self.values.state.unwrap_or(State::Progressing)
     }
 }
 

@@ -22,27 +22,27 @@ static API_VERSION: LazyLock<String> = LazyLock::new(|| format!("{LIVE_GROUP}/{V
 impl Operation {
     /// Encodes the operation as in flight.
     pub fn active(&self, view: &SubjectView) -> EncodedOperation {
-        let says = &self.primary.says;
+        let values = &self.primary.values;
         let state = if self.detections.is_empty() {
             State::Settling
         } else {
             self.state
         };
         let operation = &self.what.operation;
-        let reason = match &says.reason {
+        let reason = match &values.reason {
             Some(reason) => reason.clone(),
             None => match operation_reason(operation) {
                 same if *same == **operation => operation.clone(),
                 other => other.into(),
             },
         };
-        let texts = (reason, says.message.clone());
-        self.encode(view, state, texts, says.progress, None)
+        let texts = (reason, values.message.clone());
+        self.encode(view, state, texts, values.progress, None)
     }
 
     /// Encodes the operation as completed. `now` is the time of its end.
     pub fn completed(&self, view: &SubjectView, end: &End, now: Timestamp) -> EncodedOperation {
-        let (state, last) = (end.state(), self.primary.says.progress);
+        let (state, last) = (end.state(), self.primary.values.progress);
         // If the progress of an operation that succeeded is known, it becomes 100 %. Any other
         // operation keeps its last known progress.
         let progress = match state {
@@ -67,7 +67,7 @@ impl Operation {
         let phase = completed.map_or(Phase::Active, |_| Phase::Completed);
         let until = completed.map(|at| self.detected_until(at));
         let labels = self.labels(view, state);
-        let says = &self.primary.says;
+        let values = &self.primary.values;
         let timing = &self.timing;
         let in_flight = completed.is_none();
         let mut uid = Uuid::encode_buffer();
@@ -105,7 +105,7 @@ impl Operation {
                 let shown = Some(&*message).filter(|message| !message.is_empty());
                 json.text_if(TextField::Message, key!("message"), shown);
                 json.member_if(key!("progress"), progress);
-                let nodes = Some(TextList(&says.nodes)).filter(|nodes| !nodes.0.is_empty());
+                let nodes = Some(TextList(&values.nodes)).filter(|nodes| !nodes.0.is_empty());
                 json.text_if(TextField::Nodes, key!("nodes"), nodes);
                 let state_since = completed.unwrap_or_else(|| timing.state_since());
                 json.member(key!("stateSince"), TimeJson(state_since));
@@ -136,7 +136,7 @@ impl Operation {
                     condition.encode(subject.generation, json);
                 });
                 #[cfg(feature = "neighbour-release")]
-                json.neighbour_field();
+                json.field_of_another_release();
             });
         });
         writer.finish(ObjectFacts {
@@ -159,7 +159,7 @@ impl Operation {
         json.text(TextField::Component, key!("component"), component);
         json.member_object(key!("subject"), |json| encode_subject(view, json));
         json.text_if(TextField::Item, key!("item"), what.item.as_deref());
-        let work = self.primary.says.work.as_deref();
+        let work = self.primary.values.work.as_deref();
         json.text_if(TextField::Work, key!("work"), work);
     }
 
@@ -246,9 +246,9 @@ impl Operation {
     fn labels(&self, view: &SubjectView, state: State) -> Labels {
         let (subject, rule_set) = (&view.subject, &self.primary.rule_set);
         // The exact capacity saves memory: a map that grows doubles its capacity.
-        let own = &self.primary.says.labels;
+        let own = &self.primary.values.labels;
         let of_server = labels::SERVER_SUFFIXES.len();
-        let nodes = &self.primary.says.nodes;
+        let nodes = &self.primary.values.nodes;
         let mut absent = NODE_LABELS.len() - nodes.len().min(NODE_LABELS.len());
         if subject.owners.is_empty() {
             absent += OWNER_LABELS;

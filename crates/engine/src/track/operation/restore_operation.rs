@@ -173,7 +173,7 @@ impl Restored {
             detections,
             debounce_end: None,
             left_selection: false,
-            instance: primary.says.instance.clone(),
+            instance: primary.values.instance.clone(),
             // Clients see the old state until the first evaluation.
             state: primary.state(),
             yielded: Yielded::first(&primary, Observed::now(now.steady)),
@@ -318,10 +318,10 @@ impl Operation {
         let rules_of = || book.rules_of(&operation, namespace);
         let of_name = |name: &str| rules_of().find(|(own, _)| *own.name == *name);
         let bind = |detection: &mut Arc<Detection>, found: Option<(&Arc<RuleSet>, usize)>| {
-            if let Some((rule_set, order)) = found.filter(|_| detection.is_unbound()) {
+            if let Some((rule_set, rule_index)) = found.filter(|_| detection.is_unbound()) {
                 let bound = Arc::make_mut(detection);
                 (bound.target, bound.rule_set) = (target.clone(), rule_set.clone());
-                bound.says.order = order;
+                bound.values.rule_index = rule_index;
             }
         };
         for (name, detection) in &mut self.detections {
@@ -410,9 +410,9 @@ fn primary(object: &InFlightOperation) -> Detection {
     Detection {
         target: UNKNOWN_TARGET.clone(),
         rule_set: known_by_name(&spec.rule_set, &spec.component.as_str().into()),
-        says: RuleValues {
-            order: 0,
-            continues: false,
+        values: RuleValues {
+            rule_index: 0,
+            only_continues: false,
             labels: Arc::new(labels),
             state: match status.state {
                 State::Blocked | State::Failing => Some(status.state),

@@ -155,7 +155,7 @@ impl ShortJsonWriter {
     /// Writes a field that no release has. Only a test uses this feature: it simulates a release
     /// whose operations have one more field.
     #[cfg(feature = "neighbour-release")]
-    pub fn neighbour_field(&mut self) {
+    pub fn field_of_another_release(&mut self) {
         self.short_json
             .extend_from_slice(b",\"neighbourField\":\"known\"");
     }

@@ -79,7 +79,7 @@ pub struct TimingInput {
     /// The progress in percent.
     pub progress: Option<u8>,
     /// True while the watch of the subject is interrupted.
-    pub gap: bool,
+    pub is_watch_interrupted: bool,
     /// The time of the change, as clients see it. This time can be earlier than `now`, because a
     /// watch can report a change late.
     pub at: Timestamp,
@@ -125,7 +125,7 @@ impl OperationTiming {
 
     /// Begins the measurement with the first state of the operation. If the first state is not
     /// `Progressing`, no time has counted yet.
-    pub fn begin(&mut self, input: TimingInput) {
+    pub fn apply_first_state(&mut self, input: TimingInput) {
         self.state = input.state;
         if input.state != State::Progressing {
             self.counted = Duration::ZERO;
@@ -179,7 +179,7 @@ impl OperationTiming {
     pub fn update(&mut self, input: TimingInput) -> bool {
         let now = input.now.steady;
         self.counted = self.counted_at(now);
-        let counts = input.state == State::Progressing && !input.gap;
+        let counts = input.state == State::Progressing && !input.is_watch_interrupted;
         self.counting_since = counts.then_some(now);
         if input.state != self.state {
             self.state = input.state;
@@ -302,7 +302,7 @@ impl OperationTiming {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
             let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
-            let typical = seconds(usual.typical * input.size.unwrap_or(1.0))?;
+            let typical = duration_from_seconds(usual.typical * input.size.unwrap_or(1.0))?;
             typical.checked_sub(self.counted)
         })?;
         let left = SignedDuration::try_from(left).ok()?;
@@ -315,7 +315,7 @@ impl OperationTiming {
         let ((first_at, first), (last_at, last)) = self.rises.first_and_last()?;
         let passed = last_at.checked_sub(first_at)?.as_secs_f64();
         let per_percent = passed / f64::from(last.checked_sub(first)?);
-        let whole = seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
+        let whole = duration_from_seconds(per_percent * f64::from(100_u8.saturating_sub(last)))?;
         // `whole` is the time from the last rise until 100 %. A part of this time has passed.
         whole.checked_sub(self.counted.saturating_sub(last_at))
     }
@@ -326,7 +326,7 @@ impl TimingInput {
     /// Returns None if there are fewer than [`ENOUGH_TO_JUDGE`] runs.
     fn usual_p95(&self) -> Option<(Duration, u64)> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
-        let p95 = seconds(usual.p95 * self.size.unwrap_or(1.0))?;
+        let p95 = duration_from_seconds(usual.p95 * self.size.unwrap_or(1.0))?;
         Some((p95, usual.runs))
     }
 
@@ -385,12 +385,12 @@ impl TimingInput {
 }
 
 /// Converts seconds to a duration. Returns None if the number is negative, infinite or too large.
-fn seconds(seconds: f64) -> Option<Duration> {
+fn duration_from_seconds(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
 fn rounded(number: f64) -> Option<u64> {
-    Some(seconds(number.round())?.as_secs())
+    Some(duration_from_seconds(number.round())?.as_secs())
 }
 
 fn text(duration: Duration) -> String {

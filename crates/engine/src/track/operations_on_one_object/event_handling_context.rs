@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The context for one event, such as an evaluation, an expired timer, new rules, or an
 /// interruption of a watch.
-pub struct SubjectStep<'a> {
+pub struct SubjectEventContext<'a> {
     pub shared: &'a mut SharedState,
     pub books: &'a Books,
     pub now: ClockReading,
@@ -30,7 +30,7 @@ pub struct SubjectStep<'a> {
     pub(super) transition: OperationStart,
 }
 
-impl<'a> SubjectStep<'a> {
+impl<'a> SubjectEventContext<'a> {
     pub fn new(
         shared: &'a mut SharedState,
         books: &'a Books,

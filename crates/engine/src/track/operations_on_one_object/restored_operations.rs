@@ -1,7 +1,7 @@
 //! Tracks the restored operations of an object after a restart or a change of the leader. At first,
 //! the rule sets of these operations are known only by name, and the object has not been evaluated.
 
-use super::{SubjectStep, TrackedSubject};
+use super::{SubjectEventContext, TrackedSubject};
 use crate::ClockReading;
 use crate::rules::{CompiledRule, RuleBook, RuleSetsWithoutBook};
 use crate::track::end_reason::End;
@@ -88,7 +88,7 @@ impl TrackedSubject {
     pub(in crate::track) fn all_rule_sets_read(
         &mut self,
         without_book: &RuleSetsWithoutBook,
-        step: &mut SubjectStep<'_>,
+        step: &mut SubjectEventContext<'_>,
     ) {
         let namespace = self.view.subject.namespace.clone();
         let book = step.books.get(&self.target);
@@ -122,7 +122,7 @@ impl TrackedSubject {
     /// Rules that read `now` are an exception: their results can change without a change of the
     /// subject. This method ignores the operations of such rules, and operations whose rule is
     /// unknown. Their debounce periods begin at the evaluation if they have not begun before.
-    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectStep<'_>) {
+    pub(super) fn settle_since(&mut self, changed: Timestamp, step: &mut SubjectEventContext<'_>) {
         let now = step.now;
         // Kubernetes rounds times down to seconds, so the change was up to one second later.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);

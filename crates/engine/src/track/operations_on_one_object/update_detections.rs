@@ -26,7 +26,7 @@ pub(super) struct DetectionsByRuleSet {
     /// - If a rule with `forEach` was evaluated on only some elements of its list, the value
     ///   contains the keys of these elements.
     /// - If a rule failed or was not evaluated on the object at all, the value is empty.
-    failed_lists: BTreeMap<RuleKey, HashSet<Arc<str>>>,
+    incomplete_rules: BTreeMap<RuleKey, HashSet<Arc<str>>>,
 }
 
 impl DetectionsByRuleSet {
@@ -38,27 +38,27 @@ impl DetectionsByRuleSet {
         let mut results = Self::default();
         for elements in evaluated_elements {
             let rule = (elements.operation, elements.rule_set.name.clone());
-            results.failed_lists.insert(rule, elements.keys);
+            results.incomplete_rules.insert(rule, elements.keys);
         }
         for finding in findings {
             let Finding {
                 rule_set,
                 operation,
                 item,
-                says,
+                values,
             } = finding;
-            if says.is_none() && item.is_none() {
+            if values.is_none() && item.is_none() {
                 results
-                    .failed_lists
+                    .incomplete_rules
                     .entry((operation.clone(), rule_set.name.clone()))
                     .or_default();
             }
             let name = rule_set.name.clone();
-            let detection = says.map(|says| {
+            let detection = values.map(|values| {
                 Arc::new(Detection {
                     target: target.clone(),
                     rule_set,
-                    says,
+                    values,
                 })
             });
             results
@@ -88,7 +88,7 @@ impl DetectionsByRuleSet {
         let results = self.found.remove(what).unwrap_or_default();
         let is_unknown = |rule_set: &Arc<str>| {
             let rule = (what.operation.clone(), rule_set.clone());
-            let evaluated = self.failed_lists.get(&rule);
+            let evaluated = self.incomplete_rules.get(&rule);
             evaluated.is_some_and(|keys| what.item.as_ref().is_none_or(|key| !keys.contains(key)))
         };
         detections.retain(|rule_set, detection| {

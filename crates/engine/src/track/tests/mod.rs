@@ -25,7 +25,7 @@ const DEBOUNCE: Duration = Duration::from_secs(30);
 
 const RETENTION: Retention = Retention {
     age: Duration::from_hours(24),
-    most: 10_000,
+    max_count: 10_000,
 };
 
 /// A tracker with a clock, and with the operations that clients would see.
@@ -51,7 +51,7 @@ fn fixture() -> TrackerFixture {
     fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     })
 }
@@ -254,7 +254,7 @@ impl TrackerFixture {
                 rule_set: set.clone(),
                 operation: operation.into(),
                 item: None,
-                says: (!failed).then(RuleValues::default),
+                values: (!failed).then(RuleValues::default),
             }
         });
         let findings = findings.collect();
@@ -423,7 +423,7 @@ fn the_completed_time_is_the_time_at_which_the_detection_stopped() {
     let settings = TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let mut fixture = fixture_with(settings);
@@ -457,7 +457,7 @@ fn retained_operations_are_deleted_after_the_retention_time() {
     let settings = TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let mut fixture = fixture_with(settings);
@@ -473,10 +473,10 @@ fn beyond_the_maximum_number_the_oldest_retained_operations_are_deleted() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(Retention {
-            most: 2,
+            max_count: 2,
             ..RETENTION
         }),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     for name in ["a", "b", "c", "d"] {
@@ -688,7 +688,7 @@ fn the_result_of_replaced_rules_is_ignored() {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
         item: None,
-        says: Some(RuleValues::default()),
+        values: Some(RuleValues::default()),
     };
     let evaluation = Evaluation {
         subject: subject("vm"),
@@ -721,7 +721,7 @@ fn a_second_run_within_the_same_second_is_another_object() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     fixture.evaluate_vm(&["Migrating"]);

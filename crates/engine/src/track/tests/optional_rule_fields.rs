@@ -148,7 +148,7 @@ fn success_sets_progress_to_100_and_failure_keeps_it() {
         let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         });
         fixture.set_rule_set(
@@ -408,7 +408,7 @@ fn the_message_of_a_superseded_operation_names_the_other_operation() {
     let mut fixture_with_retention = fixture_with(TrackerSettings {
         debounce: DEBOUNCE,
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     fixture_with_retention.set_rule_set(STOPPING);

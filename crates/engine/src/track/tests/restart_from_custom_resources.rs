@@ -13,7 +13,7 @@ pub(super) fn settings(retain: Option<Retention>) -> TrackerSettings {
     TrackerSettings {
         debounce: DEBOUNCE,
         retain,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     }
 }
@@ -140,7 +140,7 @@ fn a_restored_operation_continues_unchanged() {
 fn all_values_of_the_rules_are_restored() {
     let mut before = fixture();
     let rule_set = before.book.rule_sets[0].clone();
-    let says = RuleValues {
+    let values = RuleValues {
         labels: Arc::new([("tier".into(), "gold".into())].into_iter().collect()),
         state: Some(State::Blocked),
         reason: Some("NoNode".into()),
@@ -150,14 +150,14 @@ fn all_values_of_the_rules_are_restored() {
         instance: Some("run-1".into()),
         ..RuleValues::default()
     };
-    let evaluate_rule = |fixture: &mut TrackerFixture, says: RuleValues| {
+    let evaluate_rule = |fixture: &mut TrackerFixture, values: RuleValues| {
         let evaluation = Evaluation {
             subject: subject("vm"),
             findings: vec![Finding {
                 rule_set: rule_set.clone(),
                 operation: "Migrating".into(),
                 item: Some("disk".into()),
-                says: Some(says),
+                values: Some(values),
             }],
             evaluated_elements: Vec::new(),
             outcomes: Vec::new(),
@@ -171,12 +171,12 @@ fn all_values_of_the_rules_are_restored() {
             read: Instant::now(),
         });
     };
-    evaluate_rule(&mut before, says.clone());
+    evaluate_rule(&mut before, values.clone());
     let mut fixture = before.restarted(Duration::from_secs(5));
     let version = fixture.version;
     fixture.set_rules(&RULES);
     fixture.send_event(FeedEvent::Reset);
-    evaluate_rule(&mut fixture, says.clone());
+    evaluate_rule(&mut fixture, values.clone());
     assert_eq!(fixture.version, version, "{:#?}", fixture.only_operation());
     let object = fixture.only_operation();
     assert_eq!(
@@ -193,7 +193,7 @@ fn all_values_of_the_rules_are_restored() {
     let next = RuleValues {
         instance: Some("run-2".into()),
         started: None,
-        ..says
+        ..values
     };
     evaluate_rule(&mut fixture, next);
     assert_eq!(
@@ -514,7 +514,7 @@ fn restored_completed_operations_are_limited_in_any_order() {
     let mut kept = before.shown();
     kept.swap(0, 3);
     let few = Retention {
-        most: 2,
+        max_count: 2,
         ..RETENTION
     };
     let fixture = before.restarted_with(settings(Some(few)), Duration::from_secs(1), kept);
@@ -709,7 +709,7 @@ fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_r
         managed: Some(start + Duration::from_secs(20)),
         ..subject("vm")
     };
-    let says = RuleValues {
+    let values = RuleValues {
         instance: Some("b".into()),
         ..RuleValues::default()
     };
@@ -717,7 +717,7 @@ fn a_restored_run_completes_at_the_start_of_the_run_that_is_detected_after_the_r
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Migrating".into(),
         item: None,
-        says: Some(says),
+        values: Some(values),
     };
     fixture.evaluate_with(subject, vec![finding]);
     let start_and_end_times = start_and_end_times(&fixture);

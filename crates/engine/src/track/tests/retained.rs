@@ -6,11 +6,14 @@ use super::*;
 const HOUR: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn retaining(most: usize) -> TrackerFixture {
+fn retaining(max_count: usize) -> TrackerFixture {
     fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
-        retain: Some(Retention { most, ..RETENTION }),
-        records: 0,
+        retain: Some(Retention {
+            max_count,
+            ..RETENTION
+        }),
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     })
 }
@@ -22,7 +25,7 @@ impl TrackerFixture {
             rule_set: self.book.rule_sets[0].clone(),
             operation: "Migrating".into(),
             item: None,
-            says: Some(RuleValues {
+            values: Some(RuleValues {
                 started: Some(started),
                 ..RuleValues::default()
             }),
@@ -135,7 +138,7 @@ fn an_active_operation_is_not_deleted_with_a_completed_operation_of_the_same_nam
     let since = fixture.now.wall - HOUR;
     fixture.evaluate_migration_since("vm", since);
     fixture.evaluate_undetected("vm");
-    fixture.tracker.shared.forget_starts();
+    fixture.tracker.shared.forget_last_runs();
     fixture.evaluate_migration_since("vm", since);
     assert_eq!(fixture.phases(), "A");
     fixture.advance(HOUR * 25);

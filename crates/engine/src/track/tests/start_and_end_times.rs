@@ -92,7 +92,7 @@ fn replicas_that_receive_an_event_in_different_seconds_give_operations_the_same_
         let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         });
         let began = fixture.now.wall;
@@ -122,7 +122,7 @@ fn an_operation_ends_at_the_time_of_the_change_on_all_replicas() {
         let mut fixture = fixture_with(TrackerSettings {
             debounce: DEBOUNCE,
             retain: Some(RETENTION),
-            records: 0,
+            max_records: 0,
             cluster_namespace: "ifo-system".into(),
         });
         fixture.set_rule_set(
@@ -169,7 +169,7 @@ fn no_operation_ends_before_its_start() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::ZERO,
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     let began = fixture.now.wall;
@@ -216,7 +216,7 @@ fn a_run_starts_no_earlier_than_the_reported_end_of_the_previous_run() {
     let mut fixture = fixture_with(TrackerSettings {
         debounce: Duration::from_secs(3),
         retain: Some(RETENTION),
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     let began = fixture.now.wall;

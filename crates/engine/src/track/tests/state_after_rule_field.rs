@@ -311,7 +311,7 @@ fn if_another_rule_set_takes_over_its_own_state_after_applies_to_the_waiting_sta
         rule_set: fixture.book.rule_sets[set].clone(),
         operation: "Moving".into(),
         item: None,
-        says: Some(RuleValues {
+        values: Some(RuleValues {
             state: Some(State::Blocked),
             ..RuleValues::default()
         }),
@@ -377,7 +377,7 @@ fn world_before_first_list(fields: &str) -> TrackerFixture {
     let mut fixture = fixture_without_rules(TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     });
     fixture.set_rule_set(&rule(fields));
@@ -432,7 +432,7 @@ fn the_waiting_time_of_a_state_continues_after_a_restart() {
     let settings = || TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
-        records: 0,
+        max_records: 0,
         cluster_namespace: "ifo-system".into(),
     };
     let restarted = |unchanged: Duration, how: &str| {

@@ -203,7 +203,7 @@ fn a_completed_operation_that_is_not_retained_is_deleted() {
         ..RETENTION
     };
     let none = Retention {
-        most: 0,
+        max_count: 0,
         ..RETENTION
     };
     for (retain, stays) in [
@@ -527,7 +527,7 @@ fn an_operation_on_a_cluster_scoped_subject_stays_in_the_namespace_of_the_previo
     before.evaluate(node(), &["Migrating"]);
     let custom_resource = before.only_operation();
     let moved = TrackerSettings {
-        records: 0,
+        max_records: 0,
         cluster_namespace: "elsewhere".into(),
         ..settings(None)
     };
@@ -567,7 +567,7 @@ fn custom_resources_are_limited_and_operations_of_the_index_are_not() {
     let now = world_with_operation_on("a").now;
     let mut fixture = fixture_without_rules(settings(None));
     let mut state = initial_state(&fixture, [].iter());
-    state.custom_resources = MAX_RESTORED - 1;
+    state.custom_resource_count = MAX_RESTORED - 1;
     assert!(state.add_custom_resource(world_with_operation_on("a").only_operation(), now));
     assert!(!state.add_custom_resource(world_with_operation_on("b").only_operation(), now));
     fixture.objects = world_with_operation_on("c").objects;
@@ -589,7 +589,7 @@ fn completed_custom_resources_beyond_the_maximum_are_not_restored() {
         before.advance(DEBOUNCE);
     }
     let few = Retention {
-        most: 2,
+        max_count: 2,
         ..RETENTION
     };
     let mut fixture = before.restarted_with(settings(Some(few)), SECOND, before.shown());

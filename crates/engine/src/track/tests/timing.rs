@@ -12,11 +12,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A rule that reads all fields of the object that [`moving`] creates.
 const RULE: &str = "rules:\n- {operation: Moving, expression: object.phase == 'Moving', state: object.how, progress: object.done, stalledAfter: 5m}";
 
-fn settings_with_records(records: usize) -> TrackerSettings {
+fn settings_with_records(max_records: usize) -> TrackerSettings {
     TrackerSettings {
         debounce: DEBOUNCE,
         retain: None,
-        records,
+        max_records,
         cluster_namespace: "ifo-system".into(),
     }
 }
@@ -393,7 +393,7 @@ fn operations_in_flight_are_judged_when_their_baseline_becomes_usable() {
         rule_set: fixture.book.rule_sets[0].clone(),
         operation: "Moving".into(),
         item: None,
-        says: Some(RuleValues::default()),
+        values: Some(RuleValues::default()),
     };
     let hanging = vec![finding(&fixture)];
     fixture.evaluate_with(subject("hanging"), hanging);

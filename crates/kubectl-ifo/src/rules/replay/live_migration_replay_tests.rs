@@ -79,7 +79,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     let settings = TrackerSettings {
         debounce: Duration::from_secs(30),
         retain: None,
-        records: 1000,
+        max_records: 1000,
         cluster_namespace: "ifo-system".into(),
     };
     let served = ServedOperations::default();

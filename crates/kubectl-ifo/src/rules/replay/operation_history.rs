@@ -34,7 +34,7 @@ pub(super) struct OperationHistory {
     later: Vec<ReplayedState>,
     /// Time since which the operation has not been detected, in seconds of the stream. None while
     /// the operation is detected.
-    settling: Option<f64>,
+    settling_since: Option<f64>,
 }
 
 /// A state of an operation that the server would show, from the time `t` on.
@@ -114,7 +114,7 @@ impl OperationHistory {
         Self {
             started,
             completed: (!operation.active).then_some(t),
-            settling: operation.is_settling().then_some(t),
+            settling_since: operation.is_settling().then_some(t),
             first: ReplayedState { t, operation },
             later: Vec::new(),
         }
@@ -123,12 +123,14 @@ impl OperationHistory {
     /// Adds a state that the server would show from `t` on. With `hindsight`, the completed state
     /// gets the time from which on the operation was not detected.
     fn show(&mut self, operation: ListedOperation, t: f64, hindsight: bool) {
-        let settling = self.settling.filter(|_| hindsight);
+        let settling_since = self.settling_since.filter(|_| hindsight);
         let t = if operation.active {
-            self.settling = operation.is_settling().then(|| self.settling.unwrap_or(t));
+            self.settling_since = operation
+                .is_settling()
+                .then(|| self.settling_since.unwrap_or(t));
             t
         } else {
-            let end = settling.unwrap_or(t);
+            let end = settling_since.unwrap_or(t);
             self.completed = Some(end);
             end
         };
@@ -236,7 +238,7 @@ impl History {
             .open
             .values()
             .filter_map(|(index, _)| self.operations.get(*index));
-        open.any(|it| it.completed.is_none() && it.settling.is_some())
+        open.any(|it| it.completed.is_none() && it.settling_since.is_some())
     }
 
     /// Records a change that the tracker made at `t` seconds of the stream.
@@ -270,7 +272,7 @@ impl History {
         let Some(history) = self.operations.get_mut(*index) else {
             return;
         };
-        if self.closed && history.settling.is_none() {
+        if self.closed && history.settling_since.is_none() {
             return;
         }
         history.show(operation, t, self.hindsight);

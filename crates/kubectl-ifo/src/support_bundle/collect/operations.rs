@@ -16,7 +16,7 @@ use serde_json::Value;
 impl BundleCollection {
     /// Reads the operations in `namespace`. If `namespace` is None, reads the operations in all
     /// namespaces that the user may read.
-    pub(super) async fn operations(&mut self, namespace: Option<&String>) {
+    pub(super) async fn collect_operations(&mut self, namespace: Option<&String>) {
         let filters = Filters::all_in(namespace);
         let found = OperationSource::find(self.client.client.clone(), filters, true);
         let failure = match self.client.within(found).await {
@@ -82,7 +82,7 @@ impl BundleCollection {
 
     /// Reads the records of completed operations in `namespace`. If `namespace` is None, reads the
     /// records in the namespaces whose operations were listed.
-    pub(super) async fn records(&mut self, namespace: Option<&String>) {
+    pub(super) async fn collect_records(&mut self, namespace: Option<&String>) {
         let path = format!("/apis/{LIVE_GROUP}/{VERSION}");
         let within = match (namespace, &self.listed_namespaces) {
             (Some(namespace), _) => vec![Some(namespace.clone())],
@@ -120,7 +120,7 @@ impl BundleCollection {
     ///
     /// If the cluster does not have the live API, the method `operations` has already read the
     /// custom resources. In this case, this method does nothing.
-    pub(super) async fn custom_resources(&mut self) {
+    pub(super) async fn collect_custom_resources(&mut self) {
         if self.parts.iter().any(|it| it.what == CUSTOM_RESOURCES) {
             return;
         }

@@ -22,7 +22,7 @@ impl BundleCollection {
     /// `metrics`, adds these metrics and reads no others. Returns the name of the ServiceAccount in
     /// the server's Deployment. None if the Deployment could not be read, or names no
     /// ServiceAccount.
-    pub(super) async fn server_objects(&mut self, metrics: Option<&str>) -> Option<String> {
+    pub(super) async fn collect_server_objects(&mut self, metrics: Option<&str>) -> Option<String> {
         let namespace = escape(&self.server_namespace);
         let labelled = |path: &str| format!("{path}?labelSelector={SERVER_LABEL}");
         let deployments = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
