@@ -79,7 +79,7 @@ pub(super) enum LoopAction {
 
 /// The state of the watch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WatchState {
+pub(super) enum TopWatchState {
     /// The first list is still being received.
     Listing,
     /// The shown operations are current.
@@ -148,7 +148,7 @@ pub(super) struct Model {
     /// True if the operations come from files.
     pub(super) reads_files: bool,
     /// The state of the watch.
-    pub(super) watch_state: WatchState,
+    pub(super) watch_state: TopWatchState,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     /// All known operations.
@@ -194,7 +194,7 @@ impl Model {
             size: (80, 24),
             about,
             reads_files: false,
-            watch_state: WatchState::Listing,
+            watch_state: TopWatchState::Listing,
             incomplete: None,
             rows: Rows::default(),
             counts: Counts::default(),
@@ -245,17 +245,17 @@ impl Model {
             OperationChange::Deleted { operation, .. } => self.rows.delete(operation.key()),
             OperationChange::Synced => {
                 self.watch_state = if self.reads_files {
-                    WatchState::Files
+                    TopWatchState::Files
                 } else {
-                    WatchState::Live
+                    TopWatchState::Live
                 };
             }
             OperationChange::Lost(problem) => {
                 let since = match self.watch_state {
-                    WatchState::Lost { since, .. } => since,
-                    WatchState::Listing | WatchState::Live | WatchState::Files => self.now,
+                    TopWatchState::Lost { since, .. } => since,
+                    TopWatchState::Listing | TopWatchState::Live | TopWatchState::Files => self.now,
                 };
-                self.watch_state = WatchState::Lost {
+                self.watch_state = TopWatchState::Lost {
                     since,
                     why: problem.to_string(),
                 };

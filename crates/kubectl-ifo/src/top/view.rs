@@ -3,7 +3,7 @@
 
 use super::detail::{self, bar};
 use super::keys::HELP;
-use super::model::{Model, TopOrder, TopPage, WatchState};
+use super::model::{Model, TopOrder, TopPage, TopWatchState};
 use super::row::TopRow;
 use super::table_layout::TopLayout;
 use super::theme::Theme;
@@ -110,10 +110,10 @@ impl TopView<'_> {
     fn header(&self) -> Vec<Line<'static>> {
         let model = self.model;
         let (state, style) = match &model.watch_state {
-            WatchState::Listing => ("listing".to_owned(), self.theme.dim()),
-            WatchState::Live => ("live".to_owned(), self.theme.good()),
-            WatchState::Files => ("from files".to_owned(), self.theme.dim()),
-            WatchState::Lost { since, .. } => {
+            TopWatchState::Listing => ("listing".to_owned(), self.theme.dim()),
+            TopWatchState::Live => ("live".to_owned(), self.theme.good()),
+            TopWatchState::Files => ("from files".to_owned(), self.theme.dim()),
+            TopWatchState::Lost { since, .. } => {
                 let seconds = model.now.as_second() - since.as_second();
                 let text = format!("lost {} ago", duration::human(seconds));
                 (text, self.theme.bad())
@@ -131,7 +131,7 @@ impl TopView<'_> {
         spans.push(Span::raw(" ".repeat(room)));
         spans.push(Span::styled(state, style));
         let second = match (&model.watch_state, &model.incomplete) {
-            (WatchState::Lost { why, .. }, _) => {
+            (TopWatchState::Lost { why, .. }, _) => {
                 Line::styled(cut(&one_line(why), self.width), style)
             }
             (_, Some(incomplete)) => {
@@ -149,7 +149,7 @@ impl TopView<'_> {
             let text = one_line(&format!("{count} {}", state.to_lowercase()));
             parts.push((text, self.theme.state(state)));
         }
-        if parts.is_empty() && self.model.watch_state != WatchState::Listing {
+        if parts.is_empty() && self.model.watch_state != TopWatchState::Listing {
             let text = if self.model.reads_files {
                 "no operations in the files"
             } else {
@@ -233,7 +233,7 @@ impl TopView<'_> {
     fn nothing(&self) -> Option<Line<'static>> {
         let model = self.model;
         let text = match (&model.watch_state, model.filter.is_empty()) {
-            (WatchState::Listing, _) => return None,
+            (TopWatchState::Listing, _) => return None,
             (_, false) => "No operation matches the filter; Esc clears it.",
             (_, true) if model.shows_completed => "No operations.",
             (_, true) => "No operations in flight; c shows completed ones, too.",

@@ -1,7 +1,7 @@
 //! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
 use super::keys::HELP;
-use super::model::{LoopAction, Model, TopEvent, TopOrder, WatchState};
+use super::model::{LoopAction, Model, TopEvent, TopOrder, TopWatchState};
 use super::theme::Theme;
 use super::view;
 use crate::colors::Paint;

@@ -155,7 +155,7 @@ q quit  ? help  Enter detail  / filter  s order  c completed                 1/4
 ",
     );
     seen.change(OperationChange::Synced);
-    assert_eq!(seen.model.watch_state, WatchState::Live);
+    assert_eq!(seen.model.watch_state, TopWatchState::Live);
 }
 
 #[test]
