@@ -36,8 +36,8 @@ const TYPICAL_RECORD: &str = concat!(
     r#""expected":{"typicalSeconds":60,"p95Seconds":90,"runs":37,"source":"History"}}}"#,
 );
 
-/// The dictionary: [`TYPICAL_RECORD`] as an index entry stores it, in the short form of its JSON
-/// followed by the positions of its texts.
+/// The dictionary: the content that an index entry with [`TYPICAL_RECORD`] has. This is the short
+/// form of the JSON, and then the encoded positions of the texts in this JSON.
 static DICTIONARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let decoded = DecodedObject::decode(TYPICAL_RECORD.as_bytes());
     let decoded = decoded.expect("the typical record is an object with metadata");
@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn the_typical_record_has_the_same_form_as_other_records() {
         let mut record: OperationRecord = serde_json::from_str(TYPICAL_RECORD).unwrap();
-        // The type does not encode the resourceVersion: the index inserts it into the JSON.
+        // The tracker writes a record without a resourceVersion, and the index inserts it. So this
+        // test removes the resourceVersion before the comparison.
         let version = record.metadata.resource_version.take().unwrap();
         let inserted = format!(r#""resourceVersion":"{version}","#);
         let without_version = TYPICAL_RECORD.replace(&inserted, "");

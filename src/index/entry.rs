@@ -41,8 +41,8 @@ pub struct IndexEntry {
 #[derive(Debug)]
 enum StoredContent {
     Plain(Box<[u8]>),
-    /// The compressed content of a completed operation. A completed operation no longer changes, so
-    /// the server compresses it only once.
+    /// The compressed content of a completed operation or a record. Neither changes any more, so
+    /// the server compresses each only once.
     Packed(Packed),
 }
 
@@ -251,8 +251,8 @@ impl VersionPlace {
         let first = self.metadata.start + 1;
         let (cut, before, after): (_, &[u8], &[u8]) = match self.version {
             Some(version) => (version, b"\"", b"\""),
-            // If the short form replaces the next key, its two bytes include the comma before the
-            // key. So only another key needs a comma here.
+            // In the short form, the two bytes of a frequent key include the comma before the key. A
+            // comma is only necessary here if the next key is not a frequent key.
             None if self.has_metadata && json.get(first) != Some(&mark) => {
                 (first..first, &insertion, b"\",")
             }

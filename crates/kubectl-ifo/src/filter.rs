@@ -139,8 +139,11 @@ impl Filters {
     }
 
     /// Returns an error if a value of `-o` is an output format. Commands without output formats
-    /// call this method. The text of the error is `message`. But for a format that only kubectl
-    /// supports, such as `jsonpath`, this method returns the error of [`Self::take_format`].
+    /// call this method.
+    ///
+    /// - For a format of this plugin, such as `json`, the text of the error is `message`.
+    /// - For a format that only kubectl supports, such as `jsonpath`, the error is that of
+    ///   [`Self::take_format`].
     pub(super) fn refuse_format(&mut self, message: &str) -> Result<(), Problem> {
         let found = self.take_format()?;
         self.accepts_format = false;

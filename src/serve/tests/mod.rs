@@ -97,9 +97,14 @@ impl Completeness for RuleSets {
     }
 }
 
-/// A simulated authorizer, which records the attributes of all requests. It denies the user
-/// `nobody` all access, and denies the user `tenant` access to rule sets. For the user `unsure`, it
-/// returns an error. It allows all other requests.
+/// A simulated authorizer, which records the attributes of all requests. Its answer
+/// depends on the user:
+///
+/// - The user `nobody` is denied all access.
+/// - The user `tenant` is denied access to rule sets.
+/// - The answer for the user `unsure` is an error.
+///
+/// All other requests are allowed.
 #[derive(Default)]
 pub struct RecordingAuthorizer(Mutex<Vec<Attributes>>);
 
