@@ -1,8 +1,9 @@
-//! Measures how much memory and processor time the optional fields of a rule cost. Examples are
-//! `stalledAfter`, `work` and `nodes`. `docs/rules.md` describes these fields under "Time", "Pieces
-//! of work" and "Nodes". A variant is a rule with some of these fields. For each variant, the
-//! benchmark measures the memory of an operation in flight, and the processor time of a change. The
-//! benchmark also measures the memory of a record of a completed operation. The goals are in
+//! Measures how much memory and processor time the optional fields of rules and rule sets cost.
+//! Examples are a rule's fields `stalledAfter` and `work`, and a rule set's field `nodes`.
+//! `docs/rules.md` describes these fields under "Time", "Pieces of work" and "Nodes". A variant is
+//! a rule set with one rule and some of these fields. For each variant, the benchmark measures the
+//! memory of an operation in flight, and the processor time of a change. The benchmark also
+//! measures the memory of a record of a completed operation. The goals are in
 //! `docs/performance.md`.
 //!
 //! This program measures each variant in a new process. In the same process, a variant would use
@@ -46,7 +47,7 @@ const RING: Bounds = Bounds {
     age: Duration::from_mins(5),
 };
 
-/// A rule with some optional fields.
+/// A rule set with one rule and some optional fields.
 struct RuleVariant {
     name: &'static str,
     /// True if there are earlier runs of the operation, which yield its usual duration.
@@ -252,8 +253,8 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
 
 /// Returns the resident memory for each record of a completed operation, in bytes. Each operation
 /// completes before the next operation starts, so that the memory of operations in flight is
-/// reused. The tracker remembers the last run of each operation, for at most 10,000 operations.
-/// This memory is not counted, because it is already in use when the counting begins.
+/// reused. The tracker also remembers the last runs of up to 10,000 operations. This memory is not
+/// counted, because the function completes 10,000 operations before the counting begins.
 fn memory_of_a_record(variant: &RuleVariant) -> anyhow::Result<u64> {
     let mut rule: Value = serde_json::from_str(variant.fields)?;
     rule["debounce"] = json!("0s");

@@ -43,7 +43,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Limits of the ring: the buffer of past changes from which clients resume their watches. When a
-/// limit is reached, the oldest changes are dropped.
+/// limit is reached, the oldest changes are dropped. While all changes are younger than ten
+/// seconds, the limit is 48 MiB instead of 12 MiB (see [`Bounds::peak_bytes`]).
 ///
 /// 12 MiB hold about 5,000 changes. Five minutes are much longer than a restart of the
 /// kube-apiserver. So a client whose watch breaks during such a restart can resume the watch.
@@ -92,9 +93,9 @@ struct App {
     limits: Limits,
     connections: Arc<Connections>,
     operations: IndexReader,
-    /// The thread that fills the index (the operations in memory). While this replica leads, the
-    /// thread detects operations. While it follows another replica, the thread copies the index of
-    /// the leader.
+    /// The thread that fills the index: the operations in memory, and the records of completed
+    /// operations. While this replica leads, the thread detects operations. While this replica
+    /// follows another replica, the thread copies the index of the leader.
     pipeline: PipelineThread,
     /// The writer of the index, and the sender of state queries to the leader. With a state query,
     /// a follower learns the leader's newest resourceVersion. `None` after [`App::lead`] or

@@ -34,8 +34,9 @@
 //! - The tasks in [`detection`] pass the objects of the feeds to `ifo_engine::detect`, which
 //!   evaluates the rules.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
-//! - The index contains the operations in memory. A [`Reader`](index::IndexReader) lists
-//!   operations, and a [`Cursor`](index::Cursor) delivers changes to a watch.
+//! - The index contains the operations in memory, and the records of completed operations. A
+//!   [`Reader`](index::IndexReader) lists these objects, and a [`Cursor`](index::Cursor) delivers
+//!   changes to a watch.
 //! - The mirror copies the operations of the leader into the index of a follower.
 //!
 //! The ifo server shares these crates in `crates/` with the kubectl plugin:

@@ -150,10 +150,10 @@ impl DetectionSetup {
 }
 
 /// Decides when a new leader begins to serve operations, and keeps `unread_rule_sets` up to date.
-/// Never ends. If the new leader has copied the operations of an earlier leader, it already serves
-/// these operations.
+/// Never ends.
 ///
-/// The leader begins when all of these conditions are met:
+/// A replica that copied the operations of an earlier leader already serves operations when it
+/// becomes the leader. Any other new leader begins when all of these conditions are met:
 ///
 /// - The operations of earlier leaders are restored.
 /// - Every feed of the rule sets that the controller first listed has reported that its target was
@@ -199,8 +199,9 @@ async fn watch_sync_state(
     }
     readiness.set_synced();
     loop {
-        // `unread_now` is read before the flush. So after the flush, the index contains all
-        // operations that were detected before `unread_now` was sent.
+        // This task first takes the newest value of the rule-set controller, and then flushes. So
+        // after the flush, the index contains all operations that feeds detected before the
+        // controller sent this value.
         let unread_now = unread.borrow_and_update().clone();
         send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
         if rule_sets_without_book.borrow().is_some() {
@@ -241,8 +242,8 @@ async fn send_rule_sets_and_flush(
 mod tests {
     use super::*;
 
-    /// The rule-set controller owns both senders. If the controller panics, the senders are
-    /// dropped, and the process stops soon.
+    /// The rule-set controller owns the senders `restored` and `rule_sets_without_book`. If the
+    /// controller panics, both are dropped. The test drops them in the same way.
     #[tokio::test(start_paused = true)]
     async fn an_incomplete_index_is_not_served_after_the_controller_has_ended() {
         for is_restored in [false, true] {

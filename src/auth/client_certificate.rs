@@ -117,9 +117,8 @@ impl ClientCaBundle {
             })
     }
 
-    /// Returns the names of the covered CAs in `others`. Suppose that a server trusts only the CAs
-    /// in `self`. A CA in `others` is covered if this server also accepts the client certificates
-    /// of that CA ([`covers`]).
+    /// Returns the names of the CAs in `others` that the CAs in `self` cover. A CA is covered if a
+    /// server that trusts only the CAs in `self` also accepts its client certificates ([`covers`]).
     pub(super) fn names_of_covered(&self, others: &Self) -> Vec<String> {
         let (own, others) = (self.parsed(), others.parsed());
         let is_covered = |other: &&X509Certificate| own.iter().any(|own| covers(own, other));

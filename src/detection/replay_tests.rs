@@ -56,14 +56,15 @@ struct ClusterRecording {
 /// One event with its time.
 ///
 /// The milliseconds of the time are unique among the events, and are neither 0 nor 999. For
-/// example, the time 12.345 s has the milliseconds 345. So no event happens when a timer fires, and
-/// the order of events and timers is defined. There are three kinds of timers:
+/// example, the time 12.345 s has the milliseconds 345. As a result, no timer fires at the time of
+/// an event, so the order of events and timers is defined. This is true for all kinds of timers:
 ///
 /// - Some timers fire a whole number of seconds after an event, with the milliseconds of this
 ///   event.
 /// - Some timers fire a whole number of seconds after the start of the feeds, at 0 ms.
 /// - Timers that count from a time in `managedFields` fire at a whole second of the time of day.
-///   The feeds start 1 ms after a whole second, so these timers fire at 999 ms.
+///   The feeds start 1 ms after such a whole second. Event times count from the start of the feeds.
+///   So in event times, these timers fire at 999 ms.
 #[derive(Clone)]
 struct PlayedEvent {
     time_since_start: Duration,
@@ -92,7 +93,7 @@ fn make_times_unique(events: &mut [PlayedEvent]) {
     for event in events {
         let mut at = last.max(
             u64::try_from(event.time_since_start.as_millis())
-                .expect("a recording takes some hours"),
+                .expect("the milliseconds of a recording fit in 64 bits"),
         );
         while !used.insert(at % 1_000) {
             at += 1;
@@ -213,7 +214,9 @@ impl ReplayObserver for ChangeRecorder {
 
     fn changed(&mut self, change: Write, _: ClockReading) {
         match change {
-            Write::Put { key, .. } => panic!("the tracker has encoded {key}"),
+            // The tracker uses `Put` only for records of completed operations. In the replay, it
+            // writes no records, because `max_records` is 0.
+            Write::Put { key, .. } => panic!("expected Write::Show, but got Write::Put of {key}"),
             Write::Show { key, operation } => {
                 let object = without_version(&operation.json());
                 let before = self.objects.insert(key.clone(), object.clone());

@@ -7,9 +7,9 @@
 //!   feed needs the permit for large objects. There is only one such permit. The consumer of the
 //!   feed evaluates the rules on the object and drops it, which releases the permit.
 //!
-//! For a large object, a feed needs one permit, and not one permit for each part of the object.
-//! With several permits, two feeds could deadlock: each could hold some permits and wait for the
-//! others.
+//! A feed receives a large object in chunks, but needs only one permit for the whole object. If
+//! each chunk needed its own permit, two feeds could deadlock: each feed could hold permits for its
+//! first chunks, and wait for the permits that the other feed holds.
 
 use bytes::Bytes;
 use std::{sync::Arc, time::Duration};

@@ -156,7 +156,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     /// name.
     async fn lead(&mut self, leadership: Leadership) -> Option<&'static str> {
         if let Err(error) = self.writer.begin(leadership.start) {
-            tracing::error!(%error, "this replica cannot begin to lead: the index rejects the first version of the term");
+            tracing::error!(%error, "this replica cannot begin to lead: the index rejects the first resourceVersion of this leadership term");
             self.wait_for_new_role().await;
             return None;
         }

@@ -70,8 +70,9 @@ impl Connections {
         })
     }
 
-    /// Waits until another socket may be opened. If too many sockets are open, some of them belong
-    /// to evicted connections. The server closes these sockets soon, and clients cannot delay this.
+    /// Waits until another socket may be opened. The wait is short: there are more permits for
+    /// sockets than slots. So if no permit is free, some sockets belong to evicted connections. The
+    /// server closes these sockets soon, and clients cannot delay this.
     pub async fn wait_for_socket(&self) -> Socket {
         // `ok` never yields None, because the semaphore is never closed.
         Socket {
@@ -112,8 +113,8 @@ impl Connections {
 
     /// Closes the connections of clients, so that the clients reconnect and reach another replica.
     /// Newcomers, such as the connections of probes, stay open. All other connections accept no
-    /// further requests, and end when their open requests end, or after ten seconds. The server
-    /// still accepts new connections.
+    /// further requests. Each of them is closed when all answers have been sent, or after ten
+    /// seconds. The server still accepts new connections.
     pub fn turn_away(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
@@ -128,8 +129,9 @@ impl Connections {
 }
 
 impl OpenConnections {
-    /// Checks if a slot is available for the connection `entering` in the class of this record. If
-    /// the connection already has a slot in its old class, the old slot counts as free.
+    /// Checks if a connection can get a slot in a new class. `entering` is the record of this
+    /// connection, and contains the new class. If the connection already has a slot in its old
+    /// class, the old slot counts as free.
     fn find_slot(&self, slots: usize, entering: &ConnectionRecord) -> AdmissionResult {
         let others = self.open.values().map(OpenConnection::record);
         let others: Vec<_> = others.filter(|it| it.number != entering.number).collect();
@@ -165,7 +167,8 @@ pub struct Socket {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The slot of an open connection. The slot becomes free when this value is dropped.
+/// The slot of an open connection. The slot becomes free when this value is dropped, or earlier if
+/// the connection is evicted.
 pub struct OpenSlot {
     /// The connection that uses the slot.
     pub connection: Arc<ClientConnection>,
@@ -196,8 +199,8 @@ impl ClientConnection {
     }
 
     /// Waits until the server refuses a slot to the connection, or until [`Connections::turn_away`]
-    /// selects the connection. The caller then closes the connection after the answers to its
-    /// requests have been sent.
+    /// selects the connection. The caller then accepts no further requests on the connection. It
+    /// closes the connection when all answers have been sent, or after ten seconds.
     pub async fn wait_until_refused(&self) {
         self.refused.cancelled().await;
     }

@@ -95,7 +95,7 @@ impl ContinueToken {
     }
 
     fn encode(&self) -> String {
-        let json = serde_json::to_vec(self).expect("a token has only string keys");
+        let json = serde_json::to_vec(self).expect("a token can always be encoded");
         URL_SAFE_NO_PAD.encode(json)
     }
 
@@ -326,9 +326,11 @@ struct Chunks {
 enum ListState {
     /// Nothing is written yet.
     Head,
-    /// The text before the items is written. No comma precedes the next item.
+    /// Only in JSON: the text before the items is written, but no item. No comma precedes the next
+    /// item.
     First,
-    /// An item is written. A comma precedes the next item.
+    /// In JSON: an item is written, and a comma precedes the next item. In YAML: the text before
+    /// the items is written. YAML has no commas between items.
     Rest,
     /// The whole list is written.
     Done,

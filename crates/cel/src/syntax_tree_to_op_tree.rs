@@ -511,8 +511,9 @@ impl Lowering<'_> {
         (op, Ty::map(keys, values))
     }
 
-    /// Converts an element of a list literal or the value of an entry of a map literal. The result
-    /// type of an optional element is the type of the optional's value.
+    /// Converts an element of a list literal or the value of an entry of a map literal. Returns the
+    /// type that the list or map receives. For an optional element, this is the type inside the
+    /// optional. For example, if `x` has the type `optional_type(int)`, `[?x]` is a list of `int`.
     fn item(&mut self, node: &IdedExpr, is_optional: bool) -> (Op, Ty) {
         let (op, ty) = self.expr(node);
         if !is_optional {

@@ -43,7 +43,8 @@ const CLUSTER_FLAGS: [&str; 15] = [
     "insecure_skip_tls_verify",
 ];
 
-/// The connection flags of kubectl, with the same names and meanings, and `--from`.
+/// Connection flags of kubectl, and `--from`. The flags of kubectl have the same meanings as there,
+/// except that all namespaces are the default, and that `-v` has no effect.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct Connect {
@@ -425,8 +426,8 @@ fn client_error_message(error: &kube::Error, exec: Option<&ExecConfig>) -> Strin
     text
 }
 
-/// Returns only the impersonation settings of `auth`. The plugin uses the result for an unencrypted
-/// connection: like kubectl, it sends no credentials over such a connection.
+/// Returns only the impersonation settings of `auth`. `kubectl ifo` uses the result for an
+/// unencrypted connection. Like kubectl, it sends no credentials over such a connection.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),

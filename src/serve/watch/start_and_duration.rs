@@ -65,9 +65,9 @@ impl WatchPlan {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // In the kube-apiserver, the default of `sendInitialEvents` is true if the request has
-            // the option `watch` and its resourceVersion is empty or `0`. So such a request also
-            // gets the bookmark after the initial events.
+            // Without the option `sendInitialEvents`, the kube-apiserver sends this bookmark only
+            // if the resourceVersion is empty or `0`, and `by_path` is false. This server does the
+            // same.
             marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
             initial_events_requested: initial == Some(true),
             duration,

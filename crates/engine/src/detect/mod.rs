@@ -1,10 +1,14 @@
 //! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
 //! results into messages for the `Tracker`. The tracker turns these messages into operations.
 //!
-//! The input is the JSON of each object that was listed, changed or deleted, and the time. The
-//! output is [`FeedEvent`]s: one for each listed object, and one for each change of an object that
-//! can change its operations. Other events report the state of the feed, such as the beginning and
-//! the end of a list. All functions are synchronous.
+//! The input is the time, and the JSON of each object that was listed, changed or deleted. The
+//! output is [`FeedEvent`]s:
+//!
+//! - one for each listed or deleted object whose identity can be decoded,
+//! - one for each changed object, but only if the change can affect an operation on the object,
+//! - events about the feed itself, such as the beginning and the end of a list.
+//!
+//! All functions are synchronous.
 //!
 //! There is one [`Detector`] for each feed. A detector
 //!

@@ -1,5 +1,5 @@
-//! Tests which messages for the tracker a detector returns for the events of one feed (the watch of
-//! one resource).
+//! These tests pass the events of one feed (the watch of one resource) to a detector. They check
+//! the messages that the detector returns for the tracker.
 
 use super::detector::{MAX_TIMED, MAX_TIMED_BYTES};
 use super::*;
@@ -175,8 +175,8 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     assert_eq!(evaluation.unselected.len(), 1);
     let deleted = detector.vanished(a.subject, false, now());
     assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
-    // No operation is detected on `c` any more, but after 4 minutes the debounce period of its
-    // operation may not be over.
+    // The detector remembers an object for at least 5 minutes after its last detection. During this
+    // time, an operation on the object can still be in flight.
     has_message(&mut detector, &watched("c", true), now());
     has_message(&mut detector, &watched("c", false), now());
     detector.resync(clock_after(Duration::from_mins(4)));

@@ -21,8 +21,7 @@ use std::fmt;
 use std::ops::Range;
 
 /// The facts of an object. A fact is None if the object does not have the field, or if this release
-/// does not know the value. Objects that are neither operations nor records of completed operations
-/// have only a creation time.
+/// does not know the value. So an object with neither a creation time nor a status has no facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObjectFacts {
     /// Value of `metadata.creationTimestamp`, which is the start of an operation.

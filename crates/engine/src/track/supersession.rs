@@ -42,14 +42,15 @@ impl OperationCandidate<'_> {
             && self.supersedes.includes(&other.what.operation)
     }
 
-    /// Returns true if this operation supersedes `other`. This is the case if only the rule of this
-    /// operation names `other`. If the rules of both operations name each other, the detections
-    /// decide:
+    /// Returns true if this operation wins over `other`. This means that it supersedes `other` if
+    /// there are no further operations on the object.
     ///
-    /// - If only one operation is detected, it supersedes the other operation.
-    /// - If both operations are detected, the operation of the earlier rule supersedes the other
-    ///   operation.
-    /// - If neither operation is detected, neither supersedes the other.
+    /// If only one of the two rules declares the other operation as superseded, the operation of
+    /// this rule wins. If both rules do so, the detections decide:
+    ///
+    /// - If only one operation is detected, it wins.
+    /// - If both operations are detected, the operation of the earlier rule wins.
+    /// - If neither operation is detected, neither wins.
     fn wins_over(&self, other: &Self) -> bool {
         let stays = self.detected && (!other.detected || self.order < other.order);
         self.declares_superseded(other) && (stays || !other.declares_superseded(self))
@@ -57,14 +58,15 @@ impl OperationCandidate<'_> {
 }
 
 /// Returns, for each candidate, the index of the candidate that supersedes it. Returns None for a
-/// candidate that stays, because no candidate supersedes it.
+/// candidate that stays.
 ///
-/// A superseded candidate supersedes no other candidate. For example, if C supersedes B and B
-/// supersedes A, then A and C stay.
+/// Of two candidates, one can win over the other (see `wins_over`). A candidate supersedes only
+/// candidates over which it wins. A superseded candidate supersedes no candidate. For example, if C
+/// wins over B, and B wins over A, then C supersedes B. So B does not supersede A, and A stays.
 ///
-/// In a cycle, each candidate supersedes the next candidate, and the last supersedes the first. If
-/// no candidate outside of the cycle supersedes a candidate of the cycle, the candidate with the
-/// earliest rule stays.
+/// In a cycle, each candidate wins over the next candidate, and the last wins over the first. If no
+/// candidate outside of the cycle supersedes a candidate of the cycle, the candidate with the
+/// earliest rule stays, although another candidate wins over it.
 pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
     let mut winners = vec![None; candidates.len()];
     let nothing = |candidate: &OperationCandidate<'_>| *candidate.supersedes == Supersedes::Nothing;
@@ -86,8 +88,8 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
         loop {
             let is_free = |index: usize| !open.iter().any(|&other| wins_over(other, index));
             let free = || open.iter().copied().find(|&index| is_free(index));
-            // If no candidate is free, each candidate is in a cycle, or is superseded by a cycle
-            // directly or through other candidates.
+            // If no candidate is free, each candidate is in a cycle or below a cycle. "Below" means
+            // that a candidate of the cycle wins over it, directly or through other candidates.
             let first = || {
                 let cycle = uppermost_cycle(&open, wins_over);
                 cycle.into_iter().min_by_key(|&it| candidates[it].order)
@@ -109,21 +111,24 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
     winners
 }
 
-/// Returns all candidates of a cycle that no candidate outside of the cycle supersedes. Returns no
-/// candidate if `open` is empty. The caller must ensure that each candidate in `open` is superseded
-/// by another candidate in `open`.
+/// Finds a cycle in `open`, and returns the candidates of this cycle. No other candidate in `open`
+/// wins over any of them. Cycles that share a candidate count as one cycle.
+///
+/// Returns no candidate if `open` is empty. The caller must ensure that for each candidate in
+/// `open`, another candidate in `open` wins over it.
 fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> Vec<usize> {
-    // "A leads to B" means that A supersedes B, directly or through other candidates. Each step of
-    // the loop takes a candidate that no earlier step has reached, and removes all candidates to
-    // which this candidate leads. `last` is the candidate of the last step.
+    // "A is above B" means that A wins over B, directly or through other candidates. Each step of
+    // the loop removes one candidate from `rest`, and all candidates in `rest` below it. `last` is
+    // the first candidate that the last step removes.
     //
-    // The result is `last` and each candidate C that leads to `last`. Each C is in a cycle with
-    // `last`:
+    // The result is `last` and each candidate C above `last`. C and `last` are in a cycle if `last`
+    // is also above C. This is true:
     //
-    // - An earlier step did not reach C, because that step would also have reached `last`.
-    // - So the last step reached C. This means that `last` leads to C.
+    // - A step that removes C also removes `last`, if it is still there, because `last` is below C.
+    // - No step before the last one removed `last`. So no such step removed C.
+    // - So the last step removed C. This step removes only `last` and candidates below `last`.
     //
-    // A candidate that supersedes a C leads to `last`, too. So it is in the result.
+    // A candidate that wins over a C is above `last`, too. So it is in the result.
     let mut rest = open.to_vec();
     let mut last = None;
     while let Some(start) = rest.pop() {
@@ -134,14 +139,13 @@ fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> 
         return Vec::new();
     };
     let mut others: Vec<usize> = open.iter().copied().filter(|it| *it != last).collect();
-    // The swapped arguments reverse the direction. So this finds the candidates that lead to
-    // `last`.
+    // The swapped arguments reverse the direction. So this finds the candidates above `last`.
     take_reachable(last, &mut others, |to, from| wins_over(from, to))
 }
 
-/// Returns `start` and all candidates in `rest` that can be reached from `start`, directly or
-/// through other candidates in `rest`. Removes the reached candidates from `rest`. `leads(a, b)` is
-/// true if `b` can be reached directly from `a`.
+/// Returns `start` and all candidates in `rest` that can be reached from `start` in one or more
+/// steps. Removes the reached candidates from `rest`. `leads(a, b)` is true if one step leads from
+/// `a` to `b`.
 fn take_reachable(
     start: usize,
     rest: &mut Vec<usize>,

@@ -236,8 +236,9 @@ impl Table {
     }
 
     /// Formats a further row. If a cell is wider than its column and the terminal has space, the
-    /// column becomes wider for this row and all later rows. If the wider column would take the
-    /// space of the messages in later rows, the column becomes wider for this row only.
+    /// column becomes wider for this row. It stays wider for later rows, with one exception: if the
+    /// terminal then has too little space for messages but had enough before, later rows get the
+    /// old width.
     pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns

@@ -1,6 +1,6 @@
-//! Finds the objects that commands use in the files of `--from`: operations, records of completed
-//! operations, rule sets and Events. Also finds the time at which these objects were read from the
-//! cluster.
+//! Reads the files of `--from`. Finds the objects that commands need: operations, records of
+//! completed operations, rule sets and Events. Also finds the time at which these objects were read
+//! from the cluster.
 
 use super::super::output::complain;
 use super::super::plain_text::first_names;
@@ -24,8 +24,8 @@ pub(super) const TIMESTAMP_FILE: &str = "timestamp";
 /// Largest number of namespaces that a message names. The message only counts further namespaces.
 const MAX_NAMED: usize = 5;
 
-/// The source of the recording time: the time at which the objects were read from the cluster. Ages
-/// in the output are relative to this time.
+/// Where the recording time comes from. The recording time is the time at which the objects were
+/// read from the cluster. Ages in the output are relative to the recording time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingTime {
     /// The support bundle or the must-gather contains the recording time.
@@ -129,8 +129,8 @@ impl FileContents {
                 }
                 _ => {}
             }
-            // A support bundle also has files without objects that commands read, such as logs.
-            // These files are skipped.
+            // A support bundle also has files that no command needs, such as logs. These files are
+            // skipped.
             if index.is_some() && !is_read_from_bundle(&file.path) {
                 continue;
             }

@@ -43,8 +43,8 @@ pub(crate) struct RulesEvalArgs {
     /// An OperationRuleSet, whose variables the expression can use
     #[arg(long, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// A rule with forEach in the rule set; the expression is evaluated for each element, which is
-    /// `item`
+    /// The operation of a rule with forEach in the rule set; the expression is evaluated for each
+    /// element of the forEach list, as `item`
     #[arg(long, value_name = "NAME", requires = "rules")]
     operation: Option<String>,
     /// The value of `now`, in RFC 3339; default: the current time
@@ -197,7 +197,7 @@ impl RuleSetNames {
         };
         let Some(each) = &rule.for_each else {
             return Err(format!(
-                "the rule {name} has no forEach, so the expression cannot use item with --operation"
+                "--operation needs a rule with forEach, but the rule {name} has no forEach"
             ));
         };
         Ok(Self {

@@ -2,9 +2,11 @@
 //! `must-gather`, or standard input.
 //!
 //! If a file cannot be read, the plugin reports an error with the name of the file, and still reads
-//! the other files. A file can contain several documents. If a document is not a Kubernetes object,
-//! the plugin skips the document in a file that it has found in a folder. In a file that the user
-//! or a kustomization names, such a document is an error.
+//! the other files.
+//!
+//! A file can contain several documents, and some of them may be no Kubernetes objects. If the
+//! plugin has found the file in a folder, it skips such documents. If the user or a kustomization
+//! names the file, such a document is an error.
 
 use crate::output::{complain, print_excerpt};
 use ifo_cel::excerpt;

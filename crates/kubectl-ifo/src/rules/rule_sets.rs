@@ -142,8 +142,8 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
                      have a meaning in YAML"
                         .to_owned(),
                 ),
-                Value::Array(_) => ("a list of YAML", "quote the expression".to_owned()),
-                Value::Object(_) => ("a map of YAML", "quote the expression".to_owned()),
+                Value::Array(_) => ("a YAML list", "quote the expression".to_owned()),
+                Value::Object(_) => ("a YAML map", "quote the expression".to_owned()),
                 Value::String(_) => return None,
             };
             Some(format!("{path} is {kind}, not a string (hint: {hint})"))
@@ -162,8 +162,9 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Returns a warning for each unknown operation in the field `supersedes` of a rule. (When the
-/// operation of a rule starts, it ends the operations on the same object that `supersedes` lists.)
+/// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is
+/// a list of operations. When the rule's own operation starts on an object, the listed operations
+/// on this object end.
 ///
 /// An operation is unknown if no rule in the files detects it on the same target. This is no error,
 /// because a rule set outside these files can detect the operation.

@@ -157,7 +157,7 @@ fn output_of_kubectl_get_is_read_from_a_file_and_from_standard_input() {
     assert!(
         unknown
             .stderr
-            .contains("The files contain no operations that were in flight"),
+            .contains("The files contain no operations that were in flight and fit the filters."),
         "{}",
         unknown.stderr
     );

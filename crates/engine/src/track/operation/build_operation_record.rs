@@ -17,7 +17,8 @@ impl Operation {
     }
 
     /// Encodes the record of this operation, which ended at `completed`, as JSON. To save memory, a
-    /// record has neither conditions nor the labels of the rule set.
+    /// record has no conditions. It also omits the labels that the author of the rule set defined,
+    /// and has only some labels of the server (see [`Self::record_labels`]).
     pub fn record(&self, view: &SubjectView, end: &End, completed: Timestamp) -> Vec<u8> {
         let (values, rule_set) = (&self.primary.values, &self.primary.rule_set);
         let subject = &view.subject;

@@ -1,6 +1,6 @@
-//! Tests of takeovers, in which a new leader restores operations from its own index (the operations
-//! in memory). The new leader was a follower, so its index contains the operations of the previous
-//! leader.
+//! Tests of takeovers, in which a new leader restores operations from its own index. The index is
+//! the operations in memory, and the records of completed operations. The new leader was a
+//! follower, so its index contains the operations and records of the previous leader.
 
 use super::restart_from_custom_resources::{
     RULES, identity, initial_state, migrating, settings, start_and_end_times, two_runs,
@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 const SECOND: Duration = Duration::from_secs(1);
 
 impl TrackerFixture {
-    /// Creates a new leader that starts `away` later, with the index of this leader. `add` adds
-    /// further operations to the initial state of the new leader.
+    /// Creates a new leader with the index of this leader. `away` is the time without a leader: the
+    /// new leader starts this long after the current time of this leader. `add` adds further
+    /// operations to the initial state of the new leader.
     pub(super) fn taken_over_with(
         &self,
         settings: TrackerSettings,
@@ -461,9 +462,10 @@ fn appear_after_counts_from_the_last_change_of_the_subject() {
     };
     let timed = "object.stuck && now > timestamp(\"2000-01-01T00:00:00Z\")";
     for (expression, counts) in [("object.stuck", true), (timed, false)] {
-        // Kubernetes rounds times in `managedFields` down to seconds. So if an object has been
-        // unchanged for 5 s, the tracker counts only 4 s, and 6 s of `appearAfter` are left. If the
-        // rule reads `now`, `appearAfter` counts from the first evaluation, so all 10 s are left.
+        // Kubernetes rounds times in `managedFields` down to seconds. So the last change was up to
+        // 1 s later than the time there, and the tracker adds 1 s to this time. If this time is 5 s
+        // ago, the tracker counts only 4 s, and 6 s of `appearAfter` are left. If the rule reads
+        // `now`, `appearAfter` counts from the first evaluation, so all 10 s are left.
         for (unchanged, waits) in [(5, 6), (9, 2), (60, 0)] {
             let mut fixture = fixture_without_rules(settings(None));
             fixture.send(Message::Resume(Box::new(InitialState::new(
@@ -627,6 +629,6 @@ fn a_restored_operation_keeps_the_key_of_its_object_in_the_index() {
     fixture.complete_rule_books(&[], &[]);
     assert!(
         fixture.objects.is_empty(),
-        "an operation without a rule must complete under the key of its object"
+        "when an operation without a rule completes, its object must be removed from the index"
     );
 }
