@@ -124,10 +124,10 @@ fn main() -> anyhow::Result<()> {
         .skip(1)
         .filter(|argument| argument != "--bench")
         .collect();
-    if let [run, name] = arguments.as_slice() {
+    if let [mode, name] = arguments.as_slice() {
         let variant = VARIANTS.iter().find(|variant| variant.name == name);
         let variant = variant.with_context(|| format!("there is no variant {name:?}"))?;
-        if run == "run-record" {
+        if mode == "run-record" {
             println!("{}", memory_of_a_record(variant)?);
             return Ok(());
         }
@@ -235,9 +235,9 @@ fn measure(variant: &RuleVariant) -> anyhow::Result<Figures> {
     for pass in 0..PASSES {
         // The first iteration changes `progress`, which changes the operations. The second
         // iteration changes only `heartbeat`, which no rule reads.
-        for (heartbeat, best) in figures.iter_mut().enumerate() {
+        for (heartbeat_value, best) in figures.iter_mut().enumerate() {
             let progress = 4 + pass;
-            let objects = (0..CHANGES).map(|number| object(number, progress, heartbeat));
+            let objects = (0..CHANGES).map(|number| object(number, progress, heartbeat_value));
             let objects: Vec<String> = objects.collect();
             let took = pipeline.process_all(&objects);
             *best = (*best).min(u64::try_from(took.as_nanos())? / CHANGES as u64);

@@ -163,24 +163,24 @@ impl App {
     }
 
     /// Makes this replica the leader without an election.
-    fn lead(&mut self, common: &Common, begin: BeginTerm) {
+    fn lead(&mut self, common: &Common, begin_term: BeginTerm) {
         self.readiness.set_has_joined();
         let alone = Leadership::alone(Rv::of_clock(clock::now()));
         self.role.send_replace(ReplicaRole::Leading(alone));
         self.metrics.leader(true);
         if let Some((writer, _)) = self.replica.take() {
-            self.begin(common, writer, None, None, begin);
+            self.start_replica_task(common, writer, None, None, begin_term);
         }
     }
 
     /// Starts the task that leads or follows, depending on the role of this replica.
-    fn begin(
+    fn start_replica_task(
         &mut self,
         common: &Common,
         writer: Writer,
         following: Option<(Mirror, PredecessorSearch)>,
         release: Option<oneshot::Sender<Rv>>,
-        begin: BeginTerm,
+        begin_term: BeginTerm,
     ) {
         let (mirror, predecessor_search) = following.unzip();
         let pipeline = ServerPipeline {
@@ -192,7 +192,7 @@ impl App {
                 self.report.clone(),
                 self.baselines.clone(),
             ),
-            begin,
+            begin_term,
             running: None,
         };
         let replica = ReplicaTask {
@@ -226,7 +226,7 @@ impl App {
         let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
         let reporter_with_replica_status =
             ReplicatedReporter::new(reporter, self.replica_status.clone());
-        let own = reporter_with_replica_status.clone();
+        let reporter_clone = reporter_with_replica_status.clone();
         let mut resources = vec![
             served_resources::inflight_operations(self.operations.clone()),
             served_resources::operation_records(self.operations.clone()),
@@ -237,7 +237,7 @@ impl App {
             authenticate: access.authenticate,
             authorize: access.authorize,
             completeness: Arc::new(reporter_with_replica_status),
-            incomplete_rule_sets: Arc::new(move || own.incomplete_rule_sets()),
+            incomplete_rule_sets: Arc::new(move || reporter_clone.incomplete_rule_sets()),
             replica_status: self.replica_status.clone(),
             readiness: self.readiness.clone(),
             metrics: self.metrics.clone(),
@@ -271,7 +271,7 @@ impl App {
                 // Service may still route clients to this replica. A person at a terminal sends
                 // SIGINT. Then the server stops without the delay.
                 if signal == Signal::Terminate && self.may_be_routed_to() {
-                    unready(&mut signals).await?;
+                    wait_while_unready(&mut signals).await?;
                 }
                 None
             }
@@ -314,7 +314,7 @@ impl App {
 
 /// Waits for [`UNREADY_PERIOD`], so that the Service routes clients to other replicas. Returns an
 /// error at once if a second signal arrives.
-async fn unready(signals: &mut Signals) -> anyhow::Result<()> {
+async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
     tracing::info!(
         "SIGTERM: this server is now unready, and stops in {} s",
         UNREADY_PERIOD.as_secs()

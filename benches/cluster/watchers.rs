@@ -76,7 +76,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
         .filter(|(.., count)| *count == watches.len())
         .map(|(first, last, _)| *last - *first)
         .collect();
-    let changes =
+    let complete_count =
         u32::try_from(complete.len().max(1)).context("there are at most a few hundred changes")?;
     println!(
         "{} of {} changes were received by all watchers; from the first watcher to the last: p50 {:.1?}, \
@@ -86,7 +86,7 @@ pub async fn measure_spread(bench: &Bench, server: &MeasuredServer) -> anyhow::R
         percentile(complete.iter().copied(), 50),
         percentile(complete.iter().copied(), 99),
         percentile(complete.iter().copied(), 100),
-        processor / changes,
+        processor / complete_count,
     );
     for watch in watches {
         watch.abort();

@@ -94,7 +94,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         serve: serve.clone(),
         connection: connection.clone(),
     };
-    let begin: BeginTerm = Box::new(move |term| leading.begin(term));
+    let begin_term: BeginTerm = Box::new(move |term| leading.begin(term));
     match &serve.election {
         Some(election) => app.elect(
             &common,
@@ -102,9 +102,9 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
             election,
             &connection,
             address.port(),
-            begin,
+            begin_term,
         ),
-        None => app.lead(&common, begin),
+        None => app.lead(&common, begin_term),
     }
     Ok(Started {
         app,
@@ -121,7 +121,7 @@ impl App {
         election: &ElectionConfig,
         connection: &Connection,
         port: u16,
-        begin: BeginTerm,
+        begin_term: BeginTerm,
     ) {
         let Some((writer, leader_queries)) = self.replica.take() else {
             return;
@@ -186,7 +186,7 @@ impl App {
                 succession_reader,
             ),
         );
-        self.begin(common, writer, mirror, Some(release), begin);
+        self.start_replica_task(common, writer, mirror, Some(release), begin_term);
     }
 }
 

@@ -117,12 +117,12 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let mut input = Some(source.into_pipeline_input(&mut app, rule_sets, stored));
     // The demo has no other replicas. It is the leader until the process ends, in one leadership
     // term.
-    let begin = move |_: &mut LeaderTerm| {
+    let begin_term = move |_: &mut LeaderTerm| {
         input
             .take()
             .expect("a server without an election begins one leadership term")
     };
-    app.lead(&common, Box::new(begin));
+    app.lead(&common, Box::new(begin_term));
     let started = Started {
         app,
         listening: listening.boxed(),

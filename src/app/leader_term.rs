@@ -28,13 +28,13 @@ pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Se
 pub(super) struct LeaderTerm {
     /// Tasks that must not end before the term ends. If a task ends earlier, the process stops.
     pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that finish their current work if the term ends in order (see `ending`).
+    /// Tasks that finish their current work if the end of the term is orderly (see `ending`).
     pub(super) finishing_tasks: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
-    /// Cancelled when the term ends in order, for example because the process is stopping. Then the
-    /// tasks in `finishing_tasks` finish their work. If another replica has taken the Lease, or if
-    /// this replica could not renew it, the term does not end in order. Then all tasks are aborted.
+    /// Cancelled at an orderly end of the term, for example because the process is stopping. Then
+    /// the tasks in `finishing_tasks` finish their work. If another replica has taken the Lease, or
+    /// if this replica could not renew it, the end is not orderly. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
     /// The reader of the index.
     pub(super) operations: IndexReader,
@@ -57,7 +57,7 @@ impl LeaderTerm {
 pub(super) struct ServerPipeline {
     pub(super) operations: IndexReader,
     pub(super) detection: DetectionSetup,
-    pub(super) begin: BeginTerm,
+    pub(super) begin_term: BeginTerm,
     /// The tasks of the current term. `None` while this replica does not lead.
     pub(super) running: Option<TermTasks>,
 }
@@ -84,7 +84,7 @@ impl Pipeline for ServerPipeline {
             operations: self.operations.clone(),
             baselines: self.detection.baselines.clone(),
         };
-        let origin = (self.begin)(&mut term);
+        let origin = (self.begin_term)(&mut term);
         self.detection.start(&mut term, origin);
         let running = self.running.insert(TermTasks {
             tasks: term.tasks,
@@ -104,11 +104,11 @@ impl Pipeline for ServerPipeline {
         .boxed()
     }
 
-    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()> {
+    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()> {
         async move {
             if let Some(mut running) = self.running.take() {
                 running.tasks.shutdown().await;
-                if in_order {
+                if is_orderly {
                     running.ending.cancel();
                     while running.finishing_tasks.join_next().await.is_some() {}
                 }
@@ -147,7 +147,7 @@ pub(super) async fn keep_readiness(
         if impaired != impairment {
             if let Some(reason) = impairment {
                 tracing::warn!("this replica is not ready: {reason}");
-                connections.turn_away();
+                connections.close_client_connections();
             } else {
                 tracing::info!("this replica is ready again");
             }

@@ -230,7 +230,10 @@ async fn send_rule_sets_and_flush(
         return;
     };
     let (done, flushed) = oneshot::channel();
-    for message in [Message::AllRuleSetsRead(without_book), Message::Flush(done)] {
+    for message in [
+        Message::AllRuleBooksSent(without_book),
+        Message::Flush(done),
+    ] {
         if tracker.send(message).await.is_err() {
             return;
         }

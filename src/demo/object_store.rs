@@ -223,7 +223,7 @@ impl Resolve for ObjectStore {
         future::ready(resolution).boxed()
     }
 
-    fn changes(&self) -> BoxStream<'static, ()> {
+    fn resolution_changes(&self) -> BoxStream<'static, ()> {
         stream::pending().boxed()
     }
 }

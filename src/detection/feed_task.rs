@@ -116,7 +116,7 @@ impl FeedTask {
 
     /// Evaluates the objects again whose rules read `now`.
     async fn evaluate_again(&mut self, now: ClockReading) -> bool {
-        for fields in self.detector.resync(now) {
+        for fields in self.detector.resync_stored_objects(now) {
             let found = self.detector.reevaluate(&fields, clock::reading());
             if !self.send_evaluation(found).await {
                 return false;

@@ -258,7 +258,7 @@ async fn changes_of_server(
         .follow(reader.head(), ListScope::All)
         .expect("the current version is always available");
     let metrics = Arc::new(Metrics::new());
-    let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
+    let (tracker_sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
     let (feedback, mut reports) = mpsc::channel(64);
     let (publications, published) = mpsc::channel(64);
     let supervisor = Supervisor {
@@ -266,7 +266,7 @@ async fn changes_of_server(
             begin,
             recording: recording.clone(),
         }),
-        tracker,
+        tracker: tracker_sender,
         feedback,
         metrics: metrics.clone(),
         resync: RESYNC,

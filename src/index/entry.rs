@@ -71,7 +71,7 @@ impl Encoded {
         let position = VersionPlace {
             metadata: metadata.clone(),
             version: None,
-            has_metadata: true,
+            has_metadata_members: true,
         };
         position.encode_with_version(rv, short_json, positions.clone(), facts.clone())
     }
@@ -83,7 +83,7 @@ impl Encoded {
         let position = VersionPlace {
             metadata: decoded.metadata,
             version: decoded.version,
-            has_metadata: decoded.has_metadata,
+            has_metadata_members: decoded.has_metadata_members,
         };
         position.encode_with_version(rv, &decoded.short_json, decoded.positions, decoded.facts)
     }
@@ -234,7 +234,7 @@ struct VersionPlace {
     /// The existing version, with its quotes. `None` if the version must be inserted.
     version: Option<Range<usize>>,
     /// True if `metadata` has members.
-    has_metadata: bool,
+    has_metadata_members: bool,
 }
 
 impl VersionPlace {
@@ -253,7 +253,7 @@ impl VersionPlace {
             Some(version) => (version, b"\"", b"\""),
             // In the short form, the two bytes of a frequent key include the comma before the key. A
             // comma is only necessary here if the next key is not a frequent key.
-            None if self.has_metadata && json.get(first) != Some(&mark) => {
+            None if self.has_metadata_members && json.get(first) != Some(&mark) => {
                 (first..first, &insertion, b"\",")
             }
             None => (first..first, &insertion, b"\""),

@@ -109,7 +109,7 @@ where
             self.permit = Some(self.budget.large_object_permit().await);
             *until += began.elapsed();
         }
-        let object_deadline = self.permit.as_ref().map(|permit| permit.until);
+        let object_deadline = self.permit.as_ref().map(|permit| permit.receive_deadline);
         // The time limit is also checked here, because `timeout_at` never expires if a frame is
         // always ready.
         let now = Instant::now();

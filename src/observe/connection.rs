@@ -122,13 +122,13 @@ pub struct Connection {
 struct WatchClients {
     make: Box<dyn Fn() -> Client + Send + Sync>,
     /// The existing clients, each with a counter of its watches. The counter is the number of
-    /// references to the `Arc`: one in this list, and one in each [`WatchPermit`] of the client.
+    /// references to the `Arc`: one in this list, and one in each [`WatchClient`] of the client.
     open: Mutex<Vec<(Client, Arc<()>)>>,
 }
 
-/// The permission to run one of the [`WATCHES_PER_CONNECTION`] watches of a client. When the
-/// permission is dropped, another watch can take its place.
-pub(super) struct WatchPermit {
+/// A client, with the permission to run one of its [`WATCHES_PER_CONNECTION`] watches. When this
+/// value is dropped, another watch can take the place.
+pub(super) struct WatchClient {
     pub(super) client: Client,
     _counter: Arc<()>,
 }
@@ -166,7 +166,7 @@ impl Connection {
 
     /// Returns a client for one more watch. If each existing client has [`WATCHES_PER_CONNECTION`]
     /// watches, creates a client with a new connection.
-    pub(super) fn watch_client(&self) -> WatchPermit {
+    pub(super) fn watch_client(&self) -> WatchClient {
         let mut open = self
             .watch_clients
             .open
@@ -182,7 +182,7 @@ impl Connection {
             open.push((client.clone(), Arc::clone(&counter)));
             (client, counter)
         };
-        WatchPermit {
+        WatchClient {
             client,
             _counter: counter,
         }
@@ -456,8 +456,8 @@ mod tests {
         let path = dir.path().join("config");
         std::fs::write(&path, kubeconfig(&server, "")).unwrap();
         let connection = connect(&options(&path)).await.unwrap();
-        let permit = connection.watch_client();
-        for client in [&connection.client, &permit.client] {
+        let watch_client = connection.watch_client();
+        for client in [&connection.client, &watch_client.client] {
             let request = Request::get("/version").body(Body::empty()).unwrap();
             let (response, received) = tokio::join!(client.send(request), async {
                 let (mut stream, _) = listener.accept().await.unwrap();

@@ -9,7 +9,7 @@
 use super::{
     Connection, GapReason, Resolve,
     apiserver_requests::{self, ReadError, Refusal},
-    connection::WatchPermit,
+    connection::WatchClient,
 };
 use bytes::Bytes;
 use futures::{
@@ -50,7 +50,7 @@ const SECOND_REPORT_DELAY: Duration = Duration::from_secs(3);
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
     client: Client,
-    permit: WatchPermit,
+    watch_client: WatchClient,
     retry_interval: Duration,
 }
 
@@ -92,13 +92,13 @@ fn plural_hint(resources: &[DiscoveredResource], name: &str) -> String {
 
 impl Discovery {
     /// Creates a `Discovery` that uses `connection`. While CRDs or `APIService`s cannot be watched,
-    /// [`Resolve::changes`] yields a value every `retry_interval`.
+    /// [`Resolve::resolution_changes`] yields a value every `retry_interval`.
     pub fn new(connection: &Connection, retry_interval: Duration) -> Self {
         Self {
             client: connection.client.clone(),
             // The clients for watches do not retry requests. So if the kube-apiserver answers with
             // 429, 503 or 504, the lookup fails at once.
-            permit: connection.watch_client(),
+            watch_client: connection.watch_client(),
             retry_interval,
         }
     }
@@ -202,17 +202,17 @@ impl Discovery {
     }
 
     async fn fetch(&self, path: &str) -> Result<Bytes, Refusal> {
-        let unreachable = |why| Refusal::Lost(GapReason::Unreachable(why), None);
-        let request = apiserver_requests::get(path).map_err(unreachable)?;
-        let body = apiserver_requests::send(&self.permit.client, request)
+        let lost = |why| Refusal::Lost(GapReason::Unreachable(why), None);
+        let request = apiserver_requests::get(path).map_err(lost)?;
+        let body = apiserver_requests::send(&self.watch_client.client, request)
             .await?
             .into_body();
         apiserver_requests::read(body, MAX_DISCOVERY)
             .await
             .map_err(|error| match error {
-                ReadError::Broken(why) => unreachable(why),
+                ReadError::Broken(why) => lost(why),
                 ReadError::TooLarge => {
-                    unreachable(format!("an answer of more than {MAX_DISCOVERY} bytes"))
+                    lost(format!("an answer of more than {MAX_DISCOVERY} bytes"))
                 }
             })
     }
@@ -233,7 +233,7 @@ impl Resolve for Discovery {
         self.look_up(gvr).boxed()
     }
 
-    fn changes(&self) -> BoxStream<'static, ()> {
+    fn resolution_changes(&self) -> BoxStream<'static, ()> {
         let crds = changes_of::<CustomResourceDefinition>(&self.client, self.retry_interval);
         let services = changes_of::<APIService>(&self.client, self.retry_interval);
         coalesce(stream::select(crds, services)).boxed()
@@ -303,11 +303,11 @@ fn coalesce(changes: impl Stream<Item = ()> + Send + 'static) -> impl Stream<Ite
             } else {
                 changes.next().await?;
             }
-            let quiet = sleep(COALESCE_PERIOD);
-            tokio::pin!(quiet);
+            let period_end = sleep(COALESCE_PERIOD);
+            tokio::pin!(period_end);
             loop {
                 tokio::select! {
-                    () = &mut quiet => return Some(((), (changes, Some(Instant::now() + SECOND_REPORT_DELAY)))),
+                    () = &mut period_end => return Some(((), (changes, Some(Instant::now() + SECOND_REPORT_DELAY)))),
                     Some(()) = changes.next() => {}
                 }
             }

@@ -190,7 +190,7 @@ async fn without_the_crd_watch_discovery_is_polled_slowly() {
             r#"{"kind":"Status","code":403,"reason":"Forbidden","message":"no","status":"Failure"}"#,
         )
     });
-    let mut changes = discovery.changes();
+    let mut changes = discovery.resolution_changes();
     let began = Instant::now();
     changes.next().await.expect("changes never end");
     assert!(

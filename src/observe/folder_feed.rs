@@ -221,7 +221,7 @@ impl Resolve for Folder {
         future::ready(resolution).boxed()
     }
 
-    fn changes(&self) -> BoxStream<'static, ()> {
+    fn resolution_changes(&self) -> BoxStream<'static, ()> {
         let inner = Arc::clone(&self.inner);
         let content = inner.content.clone();
         let kinds = Arc::clone(&content.borrow());

@@ -175,7 +175,7 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
         folder.resolve(&kine).await,
         Resolution::NotServed { .. }
     ));
-    let mut changes = folder.changes();
+    let mut changes = folder.resolution_changes();
     let crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: kine.farm.io}\nspec: {group: farm.io, scope: Cluster, names: {kind: Cow, plural: kine}, versions: [{name: v1}]}\n";
     fs::write(dir.path().join("crd.yaml"), crd).unwrap();
     timeout(Duration::from_mins(1), changes.next())

@@ -157,10 +157,10 @@ impl WatchTask {
     }
 
     pub(super) async fn run(mut self) {
-        let permit = self.connection.watch_client();
+        let watch_client = self.connection.watch_client();
         loop {
             let began = Instant::now();
-            let end = self.attempt(&permit.client).await;
+            let end = self.attempt(&watch_client.client).await;
             self.backoff.ended(began);
             debug!(source = %self.source, ?end, "watch ended");
             let max_delay = MAX_UNREACHABLE_DELAY.min(self.retry_interval);

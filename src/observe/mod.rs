@@ -235,7 +235,7 @@ pub trait Resolve: Send + Sync + 'static {
     /// Returns a stream that yields a value when an earlier result of [`Resolve::resolve`] may have
     /// changed. Changes that are close together can yield a single value. The stream never ends. It
     /// makes progress only while it is polled.
-    fn changes(&self) -> BoxStream<'static, ()>;
+    fn resolution_changes(&self) -> BoxStream<'static, ()>;
 }
 
 /// Returns a stream of the events that a future sends. The stream contains the future, and no task

@@ -73,7 +73,7 @@ impl ReadBudget {
     pub(super) async fn large_object_permit(&self) -> LargeObjectPermit {
         LargeObjectPermit {
             _permit: acquire(&self.large).await,
-            until: Instant::now() + LARGE_OBJECT_TIMEOUT,
+            receive_deadline: Instant::now() + LARGE_OBJECT_TIMEOUT,
         }
     }
 }
@@ -100,7 +100,7 @@ pub(super) struct LargeObjectPermit {
     _permit: OwnedSemaphorePermit,
     /// The time until which the feed must receive the whole object. After this time, the watch or
     /// list fails.
-    pub(super) until: Instant,
+    pub(super) receive_deadline: Instant,
 }
 
 impl LargeObjectPermit {

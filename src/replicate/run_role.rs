@@ -35,10 +35,10 @@ pub trait Pipeline: Send {
         leadership: &'a Leadership,
     ) -> BoxFuture<'a, Option<&'static str>>;
 
-    /// Stops all tasks of the term. If `in_order` is true, tasks that write to the cluster may
-    /// first finish their current writes. If `in_order` is false, because the leadership was lost,
-    /// all tasks stop at once.
-    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()>;
+    /// Stops all tasks of the term. If `is_orderly` is true, tasks that write to the cluster may
+    /// first finish their current writes. If `is_orderly` is false, because the leadership was
+    /// lost, all tasks stop at once.
+    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()>;
 }
 
 /// A replica, with everything that it needs in each role.
@@ -164,7 +164,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         let mut role = self.role.clone();
         let lost = role.wait_for(|role| !leads_in_term(role, &leadership));
         let mut failed = None;
-        let in_order = tokio::select! {
+        let is_orderly = tokio::select! {
             biased;
             _ = lost => false,
             () = self.retire.cancelled(), if self.release.is_some() => true,
@@ -177,8 +177,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         // The index accepts only changes with a reserved resourceVersion. After this call, no
         // resourceVersion is reserved, so the index refuses all further changes.
         self.writer.reserve(Rv(0));
-        self.pipeline.end(in_order).await;
-        if in_order && let Some(release) = self.release.take() {
+        self.pipeline.end(is_orderly).await;
+        if is_orderly && let Some(release) = self.release.take() {
             self.hand_over(&leadership, release).await;
         } else {
             self.replica_status.end_streams(false);

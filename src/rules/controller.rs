@@ -138,7 +138,7 @@ impl Controller {
 
     /// Runs until the receiver of rule books is dropped.
     pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
-        let mut changes = self.resolve.changes();
+        let mut changes = self.resolve.resolution_changes();
         let mut lookups = Lookups::new(self.resolve.clone());
         let mut writes = StatusWrites::new(outputs.status.clone());
         let mut requeue = every(self.requeue);

@@ -5,11 +5,11 @@
 //! controller writes the status of each rule set.
 
 mod controller;
-mod incomplete_rule_sets;
 mod known_status;
 mod registry;
 mod rule_set_states;
 mod rule_set_status;
+mod rule_sets_that_may_miss_operations;
 mod status_writes;
 mod target_discovery;
 mod tracked_target;
@@ -18,7 +18,7 @@ mod tracked_target;
 mod tests;
 
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
-pub use incomplete_rule_sets::IncompleteRuleSets;
 pub use registry::{Feedback, Publication};
 pub use rule_set_states::{Report, Reporter};
+pub use rule_sets_that_may_miss_operations::IncompleteRuleSets;
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};

@@ -1,7 +1,7 @@
 //! The state of all rule sets. From this state, the server makes the warnings on lists that may
 //! miss operations.
 
-use super::incomplete_rule_sets::{IncompleteRuleSet, IncompleteRuleSets};
+use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};

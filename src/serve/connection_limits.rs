@@ -115,7 +115,7 @@ impl Connections {
     /// Newcomers, such as the connections of probes, stay open. All other connections accept no
     /// further requests. Each of them is closed when all answers have been sent, or after ten
     /// seconds. The server still accepts new connections.
-    pub fn turn_away(&self) {
+    pub fn close_client_connections(&self) {
         let registry = self.registry();
         let clients = registry.open.values();
         for client in clients.filter(|it| it.class != ConnectionClass::Newcomer) {
@@ -198,9 +198,10 @@ impl ClientConnection {
         self.evicted.cancelled().await;
     }
 
-    /// Waits until the server refuses a slot to the connection, or until [`Connections::turn_away`]
-    /// selects the connection. The caller then accepts no further requests on the connection. It
-    /// closes the connection when all answers have been sent, or after ten seconds.
+    /// Waits until the server refuses a slot to the connection, or until
+    /// [`Connections::close_client_connections`] selects the connection. The caller then accepts no
+    /// further requests on the connection. It closes the connection when all answers have been
+    /// sent, or after ten seconds.
     pub async fn wait_until_refused(&self) {
         self.refused.cancelled().await;
     }
@@ -217,7 +218,7 @@ impl ClientConnection {
 
     /// Returns true if the connection is still a newcomer: it has had no requests, or only health
     /// probes. Also returns true if the connection was evicted.
-    pub fn is_newcomer(&self) -> bool {
+    pub fn is_newcomer_or_evicted(&self) -> bool {
         let registry = self.connections.registry();
         let entry = registry.open.get(&self.number);
         entry.is_none_or(|entry| entry.class == ConnectionClass::Newcomer)

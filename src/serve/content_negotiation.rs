@@ -123,16 +123,16 @@ pub fn negotiate(
     ChosenClause::of(headers, query)?.form(shape, list_kind)
 }
 
-/// Returns the syntax of an error answer, as [`negotiate_plain`] does. If the client accepts no
+/// Returns the syntax of an error answer, as [`negotiate_syntax`] does. If the client accepts no
 /// supported syntax, the error is indented JSON.
 pub fn negotiate_error(headers: &HeaderMap, query: &Query) -> Syntax {
-    negotiate_plain(headers, query).unwrap_or(Syntax::Indented)
+    negotiate_syntax(headers, query).unwrap_or(Syntax::Indented)
 }
 
 /// Returns the syntax of an answer that contains no API objects, such as an error. Ignores clauses
 /// that request a conversion of objects, such as `as=Table`. Returns None if the client accepts no
 /// supported syntax.
-pub fn negotiate_plain(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
+pub fn negotiate_syntax(headers: &HeaderMap, query: &Query) -> Option<Syntax> {
     let mut clauses = clauses(headers).into_iter();
     let clause = clauses.find(|clause| clause.has_supported_syntax() && clause.is_plain())?;
     Some(syntax(headers, query, &clause))

@@ -10,7 +10,7 @@
 //! delete any namespace in the cluster.
 
 use super::accept_header::{AcceptClause, clauses};
-use super::content_negotiation::{Shape, Syntax, negotiate_plain, syntax, unacceptable};
+use super::content_negotiation::{Shape, Syntax, negotiate_syntax, syntax, unacceptable};
 use super::request::Query;
 use super::served_resources::Resource;
 use super::static_document::Document;
@@ -159,7 +159,7 @@ fn serve_root(router: Router, path: &str, plain: &Value, items: &[Value]) -> Rou
 fn serve(router: Router, path: &str, value: &Value) -> Router {
     let document = Document::json(value, JSON);
     add(router, path, move |query, headers| {
-        let syntax = negotiate_plain(headers, query)?;
+        let syntax = negotiate_syntax(headers, query)?;
         Some(document.answer_as(syntax, headers))
     })
 }

@@ -316,7 +316,7 @@ async fn wait_until_idle_timeout(client: &ClientConnection, http2: bool) {
     let started = Instant::now();
     loop {
         let now = Instant::now();
-        let limit = if client.is_newcomer() {
+        let limit = if client.is_newcomer_or_evicted() {
             NEWCOMER_IDLE_TIMEOUT
         } else if http2 {
             IDLE_TIMEOUT

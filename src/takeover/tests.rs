@@ -140,7 +140,7 @@ fn active(name: &str) -> Value {
     custom_resource(name, Phase::Active)
 }
 
-fn list(items: &[Value], token: &str) -> (u16, Value) {
+fn answer_with_items(items: &[Value], token: &str) -> (u16, Value) {
     (
         200,
         json!({"metadata": {"resourceVersion": "7", "continue": token}, "items": items}),
@@ -217,12 +217,12 @@ async fn custom_resources_in_flight_are_read_before_completed_ones() {
             query.contains("phase%3DActive"),
             query.contains("continue=more%2F1"),
         ) {
-            (true, false) => list(&[active("x")], "more/1"),
-            (true, true) => list(&[active("y")], ""),
+            (true, false) => answer_with_items(&[active("x")], "more/1"),
+            (true, true) => answer_with_items(&[active("y")], ""),
             // The operation on `x` ended between the list of operations in flight and the list of
             // completed operations. So both lists contain this operation.
-            (false, false) => list(&[over("a"), over("x")], "more/1"),
-            (false, true) => list(&[over("b")], ""),
+            (false, false) => answer_with_items(&[over("a"), over("x")], "more/1"),
+            (false, true) => answer_with_items(&[over("b")], ""),
         }
     })
     .await;
@@ -241,14 +241,14 @@ async fn custom_resources_in_flight_are_read_before_completed_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_phase_selector_all_custom_resources_are_listed() {
+async fn all_custom_resources_are_listed_if_the_phase_selector_is_refused() {
     let (names, queries) = restored(|query| {
         if query.contains("fieldSelector") {
             (400, json!({}))
         } else if query.contains("continue=1") {
-            list(&[active("b")], "")
+            answer_with_items(&[active("b")], "")
         } else {
-            list(&[active("a")], "1")
+            answer_with_items(&[active("a")], "1")
         }
     })
     .await;
@@ -263,7 +263,7 @@ async fn invalid_and_large_objects_do_not_affect_other_objects() {
         // annotation.
         let mut large = active("large");
         large["metadata"]["annotations"]["users"] = "x".repeat(2 << 20).into();
-        list(&[json!({}), json!(3), large, active("a")], "")
+        answer_with_items(&[json!({}), json!(3), large, active("a")], "")
     })
     .await;
     assert_eq!(names, ["a", "large"]);
@@ -292,16 +292,23 @@ fn script(answers: Vec<(u16, Value)>) -> impl Fn(&str) -> (u16, Value) + Send + 
     }
 }
 
-fn status(code: u16) -> (u16, Value) {
+fn answer_with_code(code: u16) -> (u16, Value) {
     (code, json!({}))
 }
 
 #[tokio::test(start_paused = true)]
 async fn temporary_failures_are_retried_for_a_minute_and_pages_before_them_are_kept() {
-    let failing_at_first = vec![status(503), status(503), list(&[active("a")], "")];
+    let failing_at_first = vec![
+        answer_with_code(503),
+        answer_with_code(503),
+        answer_with_items(&[active("a")], ""),
+    ];
     let (names, queries) = restored(script(failing_at_first)).await;
     assert_eq!((names, queries.len()), (vec!["a".to_owned()], 4));
-    let failing_after_a_page = vec![list(&[active("a")], "1"), status(503)];
+    let failing_after_a_page = vec![
+        answer_with_items(&[active("a")], "1"),
+        answer_with_code(503),
+    ];
     let (names, queries) = restored(script(failing_after_a_page)).await;
     assert_eq!(names, ["a"]);
     assert_eq!(
@@ -313,20 +320,24 @@ async fn temporary_failures_are_retried_for_a_minute_and_pages_before_them_are_k
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_retried_for_ten_seconds() {
-    let starting = vec![status(403), status(403), list(&[active("a")], "")];
+    let starting = vec![
+        answer_with_code(403),
+        answer_with_code(403),
+        answer_with_items(&[active("a")], ""),
+    ];
     let (names, _) = restored(script(starting)).await;
     assert_eq!(names, ["a"]);
-    let (_, queries) = restored(|_| status(403)).await;
+    let (_, queries) = restored(|_| answer_with_code(403)).await;
     assert_eq!(queries.len(), 11);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_whose_continue_token_has_expired_starts_again() {
     let expires = vec![
-        list(&[active("a")], "1"),
-        status(410),
-        list(&[active("a")], "2"),
-        list(&[active("b")], ""),
+        answer_with_items(&[active("a")], "1"),
+        answer_with_code(410),
+        answer_with_items(&[active("a")], "2"),
+        answer_with_items(&[active("b")], ""),
     ];
     let (names, queries) = restored(script(expires)).await;
     assert_eq!(names, ["a", "b"]);
@@ -338,7 +349,7 @@ async fn a_list_whose_continue_token_has_expired_starts_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_repeats_its_continue_token_ends() {
-    let (names, queries) = restored(|_| list(&[active("a")], "1")).await;
+    let (names, queries) = restored(|_| answer_with_items(&[active("a")], "1")).await;
     assert_eq!((names, queries.len()), (vec!["a".to_owned()], 4));
 }
 
@@ -350,7 +361,7 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
                 return namespaces.clone();
             }
             let over = custom_resource("over", Phase::Completed);
-            list(&[active("active"), over], "")
+            answer_with_items(&[active("active"), over], "")
         });
         writes_after_takeover(initial_state(client, sources(Vec::new())).await.0)
     };
@@ -367,7 +378,7 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
         none
     );
     // If the namespaces cannot be read, completed custom resources are not restored.
-    assert_eq!(restore_with(status(404)).await, ["active"]);
+    assert_eq!(restore_with(answer_with_code(404)).await, ["active"]);
 }
 
 /// Applies `writes` to an empty index, and returns the entries of the index.
@@ -390,7 +401,7 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
         }
         let mut other = active("a");
         other["status"]["message"] = "other".into();
-        list(&[other, active("c")], "")
+        answer_with_items(&[other, active("c")], "")
     });
     let (state, namespaces) = initial_state(client, sources(listed.clone())).await;
     assert_eq!(state.count(), 3);
@@ -398,7 +409,7 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     let created = Some(Timestamp::UNIX_EPOCH);
     assert_eq!(namespaces, [("ns".to_owned(), created)].into());
     // The kube-apiserver answers each request with 503.
-    let unavailable = serving(|_| status(503));
+    let unavailable = serving(|_| answer_with_code(503));
     let without = TakeoverSources {
         persistence: false,
         ..sources(listed.clone())
@@ -409,7 +420,7 @@ async fn operations_of_the_index_win_over_custom_resources_and_are_not_written()
     assert_eq!(namespaces, [("ns".to_owned(), None)].into());
     // Without persistence mode and without retention, the leader does not read the namespaces.
     // `listed` and `deleted` contain the same two operations. Each operation counts once.
-    let client = serving(|_| status(503));
+    let client = serving(|_| answer_with_code(503));
     let neither = TakeoverSources {
         persistence: false,
         retain: false,
@@ -429,7 +440,7 @@ async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
         // The time limit of 2 s ends the attempts.
         (503, 30, 2, false),
     ] {
-        let mut answers = vec![status(code); times];
+        let mut answers = vec![answer_with_code(code); times];
         answers.push(answer_with_namespace("a", Timestamp::UNIX_EPOCH));
         let store = ClusterStore::new(serving(script(answers)));
         let limit = Duration::from_secs(seconds);
@@ -444,7 +455,7 @@ async fn the_list_of_namespaces_is_retried_within_the_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_temporary_failures_are_retried() {
+async fn codes_403_and_410_are_retried_like_429_and_5xx_but_404_is_not() {
     for (code, is_retried) in [
         (429, true),
         (500, true),
@@ -453,7 +464,10 @@ async fn only_temporary_failures_are_retried() {
         (410, true),
         (404, false),
     ] {
-        let answers = vec![status(code), list(&[active("a")], "")];
+        let answers = vec![
+            answer_with_code(code),
+            answer_with_items(&[active("a")], ""),
+        ];
         let (names, _) = restored(script(answers)).await;
         assert_eq!(names.len(), usize::from(is_retried), "{code}");
     }

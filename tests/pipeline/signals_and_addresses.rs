@@ -33,7 +33,7 @@ async fn assert_signal_stops(mut child: Child, log: &OutputLines, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_stops_the_server_from_its_first_moment() {
+async fn a_signal_stops_the_server_as_soon_as_it_has_signal_handlers() {
     // This listener represents a kube-apiserver that never answers: the kernel accepts connections,
     // but the test never reads from them and sends nothing.
     let unread = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,14 +74,14 @@ async fn open_for_writing(pipe: &Path) -> tokio::fs::File {
 async fn a_signal_stops_the_server_while_it_waits_for_the_cluster() {
     const AUTHENTICATION_CONFIG_MAPS: &str =
         "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
-    const CA: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
+    const CA_SECRET: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
     for (path, certificate, args) in [
         (
             AUTHENTICATION_CONFIG_MAPS,
             CertificateSource::Given,
             &[][..],
         ),
-        (CA, CertificateSource::Own, &[]),
+        (CA_SECRET, CertificateSource::Own, &[]),
         (
             "/api/v1/namespaces",
             CertificateSource::Given,

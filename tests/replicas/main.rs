@@ -193,7 +193,7 @@ async fn run(replicas: &mut Replicas<'_>, plan: &[Disturbance], seed: u64) {
         wait_until_state_correct(&admin, &mut rust_listing).await,
     ];
     for informer in informer_states {
-        load.assert_steady_never_ended(&informer.deleted);
+        load.assert_steady_never_ended(&informer.deleted_uids);
         for complaint in informer.violations {
             // A disturbance can lose the last changes of the old leader: a client has received
             // them, but no other replica has. The new leader then sends older versions of these

@@ -48,7 +48,7 @@ impl Key {
 
     /// Returns the bytes of `namespace/name`, by which keys are sorted.
     fn path(&self) -> impl Iterator<Item = u8> {
-        prefix(&self.namespace).chain(self.name.bytes())
+        namespace_and_slash(&self.namespace).chain(self.name.bytes())
     }
 }
 
@@ -61,14 +61,14 @@ pub fn is_record_namespace(namespace: &str) -> bool {
 }
 
 /// Returns the bytes of `namespace/`, or nothing if `namespace` is empty.
-fn prefix(namespace: &str) -> impl Iterator<Item = u8> {
+fn namespace_and_slash(namespace: &str) -> impl Iterator<Item = u8> {
     let slash: &[u8] = if namespace.is_empty() { b"" } else { b"/" };
     namespace.bytes().chain(slash.iter().copied())
 }
 
 /// Compares two namespaces by the order of the keys in them. For example, `a-b` comes before `a`.
 pub fn compare_namespaces(a: &str, b: &str) -> Ordering {
-    prefix(a).cmp(prefix(b))
+    namespace_and_slash(a).cmp(namespace_and_slash(b))
 }
 
 impl Ord for Key {

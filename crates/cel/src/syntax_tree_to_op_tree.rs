@@ -308,7 +308,7 @@ impl Lowering<'_> {
         };
         let text = text.inner();
         // An empty string is not reported, because it often stands for a missing value.
-        if text.is_empty() || values.iter().any(|own| own == text) {
+        if text.is_empty() || values.iter().any(|it| it == text) {
             return;
         }
         let mut quoted: Vec<String> = values
@@ -477,7 +477,7 @@ impl Lowering<'_> {
         let mut ops = Vec::with_capacity(list.elements.len());
         for (index, element) in list.elements.iter().enumerate() {
             let is_optional = list.optional_indices.contains(&index);
-            let (op, ty) = self.item(element, is_optional);
+            let (op, ty) = self.literal_element(element, is_optional);
             joined = joined.join(&ty);
             ops.push((op, is_optional));
         }
@@ -497,7 +497,7 @@ impl Lowering<'_> {
                 continue;
             };
             let (key, key_ty) = self.expr(&entry.key);
-            let (value, value_ty) = self.item(&entry.value, entry.optional);
+            let (value, value_ty) = self.literal_element(&entry.value, entry.optional);
             keys = keys.join(&key_ty);
             values = values.join(&value_ty);
             ops.push((key, value, entry.optional));
@@ -514,7 +514,7 @@ impl Lowering<'_> {
     /// Converts an element of a list literal or the value of an entry of a map literal. Returns the
     /// type that the list or map receives. For an optional element, this is the type inside the
     /// optional. For example, if `x` has the type `optional_type(int)`, `[?x]` is a list of `int`.
-    fn item(&mut self, node: &IdedExpr, is_optional: bool) -> (Op, Ty) {
+    fn literal_element(&mut self, node: &IdedExpr, is_optional: bool) -> (Op, Ty) {
         let (op, ty) = self.expr(node);
         if !is_optional {
             return (op, ty);
@@ -542,7 +542,7 @@ impl Lowering<'_> {
             (None, args) => self.apply_to(node, name, args, None),
             (Some(target), args) => {
                 if let Some((kind, variables)) = comprehension_kind(name, args.len()) {
-                    return self.fold(node, kind, variables, target, args);
+                    return self.comprehension(node, kind, variables, target, args);
                 }
                 if let ("optMap" | "optFlatMap", [var, body]) = (name, args) {
                     return self.optional_transform(node, name == "optFlatMap", target, var, body);
@@ -723,7 +723,7 @@ impl Lowering<'_> {
         (op, ty)
     }
 
-    fn fold(
+    fn comprehension(
         &mut self,
         node: u64,
         kind: ComprehensionKind,
@@ -811,7 +811,7 @@ impl Lowering<'_> {
                 }
                 _ => return Err(self.misused(var.id, "argument must be a simple name")),
             };
-            if names.iter().any(|own| own == name) {
+            if names.iter().any(|it| it == name) {
                 return Err(self.misused(var.id, &format!("duplicate variable name: {name}")));
             }
             if ACCUMULATORS.contains(&name) {

@@ -221,7 +221,10 @@ impl<O: ReplayObserver> Replay<O> {
 
     fn reevaluate_due_objects(&mut self) {
         for feed_index in 0..self.feeds.len() {
-            for fields in self.feeds[feed_index].detector.resync(self.now) {
+            for fields in self.feeds[feed_index]
+                .detector
+                .resync_stored_objects(self.now)
+            {
                 let found = self.feeds[feed_index]
                     .detector
                     .reevaluate(&fields, self.now);

@@ -341,7 +341,7 @@ impl ListView {
         now: Timestamp,
     ) -> Result<String, Problem> {
         match (self.format, &operation.raw) {
-            (ListFormat::Table | ListFormat::Wide, _) => Ok(table.grow(operation, now)),
+            (ListFormat::Table | ListFormat::Wide, _) => Ok(table.further_row(operation, now)),
             (ListFormat::Name, _) => Ok(self.name(operation)),
             (ListFormat::Yaml, Some(raw)) => Ok(format!(
                 "---\n{}",

@@ -144,7 +144,7 @@ impl PhaseCounts {
 const FIELDS: &[JsonField] = &[
     JsonField::Name,
     JsonField::SubjectNamespace,
-    JsonField::SubjectName,
+    JsonField::SubjectText,
     JsonField::Operation,
     JsonField::State,
     JsonField::Started,

@@ -177,10 +177,10 @@ impl Pipeline for SimulatedPipeline {
         .boxed()
     }
 
-    fn end(&mut self, in_order: bool) -> BoxFuture<'_, ()> {
+    fn end(&mut self, is_orderly: bool) -> BoxFuture<'_, ()> {
         async move {
             if let Some((stop, run)) = self.persistence.take()
-                && in_order
+                && is_orderly
                 && self.store.is_some()
             {
                 stop.cancel();
@@ -259,7 +259,7 @@ impl SimulatedFeed {
             let mut known = self.relist(&source, &mut detector).await;
             if !has_synced {
                 has_synced = true;
-                self.send(Message::AllRuleSetsRead(Arc::default())).await;
+                self.send(Message::AllRuleBooksSent(Arc::default())).await;
                 let (done, flushed) = oneshot::channel();
                 self.send(Message::Flush(done)).await;
                 // This wait fails only if the tracker has ended. Then this task ends, too.

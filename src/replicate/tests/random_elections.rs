@@ -38,7 +38,7 @@ fn run(seed: u64) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn two_replicas_never_lead_at_the_same_time_and_terms_share_no_version() {
+fn random_failures_violate_no_invariant_of_the_election() {
     let mut failed = Vec::new();
     for seed in seeds() {
         let (trace, violations) = run(seed);

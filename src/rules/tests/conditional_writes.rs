@@ -26,11 +26,7 @@ async fn ready() -> (ControllerFixture, OperationRuleSetStatus, u64) {
         condition(&status, "Ready").as_deref(),
         Some("True/Watching")
     );
-    let versions: Vec<_> = fixture
-        .writes()
-        .into_iter()
-        .map(|own| own.version)
-        .collect();
+    let versions: Vec<_> = fixture.writes().into_iter().map(|it| it.version).collect();
     let expected = ["10", "11"].map(|it| Some(it.to_owned()));
     assert_eq!(
         versions, expected,
@@ -73,7 +69,7 @@ async fn late_event_of_an_own_write_writes_nothing() {
     let (fixture, status, version) = ready().await;
     let mut pending = status.clone();
     pending.watch_active = false;
-    pending.conditions.retain(|own| own.type_ == "Validated");
+    pending.conditions.retain(|it| it.type_ == "Validated");
     for event in [
         at(10, None),
         at(version - 1, Some(pending)),
@@ -109,7 +105,7 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
     let mut fixture = fixture;
     fixture.catch_up().await;
     let writes = fixture.writes();
-    let versions: Vec<_> = writes.iter().map(|own| own.version.as_deref()).collect();
+    let versions: Vec<_> = writes.iter().map(|it| it.version.as_deref()).collect();
     assert_eq!(versions, [Some("11")]);
     assert!(!writes[0].repairs);
 }
@@ -117,13 +113,18 @@ async fn event_of_an_own_write_before_its_answer_writes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn event_of_a_write_whose_answer_was_lost_writes_nothing() {
     let (fixture, status, version) = ready().await;
-    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture
+        .sink
+        .failing_writes
+        .lock()
+        .unwrap()
+        .insert("a".into());
     fixture.edit(version + 1, &edited_elsewhere(&status));
     moment().await;
     let written = fixture.status("a");
     assert_eq!(fixture.writes().len(), 1);
     // The write has reached the cluster, but its answer was lost.
-    fixture.sink.refuse.lock().unwrap().clear();
+    fixture.sink.failing_writes.lock().unwrap().clear();
     fixture.edit(version + 2, &written);
     tokio::time::sleep(REQUEUE).await;
     assert_eq!(fixture.writes(), []);
@@ -220,11 +221,7 @@ async fn conflict_of_an_ordinary_write_is_resolved_at_once_by_the_event() {
     );
     fixture.apply(&at(10, None));
     moment().await;
-    let versions: Vec<_> = fixture
-        .writes()
-        .into_iter()
-        .map(|own| own.version)
-        .collect();
+    let versions: Vec<_> = fixture.writes().into_iter().map(|it| it.version).collect();
     assert_eq!(versions, [Some("10".to_owned())]);
 }
 

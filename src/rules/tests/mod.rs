@@ -63,7 +63,7 @@ impl Resolve for FakeDiscovery {
         .boxed()
     }
 
-    fn changes(&self) -> BoxStream<'static, ()> {
+    fn resolution_changes(&self) -> BoxStream<'static, ()> {
         let changes = self
             .changes
             .lock()
@@ -99,7 +99,7 @@ fn unknown() -> Resolution {
 struct Sink {
     written: Mutex<Vec<StatusWrite>>,
     /// The names of the rule sets whose writes fail.
-    refuse: Mutex<BTreeSet<String>>,
+    failing_writes: Mutex<BTreeSet<String>>,
     /// The duration of a write.
     write_duration: Mutex<Duration>,
     /// The resourceVersion of each rule set in the cluster. A rule set without an entry has no
@@ -110,7 +110,7 @@ struct Sink {
 impl Sink {
     /// Answers a write as the kube-apiserver does. An accepted write creates a new version.
     fn answer(&self, write: &StatusWrite) -> StatusAnswer {
-        if self.refuse.lock().unwrap().contains(&write.name) {
+        if self.failing_writes.lock().unwrap().contains(&write.name) {
             return StatusAnswer::Failed;
         }
         let mut versions = self.versions.lock().unwrap();
@@ -274,7 +274,7 @@ impl ControllerFixture {
     /// [`ControllerFixture::published`] does.
     async fn catch_up(&mut self) -> Vec<Publication> {
         let published = self.published();
-        for publication in published.iter().filter(|own| own.book.is_some()) {
+        for publication in published.iter().filter(|it| it.book.is_some()) {
             self.report(publication, None).await;
         }
         moment().await;
@@ -337,7 +337,7 @@ fn condition(status: &OperationRuleSetStatus, type_: &str) -> Option<String> {
 }
 
 fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|own| own.type_ == type_)
+    status.conditions.iter().find(|it| it.type_ == type_)
 }
 
 fn message(status: &OperationRuleSetStatus, type_: &str) -> String {
@@ -351,7 +351,7 @@ fn types(status: &OperationRuleSetStatus) -> Vec<&str> {
     status
         .conditions
         .iter()
-        .map(|own| own.type_.as_str())
+        .map(|it| it.type_.as_str())
         .collect()
 }
 
@@ -361,6 +361,6 @@ fn summary(publication: &Publication) -> (&str, Option<Vec<&str>>) {
     let names = publication
         .book
         .as_ref()
-        .map(|book| book.rule_sets.iter().map(|own| &*own.name).collect());
+        .map(|book| book.rule_sets.iter().map(|it| &*it.name).collect());
     (&publication.target.resource, names)
 }

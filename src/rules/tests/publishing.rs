@@ -38,7 +38,7 @@ async fn feeds_are_per_namespace_only_if_all_rule_sets_name_namespaces() {
             .expect("the publication has a rule book");
         let sources = book.sources(&publication.target);
         let all = sources.iter().map(|source| source.namespace.as_deref());
-        all.map(|own| own.unwrap_or("everywhere").to_owned())
+        all.map(|it| it.unwrap_or("everywhere").to_owned())
             .collect()
     };
     assert_eq!(namespaces(&published[0]), ["x", "y", "z"]);
@@ -90,7 +90,7 @@ async fn unusable_rule_set_does_not_affect_others_of_its_target() {
         fixture.published().is_empty(),
         "an invalid rule set must not change the rule book"
     );
-    let names: BTreeSet<_> = fixture.writes().into_iter().map(|own| own.name).collect();
+    let names: BTreeSet<_> = fixture.writes().into_iter().map(|it| it.name).collect();
     assert_eq!(names, BTreeSet::from(["bad".to_owned()]));
     fixture.send(RuleSetEvent::Deleted("bad".into()));
     moment().await;

@@ -40,7 +40,7 @@ async fn watched_rule_set_has_only_the_conditions_ready_and_validated() {
         status
             .conditions
             .iter()
-            .all(|own| own.observed_generation == Some(1))
+            .all(|it| it.observed_generation == Some(1))
     );
 }
 

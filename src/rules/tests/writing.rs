@@ -68,7 +68,12 @@ async fn failure_is_reported_within_seconds_and_once() {
 #[tokio::test(start_paused = true)]
 async fn failed_write_is_retried_with_back_off() {
     let mut fixture = fixture();
-    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture
+        .sink
+        .failing_writes
+        .lock()
+        .unwrap()
+        .insert("a".into());
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     fixture.published();
@@ -84,7 +89,7 @@ async fn failed_write_is_retried_with_back_off() {
         (5..=9).contains(&attempts),
         "{attempts} attempts in ten minutes"
     );
-    fixture.sink.refuse.lock().unwrap().clear();
+    fixture.sink.failing_writes.lock().unwrap().clear();
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(fixture.writes().len(), 1);
 }
@@ -92,7 +97,12 @@ async fn failed_write_is_retried_with_back_off() {
 #[tokio::test(start_paused = true)]
 async fn failed_write_does_not_delay_a_publication() {
     let fixture = fixture();
-    fixture.sink.refuse.lock().unwrap().insert("a".into());
+    fixture
+        .sink
+        .failing_writes
+        .lock()
+        .unwrap()
+        .insert("a".into());
     fixture.list(&[rule_set("a", "cars", "true")]);
     moment().await;
     let mut fixture = fixture;
@@ -152,7 +162,7 @@ async fn rule_set_recreated_during_a_write_gets_its_own_status() {
     fixture.send(RuleSetEvent::Deleted("a".into()));
     fixture.apply(&new);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let uids: Vec<_> = fixture.writes().into_iter().map(|own| own.uid).collect();
+    let uids: Vec<_> = fixture.writes().into_iter().map(|it| it.uid).collect();
     assert_eq!(uids.last(), Some(&Some("another".to_owned())));
 }
 
@@ -193,7 +203,7 @@ async fn rule_set_stays_ready_during_a_relist_caused_by_another_rule_set() {
     fixture.apply(&rule_set("b", "cars", "true"));
     moment().await;
     fixture.catch_up().await;
-    let names: Vec<_> = fixture.writes().into_iter().map(|own| own.name).collect();
+    let names: Vec<_> = fixture.writes().into_iter().map(|it| it.name).collect();
     assert_eq!(
         names,
         ["b", "b"],

@@ -82,7 +82,7 @@ impl Informers {
                 informer.name()
             );
             eventually(&what, async || {
-                let reported = informer.state().await.deleted;
+                let reported = informer.state().await.deleted_uids;
                 ok_if(deleted_uids.is_subset(&reported), (deleted_uids, reported))
             })
             .await;

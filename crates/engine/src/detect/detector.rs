@@ -229,20 +229,21 @@ impl Detector {
     /// Returns the stored fields of the objects that must be evaluated again because time has
     /// passed. The caller must pass each of them to [`Detector::reevaluate`]. The caller must call
     /// this function at a fixed interval, but not during a list.
-    pub fn resync(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
+    pub fn resync_stored_objects(&mut self, now: ClockReading) -> Vec<Arc<[u8]>> {
         let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
         self.recently_detected
             .retain(|_, it| it.undetected_since.is_none_or(is_recent));
         self.timed.values().cloned().collect()
     }
 
-    /// Evaluates the rules on the stored fields of an object that [`Detector::resync`] returned.
+    /// Evaluates the rules on the stored fields of an object that
+    /// [`Detector::resync_stored_objects`] returned.
     pub fn reevaluate(&mut self, fields: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
         self.evaluate(fields, None, now)
     }
 
-    /// Returns true if a call of [`Detector::resync`] or [`Detector::wants_list`] can have an
-    /// effect.
+    /// Returns true if a call of [`Detector::resync_stored_objects`] or [`Detector::wants_list`]
+    /// can have an effect.
     pub fn needs_resync(&self) -> bool {
         let mut detections = self.recently_detected.values();
         !self.timed.is_empty()
@@ -254,7 +255,7 @@ impl Detector {
     /// operations on some objects are in flight. The detector does not store these objects. If such
     /// an object does not change, the detector can evaluate it again only in a new list.
     ///
-    /// The caller must call this function after each [`Detector::resync`].
+    /// The caller must call this function after each [`Detector::resync_stored_objects`].
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady)
     }

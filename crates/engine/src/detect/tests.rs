@@ -61,14 +61,14 @@ fn now() -> ClockReading {
 
 /// Passes an added or modified object to the detector. Returns true if the detector has a message
 /// for the tracker.
-fn has_message(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
+fn apply_yields_message(detector: &mut Detector, object: &Value, now: ClockReading) -> bool {
     let found = detector.applied(object.to_string().as_bytes(), now);
     found.expect("the object has a name").into_event().is_some()
 }
 
 /// Evaluates the stored objects again. Returns the number of evaluated objects.
 fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
-    let objects = detector.resync(now());
+    let objects = detector.resync_stored_objects(now());
     let again = objects.iter();
     let again = again.filter_map(|fields| detector.reevaluate(fields, now()));
     again.count()
@@ -78,7 +78,7 @@ fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
 fn objects_kept_for_time_dependent_rules_are_limited() {
     let mut detector = detector_with_expression("now > timestamp('2000-01-01T00:00:00Z')");
     for n in 0..=MAX_TIMED {
-        assert!(has_message(
+        assert!(apply_yields_message(
             &mut detector,
             &thing(&format!("t{n}"), true),
             now()
@@ -88,7 +88,7 @@ fn objects_kept_for_time_dependent_rules_are_limited() {
     // After the deletion of an object, another object can be stored.
     detector.deleted(thing("t0", true).to_string().as_bytes());
     assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED - 1);
-    has_message(&mut detector, &thing("other", true), now());
+    apply_yields_message(&mut detector, &thing("other", true), now());
     assert_eq!(reevaluate_stored_objects(&mut detector), MAX_TIMED);
 }
 
@@ -103,9 +103,9 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         let mut object = thing(name, true);
         object["note"] = "x".repeat(note).into();
         object["unread"] = "x".repeat(unread).into();
-        assert!(has_message(&mut detector, &object, now()));
+        assert!(apply_yields_message(&mut detector, &object, now()));
     }
-    let stored = detector.resync(now());
+    let stored = detector.resync_stored_objects(now());
     assert_eq!(stored.len(), 1);
     let found = detector
         .reevaluate(&stored[0], now())
@@ -117,7 +117,7 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
 fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
     let mut detector =
         detector_with_expression("object.works && now > timestamp('2000-01-01T00:00:00Z')");
-    has_message(&mut detector, &thing("a", true), now());
+    apply_yields_message(&mut detector, &thing("a", true), now());
     let broken = thing("a", true).to_string().replace("true", "tru");
     let found = detector.applied(broken.as_bytes(), now());
     let found = found
@@ -136,15 +136,27 @@ fn outcomes_are_reported_for_five_minutes_after_the_last_detection() {
     });
     for (minutes, expected) in [(4, true), (6, false)] {
         let mut detector = detector(&rule);
-        assert!(!has_message(&mut detector, &thing("a", false), now()));
-        assert!(has_message(&mut detector, &thing("a", true), now()));
-        assert!(has_message(&mut detector, &thing("a", false), now()));
+        assert!(!apply_yields_message(
+            &mut detector,
+            &thing("a", false),
+            now()
+        ));
+        assert!(apply_yields_message(
+            &mut detector,
+            &thing("a", true),
+            now()
+        ));
+        assert!(apply_yields_message(
+            &mut detector,
+            &thing("a", false),
+            now()
+        ));
         assert!(detector.needs_resync());
         let later = clock_after(Duration::from_mins(minutes));
-        detector.resync(later);
+        detector.resync_stored_objects(later);
         assert_eq!(detector.needs_resync(), expected);
         assert_eq!(
-            has_message(&mut detector, &thing("a", false), later),
+            apply_yields_message(&mut detector, &thing("a", false), later),
             expected
         );
     }
@@ -158,15 +170,15 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
         object["metadata"]["labels"] = json!({"watched": "yes"});
         object
     };
-    has_message(&mut detector, &watched("a", true), now());
-    has_message(&mut detector, &watched("b", false), now());
-    let vanished = |detector: &mut Detector, name: &str| {
+    apply_yields_message(&mut detector, &watched("a", true), now());
+    apply_yields_message(&mut detector, &watched("b", false), now());
+    let delete = |detector: &mut Detector, name: &str| {
         let object = watched(name, true).to_string();
         detector
             .deleted(object.as_bytes())
             .expect("the object has a name")
     };
-    let (a, b) = (vanished(&mut detector, "a"), vanished(&mut detector, "b"));
+    let (a, b) = (delete(&mut detector, "a"), delete(&mut detector, "b"));
     assert!(a.may_exist && !b.may_exist);
     let left = detector.vanished(a.subject.clone(), true, now());
     let FeedEvent::Evaluated { evaluation, .. } = left else {
@@ -177,23 +189,23 @@ fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
     assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
     // The detector remembers an object for at least 5 minutes after its last detection. During this
     // time, an operation on the object can still be in flight.
-    has_message(&mut detector, &watched("c", true), now());
-    has_message(&mut detector, &watched("c", false), now());
-    detector.resync(clock_after(Duration::from_mins(4)));
-    assert!(vanished(&mut detector, "c").may_exist);
-    has_message(&mut detector, &watched("d", true), now());
-    has_message(&mut detector, &watched("d", false), now());
-    detector.resync(clock_after(Duration::from_mins(6)));
-    assert!(!vanished(&mut detector, "d").may_exist);
+    apply_yields_message(&mut detector, &watched("c", true), now());
+    apply_yields_message(&mut detector, &watched("c", false), now());
+    detector.resync_stored_objects(clock_after(Duration::from_mins(4)));
+    assert!(delete(&mut detector, "c").may_exist);
+    apply_yields_message(&mut detector, &watched("d", true), now());
+    apply_yields_message(&mut detector, &watched("d", false), now());
+    detector.resync_stored_objects(clock_after(Duration::from_mins(6)));
+    assert!(!delete(&mut detector, "d").may_exist);
     // A rule with a longer debounce period can continue an operation for longer.
     let rule = json!({"expression": "object.works", "debounce": "20m", "selected": true});
     let mut long_debounce = self::detector(&rule);
     for (name, minutes, may_exist) in [("e", 19, true), ("f", 21, false)] {
-        has_message(&mut long_debounce, &watched(name, true), now());
-        has_message(&mut long_debounce, &watched(name, false), now());
-        long_debounce.resync(clock_after(Duration::from_mins(minutes)));
+        apply_yields_message(&mut long_debounce, &watched(name, true), now());
+        apply_yields_message(&mut long_debounce, &watched(name, false), now());
+        long_debounce.resync_stored_objects(clock_after(Duration::from_mins(minutes)));
         assert_eq!(
-            vanished(&mut long_debounce, name).may_exist,
+            delete(&mut long_debounce, name).may_exist,
             may_exist,
             "{name}"
         );

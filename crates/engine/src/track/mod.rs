@@ -5,15 +5,15 @@
 //! operation. The caller passes the time to each call.
 
 mod baselines;
+mod decode_object_facts;
 mod end_reason;
 mod expiring_map;
-mod index_object_facts;
 mod operation;
 mod operations_on_one_object;
 mod operations_restored_at_takeover;
 mod short_key_json;
 mod state_shared_by_all_objects;
-mod supersession;
+mod superseded_operations;
 #[cfg(test)]
 mod tests;
 mod text_positions;
@@ -22,7 +22,7 @@ mod tracker;
 pub use baselines::{
     Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
 };
-pub use index_object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
+pub use decode_object_facts::{DecodedObject, EncodedOperation, ObjectFacts};
 pub use operations_restored_at_takeover::{InitialState, MAX_RESTORED};
 pub use short_key_json::{ShortKey, append_long};
 pub use text_positions::{ObjectTexts, TextField, TextPositions};
@@ -97,7 +97,7 @@ pub enum Message {
     /// The server has read all rule sets of the cluster, and has sent all rule books as
     /// [`Message::Rules`]. The rule sets in this message have no rule book. Each other rule set is
     /// in a rule book.
-    AllRuleSetsRead(Arc<RuleSetsWithoutBook>),
+    AllRuleBooksSent(Arc<RuleSetsWithoutBook>),
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,

@@ -21,7 +21,7 @@ pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::end_reason::End;
-use super::supersession::OperationName;
+use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{CompiledRule, RuleSet};

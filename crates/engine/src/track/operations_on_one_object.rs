@@ -12,7 +12,7 @@ mod update_detections;
 use super::end_reason::End;
 use super::operation::{Detection, Detections, Operation, OperationStart, SubjectView, Yielded};
 use super::state_shared_by_all_objects::Identity;
-use super::supersession::{self, OperationCandidate, OperationName};
+use super::superseded_operations::{self, OperationCandidate, OperationName};
 use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::{RuleBook, Supersedes};
@@ -412,7 +412,7 @@ impl TrackedSubject {
             Some(candidate(what, true, first))
         });
         let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
-        let lost = supersession::find_superseded(&candidates);
+        let lost = superseded_operations::find_superseded(&candidates);
         let results: Vec<(OperationName, Option<Arc<str>>)> = candidates
             .iter()
             .zip(lost)

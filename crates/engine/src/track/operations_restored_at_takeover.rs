@@ -350,14 +350,14 @@ impl Tracker {
 
     /// Completes the restored operations that no rule can detect. The caller calls this method when
     /// all rule sets of the cluster have been read.
-    pub(super) fn all_rule_sets_read(
+    pub(super) fn all_rule_books_sent(
         &mut self,
         without_book: &RuleSetsWithoutBook,
         now: ClockReading,
     ) {
         let has_unbound = |it: &TrackedSubject| it.has_unbound_rule_sets;
         self.step_each(now, has_unbound, |it, step| {
-            it.all_rule_sets_read(without_book, step);
+            it.all_rule_books_sent(without_book, step);
         });
     }
 }

@@ -5,11 +5,11 @@
 
 use super::Write;
 use super::baselines::SharedBaselines;
+use super::decode_object_facts::EncodedOperation;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
-use super::index_object_facts::EncodedOperation;
 use super::operation::{Operation, OperationStart, SubjectView};
-use super::supersession::OperationName;
+use super::superseded_operations::OperationName;
 use super::tracker::TrackerSettings;
 use crate::detect::Nodes;
 use crate::{ClockReading, Meter};

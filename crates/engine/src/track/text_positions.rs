@@ -4,7 +4,7 @@
 //! The index (the operations and records in memory) holds each text only once, as a part of this
 //! JSON. Selectors and tables read the texts with [`ObjectTexts`].
 
-use super::index_object_facts::ObjectFacts;
+use super::decode_object_facts::ObjectFacts;
 use super::short_key_json;
 use std::borrow::Cow;
 

@@ -109,7 +109,7 @@ impl Tracker {
                 self.shared.namespace_created_again(&name, created);
             }
             Message::Resume(state) => self.resume(*state, now),
-            Message::AllRuleSetsRead(without_book) => self.all_rule_sets_read(&without_book, now),
+            Message::AllRuleBooksSent(without_book) => self.all_rule_books_sent(&without_book, now),
             Message::BaselinesLoaded => {
                 self.shared.must_refresh_all = true;
                 self.step_each(

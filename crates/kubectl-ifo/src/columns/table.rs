@@ -41,8 +41,8 @@ const USUAL_WIDTHS: [(OperationColumn, usize); 5] = [
     (Namespace, 10),
 ];
 
-/// The columns of a table with their widths. [`Table::grow`] formats further rows and can widen the
-/// columns.
+/// The columns of a table with their widths. [`Table::further_row`] formats further rows and can
+/// widen the columns.
 pub(crate) struct Table {
     columns: Vec<OperationColumn>,
     widths: Vec<usize>,
@@ -65,8 +65,8 @@ impl Table {
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// Creates a table to which [`Table::grow`] adds the rows. The columns are wide enough for
-    /// `operations` and for usual texts.
+    /// Creates a table whose rows are formatted by [`Table::further_row`]. The columns are wide
+    /// enough for `operations` and for usual texts.
     pub(crate) fn growing(
         operations: &[ListedOperation],
         now: Timestamp,
@@ -239,7 +239,7 @@ impl Table {
     /// column becomes wider for this row. It stays wider for later rows, with one exception: if the
     /// terminal then has too little space for messages but had enough before, later rows get the
     /// old width.
-    pub(crate) fn grow(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
+    pub(crate) fn further_row(&mut self, operation: &ListedOperation, now: Timestamp) -> String {
         let mut cells: Vec<String> = self
             .columns
             .iter()
@@ -255,7 +255,7 @@ impl Table {
             return self.painted(operation, cells, &widths);
         };
         if let Some(index) = self.index_of(Subject)
-            && self.space_for_message(&widths, screen).is_none()
+            && self.space_for_gap_and_message(&widths, screen).is_none()
         {
             cells[index] = short_subject(operation);
             widths[index] = cells[index].width().max(self.widths[index]);
@@ -277,11 +277,13 @@ impl Table {
                 widths[index] -= excess.min(widths[index].saturating_sub(least));
             }
         }
-        let has_message = |widths: &[usize]| {
-            let left = self.space_for_message(widths, screen).unwrap_or_default();
+        let has_space_for_message = |widths: &[usize]| {
+            let left = self
+                .space_for_gap_and_message(widths, screen)
+                .unwrap_or_default();
             left >= MIN_MESSAGE + self.gap
         };
-        if has_message(&widths) || !has_message(&self.widths) {
+        if has_space_for_message(&widths) || !has_space_for_message(&self.widths) {
             self.widths.clone_from(&widths);
         }
         self.painted(operation, cells, &widths)
@@ -299,7 +301,7 @@ impl Table {
 
     /// Returns the width that remains for the message and the gap before it. None if the other
     /// columns do not fit on the terminal.
-    fn space_for_message(&self, widths: &[usize], screen: usize) -> Option<usize> {
+    fn space_for_gap_and_message(&self, widths: &[usize], screen: usize) -> Option<usize> {
         screen.checked_sub(self.width_without_message(widths))
     }
 

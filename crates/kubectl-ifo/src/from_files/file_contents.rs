@@ -27,14 +27,14 @@ const MAX_NAMED: usize = 5;
 /// Where the recording time comes from. The recording time is the time at which the objects were
 /// read from the cluster. Ages in the output are relative to the recording time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RecordingTime {
+enum TimeOrigin {
     /// The support bundle or the must-gather contains the recording time.
     Recorded,
     /// The recording time is the last change of the newest file.
     FileChange,
     /// No time of change is known, for example for standard input. The recording time is the
     /// current time.
-    Present,
+    CurrentTime,
 }
 
 /// The objects and the time that commands read from the files of `--from`.
@@ -42,10 +42,10 @@ enum RecordingTime {
 pub(super) struct FileContents {
     /// The path that the user has given.
     pub(super) path: String,
-    /// The recording time (see [`RecordingTime`]). If an operation contains a newer time, this is
+    /// The recording time (see [`TimeOrigin`]). If an operation contains a newer time, this is
     /// the newer time.
     pub(super) time: Timestamp,
-    time_origin: RecordingTime,
+    time_origin: TimeOrigin,
     /// True if the names in the files are pseudonyms.
     is_redacted: bool,
     /// The operations that `ifo-apiserver` served (the live API). None if the files contain
@@ -115,7 +115,7 @@ impl FileContents {
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
         let index = read_index(&path, &found)?;
-        let mut sorted = ObjectsByResource::default();
+        let mut by_resource = ObjectsByResource::default();
         let mut newest_file = None;
         let mut gathered = None;
         let mut event_files = Vec::new();
@@ -139,7 +139,7 @@ impl FileContents {
                 continue;
             }
             newest_file = newest_file.max(file.modified);
-            if let Err(why) = sorted.add(&file) {
+            if let Err(why) = by_resource.add(&file) {
                 // This file is the only input of the command, so the command fails.
                 if is_single {
                     return Err(Problem::Other(format!("{path}: {why}")));
@@ -149,9 +149,9 @@ impl FileContents {
         }
         let recorded = index.as_ref().map(|it| it.created).or(gathered);
         let (time, time_origin) = match (recorded, newest_file) {
-            (Some(time), _) => (time, RecordingTime::Recorded),
-            (None, Some(time)) => (time, RecordingTime::FileChange),
-            (None, None) => (clock::now(), RecordingTime::Present),
+            (Some(time), _) => (time, TimeOrigin::Recorded),
+            (None, Some(time)) => (time, TimeOrigin::FileChange),
+            (None, None) => (clock::now(), TimeOrigin::CurrentTime),
         };
         let ObjectsByResource {
             live,
@@ -159,7 +159,7 @@ impl FileContents {
             records,
             rule_sets,
             has_empty_list,
-        } = sorted;
+        } = by_resource;
         let (mut live, custom, records, rule_sets) = (
             live.into_list(),
             custom.into_list(),
@@ -173,9 +173,9 @@ impl FileContents {
             // If a cluster has no operations, its must-gather has no file for operations. So files
             // without operations are accepted if they contain rule sets, records, an empty list or
             // the index of a support bundle.
-            let is_installed =
+            let is_accepted =
                 rule_sets.is_some() || records.is_some() || has_empty_list || index.is_some();
-            if !is_installed {
+            if !is_accepted {
                 return Err(Problem::Other(format!(
                     "{path}: there are no operations, no rule sets and no empty list; --from \
                      reads a support bundle, a must-gather folder, or the output of: kubectl get \
@@ -224,9 +224,9 @@ impl FileContents {
     /// Returns the note that tells the user which files the output shows, and from which time.
     pub(super) fn introduction(&self) -> String {
         let origin = match self.time_origin {
-            RecordingTime::Recorded => "",
-            RecordingTime::FileChange => " (the last change of the file)",
-            RecordingTime::Present => " (now)",
+            TimeOrigin::Recorded => "",
+            TimeOrigin::FileChange => " (the last change of the file)",
+            TimeOrigin::CurrentTime => " (now)",
         };
         let mut text = format!(
             "showing the operations in {} at {:.0}{origin}; ages are relative to that time",

@@ -106,7 +106,7 @@ struct NodeImpact<'a> {
 const FIELDS: &[JsonField] = &[
     JsonField::Name,
     JsonField::SubjectNamespace,
-    JsonField::SubjectName,
+    JsonField::SubjectText,
     JsonField::Operation,
     JsonField::Component,
     JsonField::State,

@@ -20,7 +20,7 @@ pub(crate) enum JsonField {
     /// The subject (the object that the operation is about), as a JSON object.
     Subject,
     /// The subject as the text `Kind/name` or `Kind/name/item`.
-    SubjectName,
+    SubjectText,
     /// Namespace of the subject, printed as `namespace`.
     SubjectNamespace,
     Phase,
@@ -113,7 +113,7 @@ impl Serialize for OperationJson<'_> {
                 JsonField::Component => map.serialize_entry("component", &it.component)?,
                 JsonField::RuleSet => map.serialize_entry("ruleSet", &it.rule_set)?,
                 JsonField::Subject => map.serialize_entry("subject", &it.subject)?,
-                JsonField::SubjectName => map.serialize_entry("subject", &it.subject_name())?,
+                JsonField::SubjectText => map.serialize_entry("subject", &it.subject_name())?,
                 JsonField::SubjectNamespace => {
                     self.optional(&mut map, "namespace", it.subject.namespace.as_ref())?;
                 }

@@ -128,7 +128,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     };
     let one = |it: &TypedValue| json!({"type": it.type_name, "value": it.value});
     let document = match outcome {
-        Ok(values) if names.list.is_some() => {
+        Ok(values) if names.for_each_list.is_some() => {
             json!({"items": values.iter().map(one).collect::<Vec<_>>()})
         }
         Ok(values) => values.first().map_or(Value::Null, one),
@@ -157,7 +157,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
 struct RuleSetNames {
     environment: Environment,
     /// The `forEach` of the rule that `--operation` names. None without `--operation`.
-    list: Option<Program>,
+    for_each_list: Option<Program>,
 }
 
 impl RuleSetNames {
@@ -165,7 +165,7 @@ impl RuleSetNames {
         let Some(path) = &args.rules else {
             return Ok(Self {
                 environment: Environment::default(),
-                list: None,
+                for_each_list: None,
             });
         };
         let mut input = Input::read(std::slice::from_ref(path));
@@ -183,7 +183,7 @@ impl RuleSetNames {
         let Some(name) = &args.operation else {
             return Ok(Self {
                 environment,
-                list: None,
+                for_each_list: None,
             });
         };
         let mut rules = rule_set.compiled.rules.iter();
@@ -202,7 +202,7 @@ impl RuleSetNames {
         };
         Ok(Self {
             environment: environment.with_item(),
-            list: Some(each.list.clone()),
+            for_each_list: Some(each.list.clone()),
         })
     }
 }
@@ -233,7 +233,7 @@ fn evaluate(
     let program =
         compile(&args.expression, ResultKind::Any, &names.environment).map_err(NoValue::Compile)?;
     let mut projection = program.projection().clone();
-    if let Some(list) = &names.list {
+    if let Some(list) = &names.for_each_list {
         projection.merge(list.projection());
     }
     let doc = Doc::parse(json, &projection).map_err(NoValue::Read)?;
@@ -243,7 +243,7 @@ fn evaluate(
     let now = args.now.unwrap_or_else(clock::now);
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     scope.set_variables(&names.environment);
-    let Some(list) = &names.list else {
+    let Some(list) = &names.for_each_list else {
         return Ok(vec![program.value(&mut scope).map_err(NoValue::Evaluate)?]);
     };
     let mut values = Vec::new();

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_kustomization_is_read_as_by_kubectl() {
+    fn only_the_resources_of_a_kustomization_are_read() {
         let folder = folder(&[
             (
                 "kustomization.yaml",

@@ -75,7 +75,7 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
         let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
             Ok(rule_set) => rule_set,
             Err(error) => {
-                let what = unquoted_value(&object.json["spec"], "spec");
+                let what = non_string_error(&object.json["spec"], "spec");
                 let what = what.map(|what| what.trim_start_matches("spec.").to_owned());
                 fault(what.unwrap_or_else(|| error.to_string()), None);
                 continue;
@@ -126,12 +126,12 @@ const TEXT_FIELDS: [&str; 17] = [
 
 /// Returns the error for the first field of [`TEXT_FIELDS`] in `value` that is not a string. None
 /// if all these fields are strings. `path` is the path of `value`, such as `spec`.
-fn unquoted_value(value: &Value, path: &str) -> Option<String> {
+fn non_string_error(value: &Value, path: &str) -> Option<String> {
     match value {
         Value::Object(members) => members.iter().find_map(|(name, member)| {
             let path = format!("{path}.{name}");
             if !TEXT_FIELDS.contains(&name.as_str()) {
-                return unquoted_value(member, &path);
+                return non_string_error(member, &path);
             }
             let (kind, hint) = match member {
                 Value::Bool(_) => ("a boolean", format!("put quotes around it: {name}: \"{member}\"")),
@@ -156,7 +156,7 @@ fn unquoted_value(value: &Value, path: &str) -> Option<String> {
                 .iter()
                 .find_map(|key| element.get(key)?.as_str());
             let name = name.map_or_else(|| index.to_string(), str::to_owned);
-            unquoted_value(element, &format!("{path}[{name}]"))
+            non_string_error(element, &format!("{path}[{name}]"))
         }),
         _ => None,
     }

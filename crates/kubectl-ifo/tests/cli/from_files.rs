@@ -276,7 +276,7 @@ fn empty_folders_and_unreadable_files_are_refused() {
 }
 
 #[test]
-fn top_shows_files_on_the_whole_screen() {
+fn top_shows_operations_from_files_on_the_whole_screen() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     must_gather(folder.path());
     let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));

@@ -107,7 +107,7 @@ impl Informer for ClientGo {
             synced: answer.synced,
             store: answer.store,
             from_events: answer.told,
-            deleted: answer.deleted,
+            deleted_uids: answer.deleted,
             violations: answer.broken,
         }
     }

@@ -82,7 +82,7 @@ impl Informer for KubeRs {
             synced: witness.synced,
             store: store.iter().map(|it| by_key(it)).collect(),
             from_events: witness.objects.clone(),
-            deleted: witness.deleted.clone(),
+            deleted_uids: witness.deleted_uids.clone(),
             violations: witness.violations.clone(),
         }
     }
@@ -105,7 +105,7 @@ struct Witness {
     /// The objects of the initial state that have been received so far. None if no initial state is
     /// being received.
     initial: Option<Objects>,
-    deleted: BTreeSet<String>,
+    deleted_uids: BTreeSet<String>,
     /// The last received resourceVersion of each key, also of deleted objects.
     last_version: BTreeMap<String, u64>,
     violations: Vec<String>,
@@ -145,7 +145,7 @@ impl Witness {
                     self.violations
                         .push(format!("{key} was deleted, but did not exist"));
                 }
-                self.deleted
+                self.deleted_uids
                     .insert(text(&object, "/metadata/uid").to_owned());
             }
         }

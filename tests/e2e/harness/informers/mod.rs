@@ -25,7 +25,7 @@ pub struct InformerState {
     /// The objects that result from the events that the informer has delivered.
     pub from_events: Objects,
     /// The UIDs of the objects whose deletion an event has reported.
-    pub deleted: BTreeSet<String>,
+    pub deleted_uids: BTreeSet<String>,
     /// Descriptions of violated guarantees, such as a resourceVersion that decreases.
     pub violations: Vec<String>,
 }

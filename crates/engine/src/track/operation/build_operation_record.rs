@@ -16,13 +16,13 @@ impl Operation {
         Key::of_record(&self.key.namespace, self.key.name.clone())
     }
 
-    /// Encodes the record of this operation, which ended at `completed`, as JSON. To save memory, a
+    /// Encodes the record of this operation, which ended at `ended_at`, as JSON. To save memory, a
     /// record has no conditions. It also omits the labels that the author of the rule set defined,
     /// and has only some labels of the server (see [`Self::record_labels`]).
-    pub fn record(&self, view: &SubjectView, end: &End, completed: Timestamp) -> Vec<u8> {
+    pub fn record(&self, view: &SubjectView, end: &End, ended_at: Timestamp) -> Vec<u8> {
         let (values, rule_set) = (&self.primary.values, &self.primary.rule_set);
         let subject = &view.subject;
-        let until = self.detected_until(completed);
+        let until = self.detected_until(ended_at);
         let outcome = end.state();
         let mut message = end.message();
         message.truncate(message.floor_char_boundary(MAX_MESSAGE));

@@ -6,8 +6,8 @@ use super::short_key_json_writer::{
 use super::timing::{ConditionMessage, TimingCondition};
 use super::{Detected, Operation, SubjectView};
 use crate::rules::Labels;
+use crate::track::decode_object_facts::{EncodedOperation, ObjectFacts};
 use crate::track::end_reason::End;
-use crate::track::index_object_facts::{EncodedOperation, ObjectFacts};
 use crate::track::short_key_json::key;
 use crate::track::text_positions::TextField;
 use ifo_api::live::{self, Phase, State};
@@ -163,7 +163,7 @@ impl Operation {
         json.text_if(TextField::Work, key!("work"), work);
     }
 
-    /// Returns the time until which rules detected the operation. `completed` is the end of the
+    /// Returns the time until which rules detected the operation. `ended_at` is the end of the
     /// operation.
     ///
     /// If the condition `Detected` is `False`, the result is the time of the latest change of this
@@ -175,10 +175,10 @@ impl Operation {
     ///   can delay the start of a run by one second after a previous run.
     /// - It is not after the end. Another watch can report an end that is earlier than the last
     ///   detection.
-    pub fn detected_until(&self, completed: Timestamp) -> Timestamp {
+    pub fn detected_until(&self, ended_at: Timestamp) -> Timestamp {
         let until = match self.detected {
-            Detected::False => self.detected_since.min(completed),
-            Detected::True | Detected::Unknown => completed,
+            Detected::False => self.detected_since.min(ended_at),
+            Detected::True | Detected::Unknown => ended_at,
         };
         until.max(self.start)
     }

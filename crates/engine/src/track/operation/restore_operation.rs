@@ -17,8 +17,8 @@ use super::{
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
 use crate::rules::{self, Labels, RuleBook, RuleSet};
-use crate::track::index_object_facts::EncodedOperation;
-use crate::track::supersession::OperationName;
+use crate::track::decode_object_facts::EncodedOperation;
+use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, Status};
 use ifo_api::record::OperationRecord;
 use ifo_api::{Gvr, Key, labels};

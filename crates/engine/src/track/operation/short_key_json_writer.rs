@@ -6,7 +6,7 @@
 //! the tracker compare the JSON from this module with that of `InFlightOperation`.
 
 use crate::rules::Labels;
-use crate::track::index_object_facts::{EncodedOperation, ObjectFacts};
+use crate::track::decode_object_facts::{EncodedOperation, ObjectFacts};
 use crate::track::short_key_json::{ShortKey, key, short_key};
 use crate::track::text_positions::{LabelSpan, TEXT_COUNT, TextField, TextPositions, TextSpan};
 use ifo_api::live::{ExpectedSource, Phase, StartTimeSource, State};

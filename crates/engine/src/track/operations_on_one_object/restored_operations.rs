@@ -85,7 +85,7 @@ impl TrackedSubject {
     /// rule set is either in a rule book that has arrived, or in `without_book`. If a rule set is
     /// in the list `undecided` of `without_book`, its rules can still arrive. So its operations
     /// stay in flight.
-    pub(in crate::track) fn all_rule_sets_read(
+    pub(in crate::track) fn all_rule_books_sent(
         &mut self,
         without_book: &RuleSetsWithoutBook,
         step: &mut SubjectEventContext<'_>,

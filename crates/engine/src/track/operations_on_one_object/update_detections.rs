@@ -6,7 +6,7 @@
 use crate::detect::{EvaluatedElements, Finding};
 use crate::rules::RuleBook;
 use crate::track::operation::{Detection, Detections};
-use crate::track::supersession::OperationName;
+use crate::track::superseded_operations::OperationName;
 use ifo_api::Gvr;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -62,7 +62,7 @@ impl TrackerFixture {
     /// does not serve the target (the watched resource).
     pub(super) fn complete_rule_books(&mut self, undecided: &[&str], unserved: &[&str]) {
         let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
-        self.send(Message::AllRuleSetsRead(Arc::new(RuleSetsWithoutBook {
+        self.send(Message::AllRuleBooksSent(Arc::new(RuleSetsWithoutBook {
             undecided: names(undecided),
             unserved: names(unserved),
         })));

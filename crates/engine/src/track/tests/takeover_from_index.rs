@@ -125,13 +125,13 @@ fn a_takeover_changes_no_object() {
         });
     }
     fixture.advance(DEBOUNCE);
-    let phases: BTreeSet<_> = fixture
+    let reasons: BTreeSet<_> = fixture
         .shown()
         .iter()
         .map(|it| it.status.reason.clone())
         .collect();
     assert_eq!(
-        phases,
+        reasons,
         ["NotDetected".into(), "SubjectDeleted".into()].into()
     );
     fixture.advance(RETENTION.age);

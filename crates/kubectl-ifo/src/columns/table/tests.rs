@@ -23,7 +23,7 @@ fn a_table_that_starts_empty_shows_later_rows_completely() {
     let mut table = growing_table(&[], Some(200));
     let header = table.header();
     assert!(header.contains("MESSAGE"), "{header}");
-    let row = table.grow(&rollout(), now());
+    let row = table.further_row(&rollout(), now());
     for part in [
         "Deployment/payment-service",
         "Rollout",
@@ -38,7 +38,7 @@ fn a_table_that_starts_empty_shows_later_rows_completely() {
     // If there is no space for messages, the heading `MESSAGE` is left out, too.
     let mut narrow = growing_table(&[], Some(80));
     assert!(!narrow.header().contains("MESSAGE"), "{}", narrow.header());
-    let row = narrow.grow(&rollout(), now());
+    let row = narrow.further_row(&rollout(), now());
     assert!(row.contains("Deployment/payment-serv"), "{row}");
     assert!(row.contains("Progressing") && row.contains("65s"), "{row}");
 }
@@ -50,9 +50,9 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
     let long_operation = operation("a-long-namespace", long, "Migrating", 65, json!({}));
     for width in [20, 40, 60, 80, 100, 120, 200] {
         let mut table = growing_table(&few, Some(width));
-        let mut text = table.header() + &table.grow(&few[0], now());
+        let mut text = table.header() + &table.further_row(&few[0], now());
         for operation in [&long_operation, &rollout(), &few[0]] {
-            text += &table.grow(operation, now());
+            text += &table.further_row(operation, now());
         }
         assert!(text.lines().all(|line| line.width() <= width), "{text}");
         if width >= 80 {
@@ -62,8 +62,8 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
     }
     // A long row widens its columns. The next row uses these widths, too.
     let mut table = growing_table(&few, Some(200));
-    let first = table.grow(&long_operation, now());
-    let second = table.grow(&few[0], now());
+    let first = table.further_row(&long_operation, now());
+    let second = table.further_row(&few[0], now());
     assert!(first.contains(long), "{first}");
     assert_eq!(
         first.find("Migrating"),
@@ -72,7 +72,7 @@ fn rows_may_exceed_their_columns_but_not_the_terminal_width() {
     );
     // One long name does not take the space of the messages in all later rows.
     let mut table = growing_table(&few, Some(110));
-    table.grow(&long_operation, now());
-    let row = table.grow(&rollout(), now());
+    table.further_row(&long_operation, now());
+    let row = table.further_row(&rollout(), now());
     assert!(row.contains("1 of 3"), "{row}");
 }

@@ -75,7 +75,7 @@ impl IncompleteRuleSets {
 mod tests {
     use super::*;
 
-    fn uncovered(namespaces: Option<&[&str]>, cluster_scoped: bool) -> IncompleteRuleSet {
+    fn incomplete_rule_set(namespaces: Option<&[&str]>, cluster_scoped: bool) -> IncompleteRuleSet {
         IncompleteRuleSet {
             rule_set: "a".to_owned(),
             reason: "does not compile".to_owned(),
@@ -95,23 +95,26 @@ mod tests {
         };
         let all = wanted(None, true);
         let (shop, other) = (wanted(Some("shop"), false), wanted(Some("other"), false));
-        let own = wanted(Some("ifo-system"), true);
-        for (uncovered, affected) in [
-            (uncovered(None, true), [true, true, true, true]),
+        let cluster_namespace = wanted(Some("ifo-system"), true);
+        for (rule_set, affected) in [
+            (incomplete_rule_set(None, true), [true, true, true, true]),
             (
-                uncovered(Some(&["shop"]), false),
+                incomplete_rule_set(Some(&["shop"]), false),
                 [true, true, false, false],
             ),
-            (uncovered(Some(&[]), true), [true, false, false, true]),
+            (
+                incomplete_rule_set(Some(&[]), true),
+                [true, false, false, true],
+            ),
         ] {
             let incomplete_rule_sets = IncompleteRuleSets {
                 read: true,
                 total: 3,
-                rule_sets: vec![uncovered],
+                rule_sets: vec![rule_set],
             };
             let text = serde_json::to_string(&incomplete_rule_sets).unwrap();
             let incomplete_rule_sets: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
-            let reported = [all, shop, other, own]
+            let reported = [all, shop, other, cluster_namespace]
                 .map(|it| !incomplete_rule_sets.gaps(it).rule_sets.is_empty());
             assert_eq!(reported, affected, "{text}");
             assert_eq!(incomplete_rule_sets.gaps(all).total, 3);

@@ -63,7 +63,7 @@ pub struct DecodedObject {
     /// Position of the value of `metadata.resourceVersion` in `short_json`, including its quotes.
     pub version: Option<Range<usize>>,
     /// True if `metadata` has at least one member.
-    pub has_metadata: bool,
+    pub has_metadata_members: bool,
     /// Positions of the texts in `short_json`.
     pub positions: TextPositions,
     /// Facts of the object.
@@ -111,7 +111,7 @@ impl DecodedObject {
         Ok(Self {
             metadata: position(metadata),
             version: version.map(position),
-            has_metadata: metadata[1..].trim_start() != "}",
+            has_metadata_members: metadata[1..].trim_start() != "}",
             positions,
             facts,
             short_json: short.bytes,
@@ -164,7 +164,7 @@ fn facts_and_positions(
         texts: texts.map(|literal| literal.map(span).unwrap_or_default()),
     };
     let conditions: Vec<WireCondition<'_>> = decode_or_default(status.conditions);
-    let is_true = |kind: &str| {
+    let condition_status = |kind: &str| {
         let mut conditions = conditions.iter();
         let condition = conditions.find(|condition| condition.r#type == kind)?;
         Some(condition.status == "True")
@@ -175,8 +175,8 @@ fn facts_and_positions(
         state: decode(status.state),
         progress: decode(status.progress),
         completed: decode(status.completed).map(|Time(time)| time),
-        overdue: is_true("Overdue"),
-        stalled: is_true("Stalled"),
+        overdue: condition_status("Overdue"),
+        stalled: condition_status("Stalled"),
     };
     (facts, positions)
 }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_no_operation_has_no_facts() {
+    fn absent_or_undecodable_fields_yield_no_facts() {
         for rest in ["", r#","spec":[1]"#, r#","status":"x""#, r#","spec":null"#] {
             let json = format!(r#"{{"metadata":{{}}{rest}}}"#);
             let decoded = decode(&json);

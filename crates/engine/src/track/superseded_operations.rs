@@ -144,17 +144,17 @@ fn uppermost_cycle(open: &[usize], wins_over: impl Fn(usize, usize) -> bool) -> 
 }
 
 /// Returns `start` and all candidates in `rest` that can be reached from `start` in one or more
-/// steps. Removes the reached candidates from `rest`. `leads(a, b)` is true if one step leads from
-/// `a` to `b`.
+/// steps. Removes the reached candidates from `rest`. `leads_directly(a, b)` is true if one step
+/// leads from `a` to `b`.
 fn take_reachable(
     start: usize,
     rest: &mut Vec<usize>,
-    leads: impl Fn(usize, usize) -> bool,
+    leads_directly: impl Fn(usize, usize) -> bool,
 ) -> Vec<usize> {
     let mut reached = vec![start];
     let mut next = 0;
     while let Some(&from) = reached.get(next) {
-        reached.extend(rest.extract_if(.., |to| leads(from, *to)));
+        reached.extend(rest.extract_if(.., |to| leads_directly(from, *to)));
         next += 1;
     }
     reached
