@@ -77,7 +77,11 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
         is_correct = false;
         complain("error", problem);
     }
-    for warning in rule_sets::unknown_superseded(&loaded) {
+    let warnings = rule_sets::unknown_superseded(&loaded);
+    for warning in warnings
+        .iter()
+        .chain(&rule_sets::limits_without_effect(&loaded))
+    {
         complain("warning", warning);
     }
     for rule_set in &loaded {

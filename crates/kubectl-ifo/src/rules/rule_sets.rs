@@ -6,6 +6,7 @@ use super::input_files::{FoundObject, Input, InputFault};
 use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
+use ifo_cel::Program;
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,6 +189,32 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
                     rule_set.name,
                     rule.operation,
                     hint.unwrap_or_default(),
+                ));
+            }
+        }
+    }
+    warnings
+}
+
+/// Returns a warning for each `expectedDuration` and `stalledAfter` that has no effect, because
+/// `state` is the constant `Blocked` or `Failing`. These limits count only time in the state
+/// `Progressing`.
+pub(super) fn limits_without_effect(loaded: &[CompiledRuleSet]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for rule_set in loaded {
+        for rule in &rule_set.compiled.rules {
+            let state = rule.details.state.as_ref();
+            let Some(state @ ("Blocked" | "Failing")) = state.and_then(Program::literal) else {
+                continue;
+            };
+            let limits = [
+                ("expectedDuration", rule.expected.is_some()),
+                ("stalledAfter", rule.stalled_after.is_some()),
+            ];
+            for (field, _) in limits.iter().filter(|(_, is_set)| *is_set) {
+                warnings.push(format!(
+                    "{}: {}: rules[{}].{field} has no effect: it counts only time in the state Progressing, but the state is always {state}",
+                    rule_set.source, rule_set.name, rule.operation,
                 ));
             }
         }

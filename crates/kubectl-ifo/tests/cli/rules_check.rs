@@ -177,6 +177,32 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
 }
 
 #[test]
+fn limits_that_count_no_time_are_reported_as_warnings() {
+    let limits = "progress: object.percent\n    expectedDuration: 1h\n    stalledAfter: 5m";
+    for state in ["Blocked", "Failing"] {
+        let rule_set = rule_set_with(&format!(
+            "expression: object.a\n    state: \"'{state}'\"\n    {limits}"
+        ));
+        let output = run_rules_with_input(&["check", "-"], &rule_set);
+        assert_eq!((output.code, output.stdout.as_str()), (0, "-: x: ok\n"));
+        let warnings = ["expectedDuration", "stalledAfter"].map(|field| {
+            format!(
+                "warning: -: x: rules[Moving].{field} has no effect: it counts only time in the state Progressing, but the state is always {state}\n"
+            )
+        });
+        assert_eq!(output.stderr, warnings.concat());
+    }
+    let states = ["'Progressing'", "object.a ? 'Blocked' : 'Progressing'"];
+    for state in states {
+        let rule_set = rule_set_with(&format!(
+            "expression: object.a\n    state: \"{state}\"\n    {limits}"
+        ));
+        let output = run_rules_with_input(&["check", "-"], &rule_set);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    }
+}
+
+#[test]
 fn wrong_names_of_types_and_resources_have_a_hint() {
     let correct = rule_set_with("expression: object.status.phase == 'Moving'");
     for (from, to, expected) in [
