@@ -28,6 +28,10 @@ pub(crate) enum JsonField {
     Reason,
     Message,
     Progress,
+    /// True if the operation is in flight and its condition `Overdue` is true.
+    Overdue,
+    /// True if the operation is in flight and its condition `Stalled` is true.
+    Stalled,
     Started,
     Completed,
     /// Seconds since the start. No value if the start is unknown, or if [`OperationJson::at`] has
@@ -122,6 +126,8 @@ impl Serialize for OperationJson<'_> {
                 JsonField::Reason => self.text(&mut map, "reason", &it.reason)?,
                 JsonField::Message => self.text(&mut map, "message", &it.message)?,
                 JsonField::Progress => self.optional(&mut map, "progress", it.progress.as_ref())?,
+                JsonField::Overdue => map.serialize_entry("overdue", &it.is_overdue())?,
+                JsonField::Stalled => map.serialize_entry("stalled", &it.is_stalled())?,
                 JsonField::Started => {
                     self.optional(&mut map, "started", it.started.map(Time).as_ref())?;
                 }

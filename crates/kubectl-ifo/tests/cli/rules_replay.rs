@@ -44,11 +44,12 @@ fn operations_have_their_times_messages_and_ends() {
             "started": 2.5, "completed": 6.25, "state": "Succeeded", "reason": "Succeeded",
             "messages": ["to shelf", "to box"], "changes": 3,
             "timeline": [
-                {"t": 2.5, "state": "Progressing", "reason": "Moving", "message": "to shelf", "progress": null},
-                {"t": 4.0, "state": "Progressing", "reason": "Moving", "message": "to box", "progress": null},
+                {"t": 2.5, "state": "Progressing", "reason": "Moving", "message": "to shelf", "progress": null, "overdue": false, "stalled": false},
+                {"t": 4.0, "state": "Progressing", "reason": "Moving", "message": "to box", "progress": null, "overdue": false, "stalled": false},
                 {
                     "t": 6.25, "state": "Succeeded", "reason": "Succeeded",
                     "message": "The subject reports that the operation succeeded.", "progress": null,
+                    "overdue": false, "stalled": false,
                 },
             ],
         })
@@ -177,6 +178,55 @@ spec:
         assert_eq!(operations[0]["completed"], json!(null));
         assert_eq!(operations[1]["completed"].is_null(), flags.is_empty());
     }
+}
+
+#[test]
+fn overdue_and_stalled_operations_are_marked_in_recorded_time() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let path = folder.path().join("rules.yaml");
+    let rule_set = "
+apiVersion: ifo.kubevirt.io/v1alpha1
+kind: OperationRuleSet
+metadata: {name: widget-rules}
+spec:
+  component: c
+  target: {group: example.io, version: v1, resource: widgets}
+  rules:
+  - operation: Moving
+    expression: object.percent < 100
+    progress: object.percent
+    expectedDuration: 40s
+    stalledAfter: 20s
+";
+    std::fs::write(&path, rule_set).expect("the file can be written");
+    let path = path.to_str().expect("the path is UTF-8");
+    let event = |t: u8, percent: u8| {
+        let object = json!({
+            "apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": "a"},
+            "percent": percent,
+        });
+        json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
+    };
+    let stream = [event(0, 10), event(5, 20), event(30, 30), event(50, 30)].concat();
+    let args = ["replay", path, "--stream", "-"];
+    let output = run_rules_with_input(&[&args[..], &["-O", "json"]].concat(), &stream);
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""));
+    let timeline = &output.json()["operations"][0]["timeline"];
+    let changes = ["/t", "/overdue", "/stalled"].map(|field| values_at(timeline, field));
+    assert_eq!(
+        changes,
+        [
+            [0.0, 5.0, 25.0, 30.0, 40.0, 50.0].map(|t| json!(t)),
+            [false, false, false, false, true, true].map(|it| json!(it)),
+            [false, false, true, false, false, true].map(|it| json!(it)),
+        ]
+    );
+    let output = run_rules_with_input(&args, &stream);
+    assert!(
+        output.stdout.contains("Progressing (overdue, stalled)"),
+        "{}",
+        output.stdout
+    );
 }
 
 #[test]

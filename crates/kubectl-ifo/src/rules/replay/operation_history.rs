@@ -52,6 +52,8 @@ const STATE_FIELDS: &[JsonField] = &[
     JsonField::Reason,
     JsonField::Message,
     JsonField::Progress,
+    JsonField::Overdue,
+    JsonField::Stalled,
 ];
 
 fn serialize_state<S: Serializer>(
@@ -165,7 +167,7 @@ impl OperationHistory {
             self.completed.map_or_else(|| "-".to_owned(), seconds),
             self.first.operation.subject.path(),
             expected_operations::name(&self.first.operation),
-            last.state.clone(),
+            last.marked_state(),
             last.reason.clone(),
             self.states().count().to_string(),
             self.messages().join("; "),
