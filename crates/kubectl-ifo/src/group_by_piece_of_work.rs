@@ -20,7 +20,9 @@
 //! The operations of a piece are its members. The root is the member whose subject owns the
 //! subjects of the other members ([`sort_members`]). The deciding member is the member with the
 //! worst state ([`rank`]). If a member is in flight, the piece is in flight. The state, the reason,
-//! the progress and the message of such a piece come only from members in flight.
+//! the progress and the message of such a piece come only from members in flight. In a completed
+//! piece, these values do not come from phases that another phase has followed
+//! ([`remove_followed_phases`]).
 //!
 //! | part of the line | source |
 //! | --- | --- |
@@ -337,6 +339,52 @@ fn rank(operation: &ListedOperation) -> u8 {
     }
 }
 
+/// The object, and the element of a list in it, that an operation is about.
+#[derive(PartialEq, Eq, Hash)]
+struct PhaseOwner<'a> {
+    kind: &'a str,
+    namespace: Option<&'a str>,
+    name: &'a str,
+    uid: Option<&'a str>,
+    item: Option<&'a str>,
+}
+
+impl<'a> PhaseOwner<'a> {
+    fn of(operation: &'a ListedOperation) -> Self {
+        let subject = &operation.subject;
+        Self {
+            kind: &subject.kind,
+            namespace: subject.namespace.as_deref(),
+            name: &subject.name,
+            uid: subject.uid.as_deref(),
+            item: operation.item.as_deref(),
+        }
+    }
+}
+
+/// Removes each successful phase that another phase of the same object has followed. Its success is
+/// not the success of the whole work. For example, a job waits until a person approves it. This
+/// phase succeeds, and then the next phase is aborted.
+fn remove_followed_phases(completed: &mut Vec<&ListedOperation>) {
+    let mut last_ends = HashMap::new();
+    for it in completed.iter().copied() {
+        let last = last_ends.entry(PhaseOwner::of(it)).or_default();
+        *last = end_of_detection(it).max(*last);
+    }
+    completed.retain(|it| {
+        let last = last_ends.get(&PhaseOwner::of(it)).copied().flatten();
+        it.state != "Succeeded" || end_of_detection(it) >= last
+    });
+}
+
+/// Returns the time until which rules detected a completed operation, in seconds since 1970. An
+/// operation without an outcome completes later, after the debounce period. None if the operation
+/// is in flight, or if the time is unknown.
+fn end_of_detection(operation: &ListedOperation) -> Option<i64> {
+    let duration = i64::try_from(operation.duration()?).ok()?;
+    operation.started?.as_second().checked_add(duration)
+}
+
 /// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
 /// first member is the root.
 pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
@@ -350,6 +398,9 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     let is_active = members.iter().any(|it| it.active);
     let shown = members.iter().filter(|it| it.active == is_active);
     let mut by_rank: Vec<&ListedOperation> = shown.copied().collect();
+    if !is_active {
+        remove_followed_phases(&mut by_rank);
+    }
     // The sort is stable, so the root comes before other members with an equal sort key.
     by_rank.sort_by_key(|it| (rank(it), it.progress.is_none()));
     let Some(first) = by_rank.first() else {

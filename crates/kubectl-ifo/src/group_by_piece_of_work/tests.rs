@@ -209,6 +209,44 @@ fn the_worst_state_of_the_members_in_flight_decides() {
 }
 
 #[test]
+fn the_success_of_a_phase_is_not_the_success_of_an_aborted_work() {
+    let phase = |operation: &str, state: &str, started: i64, ended: i64| {
+        let mut it = past("w", "Job", "a", started, ended).state(state, None);
+        it.operation = operation.to_owned();
+        it
+    };
+    let approved = phase("WaitingForApproval", "Succeeded", 90, 60);
+    for last in ["Ended", "Superseded", "Failed", "Succeeded"] {
+        let line = only_line(&[approved.clone(), phase("Running", last, 60, 30)]);
+        assert_eq!(line.state, last);
+    }
+    // The failure of an earlier phase remains the result of the whole work.
+    let failed = phase("Copying", "Failed", 90, 60);
+    let line = only_line(&[failed, phase("Cleaning", "Succeeded", 60, 30)]);
+    assert_eq!(line.state, "Failed");
+    // A waiting phase without an outcome completes only after the debounce period, when the next
+    // phase has already succeeded. The rules detected it for only 30 s.
+    let mut settled = phase("Waiting", "Ended", 90, 20);
+    settled.duration_seconds = Some(30);
+    let line = only_line(&[settled, phase("Running", "Succeeded", 60, 30)]);
+    assert_eq!(line.state, "Succeeded");
+    // Another subject that shows no outcome does not change the result.
+    let other = past("w", "Machine", "b", 90, 10);
+    let line = only_line(&[approved.clone(), other]);
+    assert_eq!(line.state, "Succeeded");
+    // An element of a list is not a phase of another element.
+    let element = |name: &str, mut it: ListedOperation| {
+        it.item = Some(name.to_owned());
+        it
+    };
+    let line = only_line(&[
+        element("disk-1", approved),
+        element("disk-2", phase("Copying", "Ended", 60, 30)),
+    ]);
+    assert_eq!(line.state, "Succeeded");
+}
+
+#[test]
 fn the_times_of_a_completed_piece_are_those_of_the_whole() {
     let at = |text: &str| Some(text.parse().expect("the text is a valid time"));
     let mut first = part("m", "Pod", "a", "Moving").state("Superseded", None);
