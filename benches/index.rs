@@ -65,7 +65,7 @@ fn list(c: &mut Criterion) {
         let (_writer, reader) = filled_index(size);
         group.throughput(Throughput::Elements(size));
         group.bench_function(BenchmarkId::new("all", name), |b| {
-            b.iter(|| reader.list(&ListScope::All, ReadVersion::Latest));
+            b.iter(|| reader.list(&ListScope::Operations, ReadVersion::Latest));
         });
         let scope = ListScope::Namespace("team-3".into());
         group.throughput(Throughput::Elements(OPERATIONS_PER_NAMESPACE));
@@ -90,7 +90,7 @@ fn list_exact(c: &mut Criterion) {
                 .expect("the object is well formed");
         }
         group.bench_function(name, |b| {
-            b.iter(|| reader.list(&ListScope::All, ReadVersion::Exact(reader.oldest())));
+            b.iter(|| reader.list(&ListScope::Operations, ReadVersion::Exact(reader.oldest())));
         });
     }
     group.finish();
@@ -140,7 +140,7 @@ fn fan_out(c: &mut Criterion) {
         let (sender, mut receiver) = tokio::sync::mpsc::channel::<Arc<IndexEntry>>(watchers);
         for _ in 0..watchers {
             let cursor = reader
-                .follow(reader.head(), ListScope::All)
+                .follow(reader.head(), ListScope::Operations)
                 .expect("the latest version can always be followed");
             runtime.spawn(forward(cursor, sender.clone()));
         }

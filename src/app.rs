@@ -359,7 +359,7 @@ impl SampledState {
             listed.map(|(_, entries)| entries).unwrap_or_default()
         };
         IndexSample {
-            operations: list(ListScope::All)
+            operations: list(ListScope::Operations)
                 .iter()
                 .filter_map(|entry| OperationSample::new(entry, now))
                 .collect(),

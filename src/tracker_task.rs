@@ -224,7 +224,7 @@ mod tests {
         run_until_processed(leader_index, vec![rules, detected]).await;
         let list = |reader: &IndexReader| {
             reader
-                .list(&ListScope::All, ReadVersion::Latest)
+                .list(&ListScope::Operations, ReadVersion::Latest)
                 .expect("the newest state is always available")
                 .1
         };

@@ -115,7 +115,7 @@ fn lists_and_watches_beside_a_writer_at_full_speed_are_exact() {
     let mut overtaken = 0;
     while seen.len() < LISTS {
         let (scope, want) = match seen.len() % 3 {
-            0 => (ListScope::All, 60),
+            0 => (ListScope::Operations, 60),
             1 => (ListScope::Namespace(NAMESPACES[seen.len() % 5].into()), 20),
             _ => (ListScope::Object(key(scramble(seen.len() as u64))), 2),
         };
@@ -358,7 +358,7 @@ proptest! {
         let (mut writer, reader) = index(bounds);
         let empty = Past { rv: reader.head(), step: None, state: BTreeMap::new() };
         let mut model = Model { past: vec![empty] };
-        model.check(&reader, &ListScope::All);
+        model.check(&reader, &ListScope::Operations);
         for steps in batches {
             let head = writer.head();
             let changing = model.changing(&steps, mirror);
@@ -386,7 +386,7 @@ proptest! {
             prop_assert_eq!(reader.len(), model.last().state.len());
         }
         for scope in [
-            ListScope::All,
+            ListScope::Operations,
             ListScope::Namespace("a".into()),
             ListScope::Namespace("".into()),
             ListScope::Object(Key::new("a-b", "n1")),

@@ -235,7 +235,7 @@ impl LeaderSetup {
             "baselines",
             store.run(term.ending.clone()),
         );
-        let unread_rule_sets = watch::Sender::new(None);
+        let unsynced_rule_sets = watch::Sender::new(None);
         if serve.persistence == Persistence::Crs {
             let metrics = self.metrics.persistence();
             let at_stop = if serve.election.is_some() {
@@ -243,14 +243,14 @@ impl LeaderSetup {
             } else {
                 AtStop::WriteAll
             };
-            let unread_rule_sets = unread_rule_sets.subscribe();
+            let unsynced_rule_sets = unsynced_rule_sets.subscribe();
             term.persist(
                 common,
                 connection,
                 API_SERVICE,
                 metrics,
                 at_stop,
-                unread_rule_sets,
+                unsynced_rule_sets,
             );
         }
         PipelineInput {
@@ -263,7 +263,7 @@ impl LeaderSetup {
                 common.requeue,
                 self.metrics.clone(),
             )),
-            unread_rule_sets,
+            unsynced_rule_sets,
         }
     }
 }
@@ -282,7 +282,7 @@ fn restore_operations(
     // the tracker changes the index, and it receives the entries before its first change.
     let listed = term
         .operations
-        .list(&ListScope::Everything, ReadVersion::Latest);
+        .list(&ListScope::OperationsAndRecords, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let sources = takeover::TakeoverSources {
         listed,

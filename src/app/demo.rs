@@ -216,7 +216,7 @@ fn pipeline_input<S: Feed + Resolve>(
             .map(move |event| stored.store_event(event))
             .boxed(),
         status,
-        unread_rule_sets: watch::Sender::new(None),
+        unsynced_rule_sets: watch::Sender::new(None),
     }
 }
 

@@ -9,7 +9,7 @@ use super::leader_term::LeaderTerm;
 use crate::config::Common;
 use crate::detection::Supervisor;
 use crate::observe::{Feed, Resolve};
-use crate::persist::UnreadRuleSets;
+use crate::persist::UnsyncedRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, Report, RuleSetEvent, StatusSink};
 use crate::serve::Readiness;
 use crate::telemetry::Metrics;
@@ -46,7 +46,7 @@ pub(super) struct PipelineInput {
     /// Persistence mode writes operations as custom resources. It uses this value to find the
     /// custom resources whose operation has ended. The operation of a custom resource has ended if
     /// the index does not contain the operation and this value does not contain its rule set.
-    pub(super) unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
 }
 
 /// The values with which this replica starts detection in each leadership term (the time for which
@@ -106,7 +106,7 @@ impl DetectionSetup {
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
         let (rule_sets_without_book, without_book_reader) = watch::channel(None);
-        let (unread_rule_sets, unread) = watch::channel(Arc::default());
+        let (unsynced_rule_sets, unsynced) = watch::channel(Arc::default());
         let supervisor = Supervisor {
             feed: input.feed,
             tracker: term.tracker.clone(),
@@ -132,24 +132,24 @@ impl DetectionSetup {
         let outputs = Outputs {
             publications,
             rule_sets_without_book,
-            unread_rule_sets,
+            unsynced_rule_sets,
             report: self.report.clone(),
             status: input.status,
         };
         term.start_task("rules", controller.run(inputs, outputs));
         let synced = watch_sync_state(
             restored_reader,
-            (without_book_reader, unread),
+            (without_book_reader, unsynced),
             term.tracker.clone(),
             self.readiness.clone(),
-            input.unread_rule_sets,
+            input.unsynced_rule_sets,
             common.sync_timeout,
         );
         term.start_task("first sync", synced);
     }
 }
 
-/// Decides when a new leader begins to serve operations, and keeps `unread_rule_sets` up to date.
+/// Decides when a new leader begins to serve operations, and keeps `unsynced_rule_sets` up to date.
 /// Never ends.
 ///
 /// A replica that copied the operations of an earlier leader already serves operations when it
@@ -164,13 +164,13 @@ impl DetectionSetup {
 /// serves the operations that it has detected so far.
 async fn watch_sync_state(
     restored: oneshot::Receiver<()>,
-    (mut rule_sets_without_book, mut unread): (
+    (mut rule_sets_without_book, mut unsynced): (
         watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
-        watch::Receiver<Arc<UnreadRuleSets>>,
+        watch::Receiver<Arc<UnsyncedRuleSets>>,
     ),
     tracker: mpsc::Sender<Message>,
     readiness: Arc<Readiness>,
-    unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
     limit: Duration,
 ) {
     // The senders of `restored` and `rule_sets_without_book` are dropped without a message in two
@@ -202,14 +202,14 @@ async fn watch_sync_state(
         // This task first takes the newest value of the rule-set controller, and then flushes. So
         // after the flush, the index contains all operations that feeds detected before the
         // controller sent this value.
-        let unread_now = unread.borrow_and_update().clone();
+        let unsynced_now = unsynced.borrow_and_update().clone();
         send_rule_sets_and_flush(&mut rule_sets_without_book, &tracker).await;
         if rule_sets_without_book.borrow().is_some() {
-            unread_rule_sets.send_replace(Some(unread_now));
+            unsynced_rule_sets.send_replace(Some(unsynced_now));
         }
         let changed = tokio::select! {
             changed = rule_sets_without_book.changed() => changed,
-            changed = unread.changed() => changed,
+            changed = unsynced.changed() => changed,
         };
         if changed.is_err() {
             return std::future::pending().await;
@@ -252,7 +252,7 @@ mod tests {
         for is_restored in [false, true] {
             let (restored, restored_reader) = oneshot::channel();
             let (rule_sets_without_book, without_book_reader) = watch::channel(None);
-            let (_unread, unread_reader) = watch::channel(Arc::default());
+            let (_unsynced, unsynced_reader) = watch::channel(Arc::default());
             let (tracker, _queue) = mpsc::channel(1);
             let readiness = Arc::new(Readiness::new());
             if is_restored {
@@ -263,7 +263,7 @@ mod tests {
             drop(rule_sets_without_book);
             let synced = watch_sync_state(
                 restored_reader,
-                (without_book_reader, unread_reader),
+                (without_book_reader, unsynced_reader),
                 tracker,
                 readiness.clone(),
                 watch::Sender::new(None),

@@ -4,7 +4,7 @@ use super::leader_term::LeaderTerm;
 use crate::config::Common;
 use crate::observe::Connection;
 use crate::persist::{
-    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, UnreadRuleSets,
+    self, AtStop, ClusterStore, Persist, PersistSettings, PersistVerdict, UnsyncedRuleSets,
 };
 use crate::telemetry::PersistenceMetrics;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl LeaderTerm {
         service: &str,
         metrics: Arc<PersistenceMetrics>,
         at_stop: AtStop,
-        unread_rule_sets: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+        unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     ) {
         let (verdict, verdicts) = watch::channel(PersistVerdict::Unknown);
         let persist = Persist {
@@ -46,7 +46,7 @@ impl LeaderTerm {
                 retain_max: common.retain_max,
             },
             metrics,
-            unread_rule_sets,
+            unsynced_rule_sets,
             stop: self.ending.clone(),
             at_stop,
             verdict,

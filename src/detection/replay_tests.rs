@@ -255,7 +255,7 @@ async fn changes_of_server(
     };
     let (mut writer, reader) = index(bounds);
     let mut cursor = reader
-        .follow(reader.head(), ListScope::All)
+        .follow(reader.head(), ListScope::Operations)
         .expect("the current version is always available");
     let metrics = Arc::new(Metrics::new());
     let (tracker_sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);

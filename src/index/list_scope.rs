@@ -8,11 +8,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListScope {
     /// All operations.
-    All,
+    Operations,
     /// All records of completed operations.
     Records,
     /// All operations and all records. A follower copies both, and a new leader takes over both.
-    Everything,
+    OperationsAndRecords,
     /// The operations or the records of one namespace. For records, the value is the namespace in
     /// the key that [`Key::of_record`] returns, such as `records/team-a`.
     Namespace(Arc<str>),
@@ -33,9 +33,9 @@ impl ListScope {
     /// Returns true if the scope contains objects whose keys have this namespace.
     pub(super) fn has_namespace(&self, namespace: &str) -> bool {
         match self {
-            Self::All => !is_record_namespace(namespace),
+            Self::Operations => !is_record_namespace(namespace),
             Self::Records => is_record_namespace(namespace),
-            Self::Everything => true,
+            Self::OperationsAndRecords => true,
             Self::Namespace(own) => **own == *namespace,
             Self::Object(key) => *key.namespace == *namespace,
         }
@@ -49,15 +49,18 @@ mod tests {
     #[test]
     fn a_scope_contains_exactly_its_keys() {
         let key = Key::new("a", "x");
-        assert!(ListScope::All.contains(&key));
+        assert!(ListScope::Operations.contains(&key));
         assert!(ListScope::Namespace("a".into()).contains(&key));
         assert!(!ListScope::Namespace("a-b".into()).contains(&key));
         assert!(ListScope::Object(key.clone()).contains(&key));
         assert!(!ListScope::Object(Key::new("b", "x")).contains(&key));
         let record = Key::of_record("a", "x");
         assert!(ListScope::Records.contains(&record) && !ListScope::Records.contains(&key));
-        assert!(!ListScope::All.contains(&record));
-        assert!(ListScope::Everything.contains(&record) && ListScope::Everything.contains(&key));
+        assert!(!ListScope::Operations.contains(&record));
+        assert!(
+            ListScope::OperationsAndRecords.contains(&record)
+                && ListScope::OperationsAndRecords.contains(&key)
+        );
         assert!(!ListScope::Namespace("a".into()).contains(&record));
         assert!(ListScope::Namespace(record.namespace.clone()).contains(&record));
         assert_eq!(record.object_namespace(), "a");

@@ -104,7 +104,7 @@ impl IndexState {
         match scope {
             ListScope::Object(key) => found.extend(self.get(key)),
             ListScope::Namespace(namespace) => self.scan_namespace(namespace, &mut found),
-            ListScope::All | ListScope::Records | ListScope::Everything => {
+            ListScope::Operations | ListScope::Records | ListScope::OperationsAndRecords => {
                 let all = self.map.iter().map(|entries| entries.key().clone());
                 let mut namespaces: Vec<Arc<str>> =
                     all.filter(|name| scope.has_namespace(name)).collect();

@@ -85,8 +85,12 @@ fn scans_beside_a_fast_writer_are_rolled_back_to_their_version() {
     let mut undone_scans = 0;
     for _ in 0..200_000 {
         let rv = reader.head();
-        let scanned = reader.shared().scan(&ListScope::All);
-        let old = reader.shared().ring().old(&ListScope::All, rv).unwrap();
+        let scanned = reader.shared().scan(&ListScope::Operations);
+        let old = reader
+            .shared()
+            .ring()
+            .old(&ListScope::Operations, rv)
+            .unwrap();
         let listed = undo(rv, scanned.clone(), old);
 
         while at < rv {
@@ -171,7 +175,9 @@ fn the_ring_counts_only_its_own_bytes_and_stays_within_its_limit() {
         "the ring buffer must not drop more changes than necessary"
     );
     assert!(reader.oldest() > first);
-    let kept = reader.follow(reader.oldest(), ListScope::All).unwrap();
+    let kept = reader
+        .follow(reader.oldest(), ListScope::Operations)
+        .unwrap();
     assert_eq!(read_available(kept).len(), 10);
 }
 
@@ -191,14 +197,14 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
     writer.trim(Instant::now());
     assert!(
         reader
-            .list(&ListScope::All, ReadVersion::Exact(first))
+            .list(&ListScope::Operations, ReadVersion::Exact(first))
             .is_ok()
     );
     let later = Instant::now() + age + Duration::from_secs(1);
     writer.trim(later);
     assert!(
         reader
-            .list(&ListScope::All, ReadVersion::Exact(first))
+            .list(&ListScope::Operations, ReadVersion::Exact(first))
             .is_ok(),
         "the ring must keep `MIN_CHANGES` changes even if they are old"
     );
@@ -211,14 +217,14 @@ fn the_ring_drops_old_changes_and_the_state_is_kept() {
     assert_eq!((reader.oldest(), reader.head()), (second, newest));
     assert!(
         reader
-            .list(&ListScope::All, ReadVersion::Exact(first))
+            .list(&ListScope::Operations, ReadVersion::Exact(first))
             .is_err()
     );
     let (rv, entries) = reader
-        .list(&ListScope::All, ReadVersion::Exact(second))
+        .list(&ListScope::Operations, ReadVersion::Exact(second))
         .unwrap();
     assert_eq!(shown(&entries), [("a/x".into(), rv, "2".into())]);
-    let kept = reader.follow(second, ListScope::All).unwrap();
+    let kept = reader.follow(second, ListScope::Operations).unwrap();
     assert_eq!(read_available(kept).len(), Bounds::MIN_CHANGES);
 }
 
@@ -272,7 +278,7 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
         reader.ring_bytes() > SERVER_BOUNDS.bytes
             && reader.ring_bytes() <= SERVER_BOUNDS.peak_bytes()
     );
-    let changes = read_available(reader.follow(before, ListScope::All).unwrap());
+    let changes = read_available(reader.follow(before, ListScope::Operations).unwrap());
     let deletions = changes.iter().filter(|change| change.after.is_none());
     assert_eq!(
         (changes.len(), deletions.count()),
@@ -281,7 +287,7 @@ fn a_batch_larger_than_the_ring_reaches_cursors_that_are_up_to_date() {
     // The version before the batch can still be listed. A client that has read the first page of a
     // list at this version can read the next page.
     let (_, then) = reader
-        .list(&ListScope::All, ReadVersion::Exact(before))
+        .list(&ListScope::Operations, ReadVersion::Exact(before))
         .unwrap();
     assert_eq!(then.len(), OPERATIONS);
 }
@@ -291,14 +297,18 @@ async fn young_changes_expire_without_a_further_commit() {
     let (mut writer, reader) = index(SERVER_BOUNDS);
     let before = end_all(&mut writer);
     tokio::time::sleep(Bounds::MIN_AGE / 2).await;
-    assert!(reader.follow(before, ListScope::All).is_ok());
+    assert!(reader.follow(before, ListScope::Operations).is_ok());
     tokio::time::sleep(Bounds::MIN_AGE).await;
     assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
-    assert!(reader.follow(before, ListScope::All).is_err());
-    assert!(reader.follow(reader.oldest(), ListScope::All).is_ok());
+    assert!(reader.follow(before, ListScope::Operations).is_err());
+    assert!(
+        reader
+            .follow(reader.oldest(), ListScope::Operations)
+            .is_ok()
+    );
     // The trim timer has ended. A further batch must start it again.
     let before = end_all(&mut writer);
-    assert!(reader.follow(before, ListScope::All).is_ok());
+    assert!(reader.follow(before, ListScope::Operations).is_ok());
     tokio::time::sleep(2 * Bounds::MIN_AGE).await;
     assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
 }
@@ -332,10 +342,10 @@ fn an_empty_index_is_listed_and_followed_from_its_first_version() {
     let (mut writer, reader) = index_from(MANY, Rv(7));
     assert_eq!((reader.head(), reader.oldest()), (Rv(7), Rv(7)));
     for at in [ReadVersion::Latest, ReadVersion::Exact(Rv(7))] {
-        let (rv, entries) = reader.list(&ListScope::All, at).unwrap();
+        let (rv, entries) = reader.list(&ListScope::Operations, at).unwrap();
         assert_eq!((rv, entries.len()), (Rv(7), 0));
     }
-    let cursor = reader.follow(Rv(7), ListScope::All).unwrap();
+    let cursor = reader.follow(Rv(7), ListScope::Operations).unwrap();
     writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(9)))
         .unwrap();
@@ -353,11 +363,11 @@ fn a_version_that_no_change_had_is_unavailable() {
             .unwrap();
     }
     let listed = |rv| {
-        let listed = reader.list(&ListScope::All, ReadVersion::Exact(Rv(rv)));
+        let listed = reader.list(&ListScope::Operations, ReadVersion::Exact(Rv(rv)));
         listed.map(|(_, entries)| shown(&entries).len())
     };
     let followed = |rv| {
-        let followed = reader.follow(Rv(rv), ListScope::All);
+        let followed = reader.follow(Rv(rv), ListScope::Operations);
         followed.map(|cursor| read_available(cursor).len())
     };
     for (rv, objects, changes) in [(10, 0, 2), (20, 1, 1), (30, 1, 0)] {
@@ -393,7 +403,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
         )
         .unwrap();
     let (_, then) = reader
-        .list(&ListScope::All, ReadVersion::Exact(rv))
+        .list(&ListScope::Operations, ReadVersion::Exact(rv))
         .unwrap();
     assert_eq!(shown(&then), [("a/x".into(), rv, "1".into())]);
     // The changes of a batch have increasing versions.
@@ -403,7 +413,7 @@ fn a_recreated_object_is_rolled_back_to_its_earlier_state() {
     assert_eq!((changes.len(), versions[3]), (4, last));
     for (change, objects) in changes.iter().zip([0, 1, 0, 1]) {
         let (_, then) = reader
-            .list(&ListScope::All, ReadVersion::Exact(change.rv))
+            .list(&ListScope::Operations, ReadVersion::Exact(change.rv))
             .unwrap();
         assert_eq!(then.len(), objects);
     }
@@ -459,7 +469,7 @@ fn a_batch_with_a_malformed_write_changes_nothing() {
     );
     assert_eq!((reader.head(), reader.len()), (head, 1));
     assert_eq!(
-        read_available(reader.follow(head, ListScope::All).unwrap()).len(),
+        read_available(reader.follow(head, ListScope::Operations).unwrap()).len(),
         0
     );
 }
@@ -520,10 +530,10 @@ async fn a_term_begins_with_an_empty_change_and_issues_only_reserved_versions() 
     assert_eq!(marker.len(), 1);
     assert_eq!((marker[0].rv, marker[0].key()), (Rv(1_000), None));
     let (_, entries) = reader
-        .list(&ListScope::All, ReadVersion::Exact(Rv(1_000)))
+        .list(&ListScope::Operations, ReadVersion::Exact(Rv(1_000)))
         .unwrap();
     assert_eq!(entries.len(), 1);
-    assert!(reader.follow(Rv(1_000), ListScope::All).is_ok());
+    assert!(reader.follow(Rv(1_000), ListScope::Operations).is_ok());
 
     let change = || vec![put("a", "x", 2), put("a", "y", 2)];
     let refused = |error| matches!(error, Err(Error::NotReserved { .. }));
@@ -560,9 +570,9 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
             .commit(vec![put("a", "x", rv)], VersionAssignment::Exact(Rv(rv)))
             .unwrap();
     }
-    let mut waiting = reader.follow(Rv(30), ListScope::All).unwrap();
+    let mut waiting = reader.follow(Rv(30), ListScope::Operations).unwrap();
     let waiting = tokio::spawn(async move { (waiting.next().await, waiting.next().await) });
-    let mut behind = reader.follow(Rv(20), ListScope::All).unwrap();
+    let mut behind = reader.follow(Rv(20), ListScope::Operations).unwrap();
     let later = reader.clone();
     let reached = tokio::spawn(async move {
         later
@@ -590,7 +600,9 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     );
     writer.replace(replacement);
     assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
-    let (rv, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
+    let (rv, entries) = reader
+        .list(&ListScope::Operations, ReadVersion::Latest)
+        .unwrap();
     let x = ("b/x".to_owned(), Rv(5), "5".to_owned());
     let y = ("b/y".to_owned(), Rv(21), "21".to_owned());
     assert_eq!((rv, shown(&entries)), (Rv(25), vec![x, y]));
@@ -600,10 +612,10 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     assert!(first.is_err() && second.is_err());
     assert!(behind.next().await.is_err());
     for gone in [10, 20, 30] {
-        assert!(reader.follow(Rv(gone), ListScope::All).is_err());
+        assert!(reader.follow(Rv(gone), ListScope::Operations).is_err());
     }
     assert!(!reached.is_finished());
-    let mut after = reader.follow(Rv(25), ListScope::All).unwrap();
+    let mut after = reader.follow(Rv(25), ListScope::Operations).unwrap();
     writer
         .commit(vec![delete("b", "x")], VersionAssignment::Exact(Rv(40)))
         .unwrap();
@@ -654,10 +666,14 @@ fn changes_of_one_version_are_visible_atomically() {
             .commit(batch, VersionAssignment::Exact(Rv(rv)))
             .unwrap();
         trim_as_old(&mut writer);
-        if let Ok(cursor) = reader.follow(previous, ListScope::All) {
+        if let Ok(cursor) = reader.follow(previous, ListScope::Operations) {
             assert_eq!(read_available(cursor).len(), 2);
         }
-        let from_oldest = read_available(reader.follow(reader.oldest(), ListScope::All).unwrap());
+        let from_oldest = read_available(
+            reader
+                .follow(reader.oldest(), ListScope::Operations)
+                .unwrap(),
+        );
         assert_eq!(from_oldest.len() % 2, 0);
     }
     assert!(reader.oldest() > Rv(1));
@@ -671,7 +687,9 @@ fn an_empty_namespace_is_freed_and_its_name_is_shared() {
     writer
         .commit(vec![put("a", "z", 1)], VersionAssignment::Mint)
         .unwrap();
-    let (_, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
+    let (_, entries) = reader
+        .list(&ListScope::Operations, ReadVersion::Latest)
+        .unwrap();
     for entry in &entries {
         assert!(Arc::ptr_eq(
             &entry.key().namespace,
@@ -703,7 +721,9 @@ fn lists_finish_beside_a_writer_that_overflows_the_ring() {
         }
     });
     for _ in 0..500 {
-        let (_, entries) = reader.list(&ListScope::All, ReadVersion::Latest).unwrap();
+        let (_, entries) = reader
+            .list(&ListScope::Operations, ReadVersion::Latest)
+            .unwrap();
         let of = |name: &str| {
             let entry = entries.iter().find(|e| &*e.key().name == name).unwrap();
             shown(std::slice::from_ref(entry)).remove(0).2
@@ -721,7 +741,7 @@ fn an_unpublished_change_is_not_visible() {
     writer
         .commit(vec![put("a", "x", 1)], VersionAssignment::Exact(Rv(5)))
         .unwrap();
-    let mut cursor = reader.follow(Rv(1), ListScope::All).unwrap();
+    let mut cursor = reader.follow(Rv(1), ListScope::Operations).unwrap();
     let mut change = cursor.next().now_or_never().unwrap().unwrap().remove(0);
     // The ring buffer has a change whose version is not published yet, as in the middle of a
     // commit.
@@ -731,11 +751,14 @@ fn an_unpublished_change_is_not_visible() {
         asked: Rv(7),
         oldest: Rv(1),
     };
-    assert_eq!(reader.follow(Rv(7), ListScope::All).unwrap_err(), gone);
-    let listed = reader.list(&ListScope::All, ReadVersion::Exact(Rv(7)));
+    assert_eq!(
+        reader.follow(Rv(7), ListScope::Operations).unwrap_err(),
+        gone
+    );
+    let listed = reader.list(&ListScope::Operations, ReadVersion::Exact(Rv(7)));
     assert_eq!(listed.unwrap_err(), gone);
     assert_eq!(
-        read_available(reader.follow(Rv(1), ListScope::All).unwrap()).len(),
+        read_available(reader.follow(Rv(1), ListScope::Operations).unwrap()).len(),
         1
     );
 }

@@ -49,7 +49,7 @@ pub use custom_resource_conversion::{from_cr, to_cr};
 pub use operations_persisted_condition::{PersistVerdict, keep_condition};
 pub use redacted_failure::RedactedFailure;
 pub use store_failure::StoreFailure;
-pub use write_queue::{AtStop, PersistSettings, UnreadRuleSets};
+pub use write_queue::{AtStop, PersistSettings, UnsyncedRuleSets};
 
 use crate::clock;
 use crate::index::{Cursor, IndexChange, IndexReader, ListScope, ReadVersion};
@@ -88,7 +88,7 @@ pub struct Persist {
     /// to list it. Then the value contains the rule sets whose targets are not completely known,
     /// because the list failed or the watch is broken. If an operation of any other rule set is
     /// missing in the index, the operation has ended.
-    pub unread_rule_sets: watch::Receiver<Option<Arc<UnreadRuleSets>>>,
+    pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     /// Stops the task.
     pub stop: CancellationToken,
     /// What happens to waiting writes when the task is stopped.
@@ -114,9 +114,9 @@ impl Persist {
     /// writes that [`AtStop`] selects.
     pub async fn run(mut self) {
         let mut queue = Queue::new(self.settings, Instant::now());
-        // If the unread rule sets were published before this task started, the receiver does not
+        // If the unsynced rule sets were published before this task started, the receiver does not
         // report them as a change. Without this call, the first comparison would not run.
-        self.unread_rule_sets.mark_changed();
+        self.unsynced_rule_sets.mark_changed();
         let mut monitor = WriteMonitor::new(self.verdict.clone());
         let mut cursor = self.catch_up(&mut queue);
         let mut requests = PendingRequests::new();
@@ -144,7 +144,7 @@ impl Persist {
                     continue;
                 }
                 Some(answer) = requests.next() => self.process_answer(answer, &mut queue, &mut monitor),
-                unread = next_unread_rule_sets(&mut self.unread_rule_sets) => queue.set_unread_rule_sets(unread, Instant::now()),
+                unsynced = next_unsynced_rule_sets(&mut self.unsynced_rule_sets) => queue.set_unsynced_rule_sets(unsynced, Instant::now()),
                 () = self.stop.cancelled(), if stop_deadline.is_none() => {
                     // Pass the changes that are already in the index to the queue.
                     while let Some(Ok(changes)) = cursor.next().now_or_never() {
@@ -178,7 +178,10 @@ impl Persist {
     /// changes of the index.
     fn catch_up(&self, queue: &mut Queue) -> Cursor {
         loop {
-            let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
+            let Ok((rv, entries)) = self
+                .reader
+                .list(&ListScope::Operations, ReadVersion::Latest)
+            else {
                 continue; // A list of the newest version never fails.
             };
             let all = entries.into_iter().filter_map(|entry| {
@@ -188,7 +191,7 @@ impl Persist {
             queue.reset(all.collect(), Instant::now());
             // `follow` fails if the index has already dropped changes that are newer than this
             // list. Then the loop lists the operations again.
-            if let Ok(cursor) = self.reader.follow(rv, ListScope::All) {
+            if let Ok(cursor) = self.reader.follow(rv, ListScope::Operations) {
                 return cursor;
             }
         }
@@ -408,17 +411,17 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the set of unread rule sets is published for the first time, or changes. Returns the
+/// Waits until the set of unsynced rule sets is published for the first time, or changes. Returns the
 /// new set. If the sender is dropped, the future never completes.
-async fn next_unread_rule_sets(
-    unread_rule_sets: &mut watch::Receiver<Option<Arc<UnreadRuleSets>>>,
-) -> Arc<UnreadRuleSets> {
+async fn next_unsynced_rule_sets(
+    unsynced_rule_sets: &mut watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
+) -> Arc<UnsyncedRuleSets> {
     loop {
-        if unread_rule_sets.changed().await.is_err() {
+        if unsynced_rule_sets.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
-        if let Some(unread) = unread_rule_sets.borrow_and_update().clone() {
-            return unread;
+        if let Some(unsynced) = unsynced_rule_sets.borrow_and_update().clone() {
+            return unsynced;
         }
     }
 }

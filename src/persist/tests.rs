@@ -56,7 +56,7 @@ struct PersistFixture {
     writer: Writer,
     reader: IndexReader,
     fake: FakeCluster,
-    unread_rule_sets: watch::Sender<Option<Arc<UnreadRuleSets>>>,
+    unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
     retain: bool,
 }
 
@@ -95,7 +95,7 @@ impl PersistFixture {
             writer,
             reader,
             fake,
-            unread_rule_sets: watch::Sender::new(Some(Arc::default())),
+            unsynced_rule_sets: watch::Sender::new(Some(Arc::default())),
             retain,
         }
     }
@@ -120,7 +120,7 @@ impl PersistFixture {
                 retain_max: 100,
             },
             metrics: metrics.persistence(),
-            unread_rule_sets: self.unread_rule_sets.subscribe(),
+            unsynced_rule_sets: self.unsynced_rule_sets.subscribe(),
             stop: stop.clone(),
             at_stop,
             verdict: sender,
@@ -332,24 +332,26 @@ async fn an_operation_detected_in_the_same_second_as_the_creation_of_its_namespa
 }
 
 #[tokio::test(start_paused = true)]
-async fn custom_resources_of_unread_rule_sets_are_not_completed() {
+async fn custom_resources_of_unsynced_rule_sets_are_not_completed() {
     let mut fixture = PersistFixture::new(true);
     let previous = fixture.start_leader();
     fixture.commit([operation("a", "Active")]);
     fixture.sleep(1).await;
     previous.task.abort();
     fixture.commit([delete("a")]);
-    let unread = |names: &[&str]| {
+    let unsynced = |names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned());
         Some(Arc::new(names.collect()))
     };
     fixture
-        .unread_rule_sets
-        .send_replace(unread(&["others", "rules"]));
+        .unsynced_rule_sets
+        .send_replace(unsynced(&["others", "rules"]));
     let _next = fixture.start_leader();
     fixture.sleep(3_000).await;
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Active)]);
-    fixture.unread_rule_sets.send_replace(unread(&["others"]));
+    fixture
+        .unsynced_rule_sets
+        .send_replace(unsynced(&["others"]));
     fixture.sleep(30).await;
     assert_eq!(fixture.fake.phases(), [("a".to_owned(), Phase::Completed)]);
 }

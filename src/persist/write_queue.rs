@@ -65,9 +65,9 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(10);
 /// the usual duration of such a restart.
 const OLD_AGE: Duration = COMPARE_INTERVAL;
 
-/// The names of the rule sets whose target (the resource that the rule set names) is unread. A
-/// target is unread if it has not been listed yet, or if its watch is interrupted.
-pub type UnreadRuleSets = BTreeSet<String>;
+/// The names of the rule sets whose target (the resource that the rule set names) is unsynced. A
+/// target is unsynced if it has not been listed yet, or if its watch is interrupted.
+pub type UnsyncedRuleSets = BTreeSet<String>;
 
 /// The settings that decide which operations are written, and when.
 #[derive(Clone, Copy, Debug)]
@@ -169,15 +169,15 @@ pub(super) struct Queue {
     /// The number of jobs that are running.
     running: usize,
     /// The time of the next comparison. The value is None before the first call of
-    /// [`Queue::set_unread_rule_sets`], and while a comparison runs. While the value is None, no
+    /// [`Queue::set_unsynced_rule_sets`], and while a comparison runs. While the value is None, no
     /// job starts.
     compare_at: Option<Instant>,
-    /// The time of the first call of [`Queue::set_unread_rule_sets`], and the rule sets whose
-    /// targets are unread now. Operations of these rule sets can be missing in the index. The first
+    /// The time of the first call of [`Queue::set_unsynced_rule_sets`], and the rule sets whose
+    /// targets are unsynced now. Operations of these rule sets can be missing in the index. The first
     /// call comes when each target has been listed or its list has failed. None before this call.
-    unread_rule_sets: Option<(Instant, Arc<UnreadRuleSets>)>,
+    unsynced_rule_sets: Option<(Instant, Arc<UnsyncedRuleSets>)>,
     /// True if the last comparison skipped orphans. A comparison skips an orphan whose operation
-    /// may still be detected by an unread rule set.
+    /// may still be detected by an unsynced rule set.
     has_undecided_orphans: bool,
     created: Timestamp,
     stopping: Option<AtStop>,
@@ -185,7 +185,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Creates an empty queue. The first job starts after the first call of
-    /// [`Queue::set_unread_rule_sets`] and the first successful comparison.
+    /// [`Queue::set_unsynced_rule_sets`] and the first successful comparison.
     pub fn new(settings: PersistSettings, now: Instant) -> Self {
         Self {
             settings,
@@ -194,7 +194,7 @@ impl Queue {
             waiting: Default::default(),
             running: 0,
             compare_at: None,
-            unread_rule_sets: None,
+            unsynced_rule_sets: None,
             has_undecided_orphans: false,
             created: clock::now(),
             stopping: None,
@@ -212,12 +212,12 @@ impl Queue {
         // An operation counts as old if all of these conditions are true:
         //
         // - The operation is completed, and ended before `oldest`.
-        // - `set_unread_rule_sets` has not been called, so the first lists of the targets have not
+        // - `set_unsynced_rule_sets` has not been called, so the first lists of the targets have not
         //   ended.
         // - The queue has no entry for the operation, so it has never seen the operation in flight.
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
-            && self.unread_rule_sets.is_none()
+            && self.unsynced_rule_sets.is_none()
             && !self.entries.contains_key(name)
             && entry
                 .facts()
@@ -257,13 +257,16 @@ impl Queue {
         }
     }
 
-    /// Records that all targets have been listed, except the targets of the rule sets in `unread`.
+    /// Records that all targets have been listed, except the targets of the rule sets in `unsynced`.
     /// From now on, the operation of an orphan counts as ended if no rule set that detected the
-    /// operation is in `unread`.
-    pub fn set_unread_rule_sets(&mut self, unread: Arc<UnreadRuleSets>, now: Instant) {
-        let is_first = self.unread_rule_sets.is_none();
-        let since = self.unread_rule_sets.take().map_or(now, |(since, _)| since);
-        self.unread_rule_sets = Some((since, unread));
+    /// operation is in `unsynced`.
+    pub fn set_unsynced_rule_sets(&mut self, unsynced: Arc<UnsyncedRuleSets>, now: Instant) {
+        let is_first = self.unsynced_rule_sets.is_none();
+        let since = self
+            .unsynced_rule_sets
+            .take()
+            .map_or(now, |(since, _)| since);
+        self.unsynced_rule_sets = Some((since, unsynced));
         if is_first {
             self.compare_at = Some(now);
             self.change_all(now, |_| {});
@@ -440,7 +443,7 @@ impl Queue {
             // The next job is planned when the running job ends.
             return;
         }
-        let is_first_sync_complete = self.unread_rule_sets.is_some();
+        let is_first_sync_complete = self.unsynced_rule_sets.is_some();
         let due = queued.plan(&self.settings, self.stopping, now);
         // If an operation changes while its write is due but has not started, the write keeps its
         // due time. So frequent changes do not delay the write.

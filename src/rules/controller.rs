@@ -84,7 +84,7 @@ pub struct Outputs {
     /// [`Inputs::feedback`].
     pub rule_sets_without_book: watch::Sender<Option<Arc<RuleSetsWithoutBook>>>,
     /// Names of the rule sets that may miss operations, because their targets are not up to date.
-    pub unread_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
+    pub unsynced_rule_sets: watch::Sender<Arc<BTreeSet<String>>>,
     /// The state of all rule sets, for warnings and metrics.
     pub report: watch::Sender<Arc<Report>>,
     /// Receives the statuses.
@@ -182,8 +182,8 @@ impl Controller {
                     outputs.report.send_replace(report);
                 }
             }
-            let unread = Arc::new(self.registry.unread_rule_sets());
-            send_change(&outputs.unread_rule_sets, unread);
+            let unsynced = Arc::new(self.registry.unsynced_rule_sets());
+            send_change(&outputs.unsynced_rule_sets, unsynced);
             // Before `rule_sets_without_book` is sent, the tracker, which turns detections into
             // operations, must have received all published rule books. The tracker receives each
             // rule book before the feeds of this rule book start. So when all feeds have reported,

@@ -295,15 +295,15 @@ impl Registry {
 
     /// Returns the rule sets that may miss operations, because their target has not been read
     /// completely or its watch is interrupted. Invalid rule sets are not included.
-    pub(super) fn unread_rule_sets(&self) -> BTreeSet<String> {
-        let mut unread = BTreeSet::new();
+    pub(super) fn unsynced_rule_sets(&self) -> BTreeSet<String> {
+        let mut unsynced = BTreeSet::new();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.target);
-            if known.compiled.is_ok() && target.is_none_or(|target| target.is_unread(name)) {
-                unread.insert(name.clone());
+            if known.compiled.is_ok() && target.is_none_or(|target| target.is_unsynced(name)) {
+                unsynced.insert(name.clone());
             }
         }
-        unread
+        unsynced
     }
 
     /// Returns the state of all rule sets.
@@ -417,7 +417,7 @@ impl RegisteredRuleSet {
             // After a new rule book is published, `watch_state` returns the state of the previous
             // feeds until the new feeds report. In this time, the rule set may miss operations, and
             // the report must say so.
-            WatchState::Active if target.is_unread(name) => {
+            WatchState::Active if target.is_unsynced(name) => {
                 RuleSetState::Idle(IdleReason::NotSynced)
             }
             WatchState::Active => RuleSetState::Watching(rule_set.clone()),

@@ -195,7 +195,7 @@ impl TrackedTarget {
 
     /// Returns true if the rule set `name` may miss operations, because the server has not read all
     /// objects of its target, or because a watch of the target is interrupted.
-    pub(super) fn is_unread(&self, name: &str) -> bool {
+    pub(super) fn is_unsynced(&self, name: &str) -> bool {
         match (&self.resolution, &self.published) {
             (Some(Resolution::NotServed { .. }), _) => false,
             (Some(Resolution::Served { .. }), Some(book)) if !self.stale => {

@@ -17,7 +17,7 @@ pub use self::fuzzing::{accepts, check};
 
 /// The content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub enum AnswerContent {
     /// One object.
     Object,
     /// A list of objects.
@@ -98,16 +98,20 @@ impl<'a> ChosenClause<'a> {
         Ok(Self {
             headers,
             query,
-            clause: clause.ok_or_else(|| unacceptable(Shape::Object))?,
+            clause: clause.ok_or_else(|| unacceptable(AnswerContent::Object))?,
         })
     }
 
     /// Returns the form and the syntax of the answer. Returns a 406 if the clause is not possible
-    /// for an answer of this `shape`. For example, `as=PartialObjectMetadata` is not possible for a
+    /// for an answer of this `content`. For example, `as=PartialObjectMetadata` is not possible for a
     /// list. The message of this 406 contains `list_kind`. Returns a 400 if the option
     /// `includeObject` is not valid.
-    pub fn form(&self, shape: Shape, list_kind: &str) -> Result<NegotiatedForm, ErrorStatus> {
-        check_form(self.headers, self.query, shape, list_kind, &self.clause)
+    pub fn form(
+        &self,
+        content: AnswerContent,
+        list_kind: &str,
+    ) -> Result<NegotiatedForm, ErrorStatus> {
+        check_form(self.headers, self.query, content, list_kind, &self.clause)
     }
 }
 
@@ -117,10 +121,10 @@ impl<'a> ChosenClause<'a> {
 pub fn negotiate(
     headers: &HeaderMap,
     query: &Query,
-    shape: Shape,
+    content: AnswerContent,
     list_kind: &str,
 ) -> Result<NegotiatedForm, ErrorStatus> {
-    ChosenClause::of(headers, query)?.form(shape, list_kind)
+    ChosenClause::of(headers, query)?.form(content, list_kind)
 }
 
 /// Returns the syntax of an error answer, as [`negotiate_syntax`] does. If the client accepts no
@@ -150,10 +154,10 @@ pub fn syntax(headers: &HeaderMap, query: &Query, clause: &AcceptClause<'_>) -> 
 }
 
 /// Returns a 406 that names the supported media types.
-pub fn unacceptable(shape: Shape) -> ErrorStatus {
+pub fn unacceptable(content: AnswerContent) -> ErrorStatus {
     ErrorStatus::not_acceptable(format!(
         "only the following media types are accepted: {}",
-        if shape == Shape::Watch {
+        if content == AnswerContent::Watch {
             "application/json;stream=watch"
         } else {
             "application/json, application/yaml"
@@ -164,28 +168,28 @@ pub fn unacceptable(shape: Shape) -> ErrorStatus {
 fn check_form(
     headers: &HeaderMap,
     query: &Query,
-    shape: Shape,
+    content: AnswerContent,
     list_kind: &str,
     clause: &AcceptClause<'_>,
 ) -> Result<NegotiatedForm, ErrorStatus> {
     // The function that chooses the clause does not know whether the answer is a watch. So it can
     // choose a clause for YAML, although watches support only JSON.
-    if shape == Shape::Watch && clause.is_yaml() {
-        return Err(unacceptable(shape));
+    if content == AnswerContent::Watch && clause.is_yaml() {
+        return Err(unacceptable(content));
     }
     let version = clause.meta_version().unwrap_or("v1");
-    let form = match (clause.as_kind, shape) {
+    let form = match (clause.as_kind, content) {
         ("Table", _) => ObjectForm::Table {
             version,
             include: include(query)?,
         },
-        ("PartialObjectMetadata", Shape::List) => {
+        ("PartialObjectMetadata", AnswerContent::List) => {
             return Err(ErrorStatus::not_acceptable(format!(
                 "you requested PartialObjectMetadata, but the requested object is a list \
                  ({list_kind})"
             )));
         }
-        ("PartialObjectMetadataList", Shape::Object) => {
+        ("PartialObjectMetadataList", AnswerContent::Object) => {
             return Err(ErrorStatus::not_acceptable(
                 "you requested PartialObjectMetadataList, but the requested object is not a list",
             ));
@@ -195,9 +199,9 @@ fn check_form(
         }
         _ => ObjectForm::Whole,
     };
-    let syntax = match shape {
-        Shape::Watch => Syntax::Compact,
-        Shape::Object | Shape::List => syntax(headers, query, clause),
+    let syntax = match content {
+        AnswerContent::Watch => Syntax::Compact,
+        AnswerContent::Object | AnswerContent::List => syntax(headers, query, clause),
     };
     Ok(NegotiatedForm { form, syntax })
 }
@@ -240,13 +244,13 @@ mod tests {
     use super::*;
     use http::Uri;
 
-    fn ask(accept: &str, shape: Shape) -> Result<NegotiatedForm, ErrorStatus> {
+    fn ask(accept: &str, content: AnswerContent) -> Result<NegotiatedForm, ErrorStatus> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
         negotiate(
             &headers,
             &Query::of(&Uri::from_static("/")),
-            shape,
+            content,
             "ThingList",
         )
     }
@@ -287,7 +291,11 @@ mod tests {
                 ObjectForm::Metadata { version: "v1" },
             ),
         ] {
-            assert_eq!(ask(accept, Shape::List).unwrap().form, form, "{accept}");
+            assert_eq!(
+                ask(accept, AnswerContent::List).unwrap().form,
+                form,
+                "{accept}"
+            );
         }
     }
 
@@ -306,7 +314,7 @@ mod tests {
             "application/json;as=Nonsense;v=v1;g=meta.k8s.io",
             "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
         ] {
-            let failure = ask(accept, Shape::List).unwrap_err();
+            let failure = ask(accept, AnswerContent::List).unwrap_err();
             assert!(
                 failure
                     .to_string()
@@ -317,13 +325,13 @@ mod tests {
                 "{accept}"
             );
         }
-        assert!(ask("application/yaml", Shape::List).is_ok());
-        assert!(ask("application/yaml", Shape::Watch).is_err());
-        assert!(ask("application/yaml,application/json", Shape::Watch).is_err());
+        assert!(ask("application/yaml", AnswerContent::List).is_ok());
+        assert!(ask("application/yaml", AnswerContent::Watch).is_err());
+        assert!(ask("application/yaml,application/json", AnswerContent::Watch).is_err());
         assert!(
             ask(
                 "application/json;as=\"Table\";v=v1;g=meta.k8s.io",
-                Shape::List
+                AnswerContent::List
             )
             .is_err()
         );
@@ -349,7 +357,11 @@ mod tests {
             ("application/json;q=0", Syntax::Compact),
             ("application/json;q=no,application/yaml;q=0.1", Syntax::Yaml),
         ] {
-            assert_eq!(ask(accept, Shape::List).unwrap().syntax, syntax, "{accept}");
+            assert_eq!(
+                ask(accept, AnswerContent::List).unwrap().syntax,
+                syntax,
+                "{accept}"
+            );
         }
     }
 

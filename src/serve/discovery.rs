@@ -10,7 +10,7 @@
 //! delete any namespace in the cluster.
 
 use super::accept_header::{AcceptClause, clauses};
-use super::content_negotiation::{Shape, Syntax, negotiate_syntax, syntax, unacceptable};
+use super::content_negotiation::{AnswerContent, Syntax, negotiate_syntax, syntax, unacceptable};
 use super::request::Query;
 use super::served_resources::Resource;
 use super::static_document::Document;
@@ -172,7 +172,7 @@ where
 {
     let answer = async move |uri: Uri, headers: HeaderMap| {
         answer(&Query::of(&uri), &headers)
-            .unwrap_or_else(|| unacceptable(Shape::Object).response(Syntax::Indented))
+            .unwrap_or_else(|| unacceptable(AnswerContent::Object).response(Syntax::Indented))
     };
     router.route(path, get(answer))
 }

@@ -135,7 +135,7 @@ mod tests {
             .commit(batch, VersionAssignment::Exact(Rv(7)))
             .expect("both objects have metadata, and version 7 is newer than version 1");
         let (_, entries) = reader
-            .list(&ListScope::All, ReadVersion::Latest)
+            .list(&ListScope::Operations, ReadVersion::Latest)
             .expect("a list of the newest state cannot fail");
         entries
     }

@@ -1,6 +1,6 @@
 //! Answers get requests: the newest version of one object.
 
-use super::content_negotiation::{ChosenClause, Shape};
+use super::content_negotiation::{AnswerContent, ChosenClause};
 use super::create_responses;
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
@@ -45,7 +45,7 @@ pub async fn get(
     let key = resource.key(&request.namespace, &request.name);
     let (_, entry) = resource.reader.get(&key);
     let entry = entry.ok_or_else(|| resource.no_object(&request.name))?;
-    let wanted = chosen.form(Shape::Object, resource.list_kind)?;
+    let wanted = chosen.form(AnswerContent::Object, resource.list_kind)?;
     let mut body = Vec::new();
     let encoder = Encoder {
         resource,

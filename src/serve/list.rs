@@ -10,7 +10,7 @@ mod fuzzing;
 #[cfg(test)]
 pub mod pause_tests;
 
-use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
+use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax};
 use super::create_responses::{self, Indenter};
 use super::encode_objects::{Encoder, ListMeta, VersionedEntry};
 use super::error_status::ErrorStatus;
@@ -215,11 +215,11 @@ pub async fn list(
     let chosen = ChosenClause::of(headers, query)?;
     let options = Options::of_list(query, resource)?;
     let mut scope = options.selector.scope(&request.namespace, resource);
-    if is_from_replica && scope == ListScope::All {
+    if is_from_replica && scope == ListScope::Operations {
         // Another replica (a follower) copies the index of this replica with one list. The index
         // contains operations, and records, which are objects about completed operations. `All`
         // selects only the operations, and `Everything` selects both.
-        scope = ListScope::Everything;
+        scope = ListScope::OperationsAndRecords;
     }
     // A list can have at most one object if it selects one name in one namespace, or one name of a
     // cluster-scoped resource. As in the kube-apiserver, only a namespace in the path counts. A
@@ -243,7 +243,7 @@ pub async fn list(
             ),
             None => ErrorStatus::list_too_old(),
         })?;
-    let wanted = chosen.form(Shape::List, resource.list_kind)?;
+    let wanted = chosen.form(AnswerContent::List, resource.list_kind)?;
     if let Some(token) = &range.token {
         let start = entries.partition_point(|entry| token.is_on_earlier_page(entry, of_namespace));
         entries.drain(..start);

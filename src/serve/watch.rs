@@ -17,7 +17,7 @@ mod tests;
 
 use self::start_and_duration::{WatchPlan, WatchStart};
 use super::REQUEST_TIMEOUT;
-use super::content_negotiation::{ChosenClause, ObjectForm, Shape, Syntax};
+use super::content_negotiation::{AnswerContent, ChosenClause, ObjectForm, Syntax};
 use super::create_responses;
 use super::encode_objects::{Encoder, VersionedEntry};
 use super::error_status::ErrorStatus;
@@ -82,12 +82,12 @@ pub fn watch(
     if !request.name.is_empty() {
         selector.require_name(&request.name)?;
     }
-    let wanted = chosen.form(Shape::Watch, resource.list_kind)?;
+    let wanted = chosen.form(AnswerContent::Watch, resource.list_kind)?;
     let mut scope = selector.scope(&request.namespace, resource);
-    if is_from_replica && scope == ListScope::All {
+    if is_from_replica && scope == ListScope::Operations {
         // A follower (a replica that copies the leader's index) reads operations and records with
         // one watch.
-        scope = ListScope::Everything;
+        scope = ListScope::OperationsAndRecords;
     }
     let now = Instant::now();
     let mut watcher = Watcher {

@@ -389,7 +389,10 @@ fn entries(writes: Vec<Write>) -> Vec<Arc<IndexEntry>> {
     };
     let (mut writer, reader) = index(bounds);
     let Rv(_) = writer.commit(writes, VersionAssignment::Mint).unwrap();
-    reader.list(&ListScope::All, ReadVersion::Latest).unwrap().1
+    reader
+        .list(&ListScope::Operations, ReadVersion::Latest)
+        .unwrap()
+        .1
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,7 +62,7 @@ async fn a_cursor_reports_the_version_it_has_read_outside_its_scope() {
 #[tokio::test]
 async fn a_cancelled_wait_loses_no_changes() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::Operations).unwrap();
     let mut seen = Vec::new();
     let mut made = Vec::new();
     for n in 0..50 {
@@ -114,7 +114,7 @@ async fn a_cursor_behind_the_ring_gets_an_error_each_time() {
 #[tokio::test]
 async fn a_cursor_delivers_the_remaining_changes_after_the_writer_is_dropped() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::Operations).unwrap();
     commit(&mut writer, "a", 1);
     drop(writer);
     assert_eq!(cursor.next().await.unwrap().len(), 1);
@@ -146,7 +146,7 @@ async fn a_future_version_is_awaited_until_the_time_limit() {
 #[tokio::test]
 async fn a_backlog_is_delivered_in_small_batches_of_whole_versions() {
     let (mut writer, reader) = index(BOUNDS);
-    let mut cursor = reader.follow(reader.head(), ListScope::All).unwrap();
+    let mut cursor = reader.follow(reader.head(), ListScope::Operations).unwrap();
     let mut made: Vec<_> = (0..20).map(|n| commit(&mut writer, "a", n)).collect();
     // A follower replica can write several changes with one version.
     let rv = Rv(made.last().unwrap().0 + 1);

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 /// detects the operation within the delay, the custom resource is neither completed nor deleted.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The time from the first call of [`Queue::set_unread_rule_sets`] until the second comparison. The
+/// The time from the first call of [`Queue::set_unsynced_rule_sets`] until the second comparison. The
 /// first comparison usually runs at once after this call.
 ///
 /// If the previous leader created a custom resource just before it lost the Lease, the creation may
@@ -59,7 +59,7 @@ impl Queue {
     pub fn process_list(&mut self, found: Vec<ListedResource>, now: Instant) {
         self.pace.record_success();
         let second = self
-            .unread_rule_sets
+            .unsynced_rule_sets
             .iter()
             .map(|(since, _)| *since + SECOND_COMPARE_DELAY);
         let second = second.filter(|at| *at > now).min();
@@ -108,15 +108,15 @@ impl Queue {
     /// Returns the wanted state of an orphan. If the orphan is completed, or its namespace was
     /// deleted, the state is `Gone`. For other orphans, the method returns None in two cases:
     ///
-    /// - A rule set of the orphan is unread ([`super::UnreadRuleSets`]). The rule set can still
+    /// - A rule set of the orphan is unsynced ([`super::UnsyncedRuleSets`]). The rule set can still
     ///   detect the operation when its target is read. So a later comparison decides.
-    /// - The queue does not know yet which rule sets are unread.
+    /// - The queue does not know yet which rule sets are unsynced.
     fn wanted_state_of_orphan(&self, found: &ListedResource) -> Option<WantedState> {
         if found.summary.phase == Phase::Completed || found.namespace_deleted {
             return Some(WantedState::Gone);
         }
-        let (_, unread) = self.unread_rule_sets.as_ref()?;
-        if found.rule_sets.iter().any(|name| unread.contains(name)) {
+        let (_, unsynced) = self.unsynced_rule_sets.as_ref()?;
+        if found.rule_sets.iter().any(|name| unsynced.contains(name)) {
             return None;
         }
         let retain = self.settings.retain;

@@ -137,12 +137,13 @@ impl QueueFixture {
         }
     }
 
-    /// Reports that all targets have been listed, except the targets of the rule sets in `unread`.
+    /// Reports that all targets have been listed, except the targets of the rule sets in `unsynced`.
     /// Then runs a comparison that finds the custom resources `found`. Schedules the next
     /// comparison after [`COMPARE_INTERVAL`], so that no comparison runs earlier.
-    fn complete_first_sync_except(&mut self, unread: &[&str], found: Vec<ListedResource>) {
-        let unread = unread.iter().map(|name| (*name).to_owned()).collect();
-        self.queue.set_unread_rule_sets(Arc::new(unread), self.now);
+    fn complete_first_sync_except(&mut self, unsynced: &[&str], found: Vec<ListedResource>) {
+        let unsynced = unsynced.iter().map(|name| (*name).to_owned()).collect();
+        self.queue
+            .set_unsynced_rule_sets(Arc::new(unsynced), self.now);
         self.compare(found);
         self.queue.compare_at = Some(self.now + COMPARE_INTERVAL);
     }
@@ -783,7 +784,7 @@ async fn a_second_comparison_runs_some_time_after_the_start() {
     );
     fixture
         .queue
-        .set_unread_rule_sets(Arc::default(), fixture.now);
+        .set_unsynced_rule_sets(Arc::default(), fixture.now);
     let first_sync = fixture.now;
     fixture.now += seconds(30);
     fixture.compare(Vec::new());
@@ -838,7 +839,7 @@ async fn a_completed_operation_without_a_custom_resource_is_written_unless_it_wa
 }
 
 #[tokio::test(start_paused = true)]
-async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
+async fn orphans_of_unsynced_rule_sets_wait_and_those_of_deleted_namespaces_do_not() {
     for retain in [true, false] {
         let mut fixture = QueueFixture::before_first_sync(PersistSettings { retain, ..SETTINGS });
         let mut namespace_deleted = listed(2, active(1), None);
@@ -856,10 +857,10 @@ async fn orphans_of_unread_rule_sets_wait_and_those_of_deleted_namespaces_do_not
         fixture.run_for(seconds(60));
         let want = if retain { "end" } else { "delete" };
         assert_eq!(fixture.written, [("op-1".to_owned(), want)]);
-        // No orphan is undecided, so a change of the unread rule sets starts no comparison.
+        // No orphan is undecided, so a change of the unsynced rule sets starts no comparison.
         fixture
             .queue
-            .set_unread_rule_sets(Arc::default(), fixture.now);
+            .set_unsynced_rule_sets(Arc::default(), fixture.now);
         assert!(fixture.next_job().is_none());
     }
 }

@@ -64,7 +64,7 @@ impl Client {
         }
         let (rv, entries) = peer
             .reader
-            .list(&ListScope::All, ReadVersion::Latest)
+            .list(&ListScope::Operations, ReadVersion::Latest)
             .ok()?;
         let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
@@ -80,7 +80,7 @@ impl Client {
         if !peer.reader.wait_until_reached(*rv, CATCH_UP_TIMEOUT).await {
             return false;
         }
-        let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::All) else {
+        let Ok(mut cursor) = peer.reader.follow(*rv, ListScope::Operations) else {
             return false;
         };
         let until = Instant::now() + Duration::from_millis(self.random.u64(0..20_000));

@@ -219,7 +219,10 @@ impl IndexObserver {
     /// If the replica can still list its state at the resourceVersion `rv`, compares this state
     /// with the recorded state.
     pub fn check(&self, rv: Rv) {
-        if let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Exact(rv)) {
+        if let Ok((rv, entries)) = self
+            .reader
+            .list(&ListScope::Operations, ReadVersion::Exact(rv))
+        {
             self.invariants
                 .record_state(rv, &ObjectHashes::of(&entries), &self.name);
         }
@@ -229,12 +232,15 @@ impl IndexObserver {
     /// newest state. Returns false if the observer cannot follow the changes now.
     fn begin(&mut self) -> bool {
         self.check(self.reader.oldest());
-        let Ok((rv, entries)) = self.reader.list(&ListScope::All, ReadVersion::Latest) else {
+        let Ok((rv, entries)) = self
+            .reader
+            .list(&ListScope::Operations, ReadVersion::Latest)
+        else {
             return false;
         };
         let state = ObjectHashes::of(&entries);
         self.invariants.record_state(rv, &state, &self.name);
-        let cursor = self.reader.follow(rv, ListScope::All).ok();
+        let cursor = self.reader.follow(rv, ListScope::Operations).ok();
         self.following = cursor.map(|cursor| (cursor, state, rv));
         self.following.is_some()
     }

@@ -232,7 +232,7 @@ impl Link for SimulatedLink {
         async move {
             let peer = self.send_request().await?;
             let ended = Self::check_term(&peer, &self.leader.term)?;
-            let cursor = peer.reader.follow(after, ListScope::Everything);
+            let cursor = peer.reader.follow(after, ListScope::OperationsAndRecords);
             self.links.transmit().await?;
             let watch = ChangeStream {
                 cursor: cursor.map_err(|_| LinkError::Gone)?,
@@ -307,7 +307,7 @@ fn page(reader: &IndexReader, start: &PageStart) -> Option<ObjectPage> {
             )
         }
     };
-    let (rv, entries) = reader.list(&ListScope::Everything, at).ok()?;
+    let (rv, entries) = reader.list(&ListScope::OperationsAndRecords, at).ok()?;
     let mut rest = entries
         .iter()
         .filter(|entry| after.as_ref() < Some(entry.key()));

@@ -142,8 +142,8 @@ impl Pipeline for SimulatedPipeline {
     ) -> BoxFuture<'a, Option<&'static str>> {
         self.invariants.record_term(leadership);
         let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
-        let unread_rule_sets = watch::Sender::new(None);
-        let persistence = self.persist(unread_rule_sets.subscribe());
+        let unsynced_rule_sets = watch::Sender::new(None);
+        let persistence = self.persist(unsynced_rule_sets.subscribe());
         let feed = SimulatedFeed {
             operations: self.operations.clone(),
             subjects: self.subjects.clone(),
@@ -170,7 +170,7 @@ impl Pipeline for SimulatedPipeline {
             tokio::select! {
                 biased;
                 () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
-                () = feed.run(unread_rule_sets) => Some("feed"),
+                () = feed.run(unsynced_rule_sets) => Some("feed"),
                 () = run => Some("persistence"),
             }
         }
@@ -194,7 +194,7 @@ impl Pipeline for SimulatedPipeline {
 impl SimulatedPipeline {
     fn persist(
         &self,
-        unread_rule_sets: watch::Receiver<Option<Arc<persist::UnreadRuleSets>>>,
+        unsynced_rule_sets: watch::Receiver<Option<Arc<persist::UnsyncedRuleSets>>>,
     ) -> Option<(CancellationToken, BoxFuture<'static, ()>)> {
         let store = self.store.clone()?;
         let stop = CancellationToken::new();
@@ -211,7 +211,7 @@ impl SimulatedPipeline {
                 retain_max: retention.map_or(0, |it| it.max_count),
             },
             metrics: self.metrics.persistence(),
-            unread_rule_sets,
+            unsynced_rule_sets,
             stop: stop.clone(),
             at_stop: AtStop::HandOver,
             verdict: watch::Sender::new(PersistVerdict::Unknown),
@@ -232,7 +232,10 @@ struct SimulatedFeed {
 }
 
 impl SimulatedFeed {
-    async fn run(mut self, unread_rule_sets: watch::Sender<Option<Arc<persist::UnreadRuleSets>>>) {
+    async fn run(
+        mut self,
+        unsynced_rule_sets: watch::Sender<Option<Arc<persist::UnsyncedRuleSets>>>,
+    ) {
         let state = self.initial_state().await;
         self.send(Message::Resume(Box::new(state))).await;
         let target = Arc::new(Gvr {
@@ -265,7 +268,7 @@ impl SimulatedFeed {
                 // This wait fails only if the tracker has ended. Then this task ends, too.
                 let _ = flushed.await;
                 self.is_ready.store(true, Relaxed);
-                unread_rule_sets.send_replace(Some(Arc::default()));
+                unsynced_rule_sets.send_replace(Some(Arc::default()));
             }
             while self.random.u8(..) > 2 {
                 // This wait cannot fail, because `self.subjects` contains the sender.
@@ -308,7 +311,7 @@ impl SimulatedFeed {
     async fn initial_state(&mut self) -> InitialState {
         let listed = self
             .operations
-            .list(&ListScope::Everything, ReadVersion::Latest);
+            .list(&ListScope::OperationsAndRecords, ReadVersion::Latest);
         let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
         let deleted = self.operations.deleted();
         self.random_delay(100).await;

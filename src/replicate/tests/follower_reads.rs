@@ -80,7 +80,7 @@ impl Link for FakeLink {
             PageStart::Exact(rv) => ReadVersion::Exact(rv),
             PageStart::Latest | PageStart::Continue(_) => ReadVersion::Latest,
         };
-        let listed = self.0.reader.list(&ListScope::All, at);
+        let listed = self.0.reader.list(&ListScope::Operations, at);
         let page = listed.map_err(|_| LinkError::Gone).map(|(rv, entries)| {
             let object =
                 |it: &Arc<crate::index::IndexEntry>| (it.key().clone(), it.rv(), it.json());
@@ -94,7 +94,10 @@ impl Link for FakeLink {
     }
 
     fn watch(&self, after: Rv) -> BoxFuture<'_, Result<Events, LinkError>> {
-        let followed = self.0.reader.follow(after, crate::index::ListScope::All);
+        let followed = self
+            .0
+            .reader
+            .follow(after, crate::index::ListScope::Operations);
         let permits = self.0.event_permits.clone();
         let events = followed.map_err(|_| LinkError::Gone).map(|cursor| {
             let changes = futures::stream::unfold(cursor, |mut cursor| async move {
@@ -230,7 +233,7 @@ impl LeaderAndFollower {
     fn listed(reader: &IndexReader, rv: u64) -> Option<Vec<Vec<u8>>> {
         use crate::index::{ListScope, ReadVersion};
         let (_, entries) = reader
-            .list(&ListScope::All, ReadVersion::Exact(Rv(rv)))
+            .list(&ListScope::Operations, ReadVersion::Exact(Rv(rv)))
             .ok()?;
         Some(entries.iter().map(|it| it.json()).collect())
     }

@@ -307,7 +307,9 @@ impl SimulatedCluster {
             return Some("no replica leads".to_owned());
         };
         let list = |replica: &WholeReplica| {
-            let list = replica.reader.list(&ListScope::All, ReadVersion::Latest);
+            let list = replica
+                .reader
+                .list(&ListScope::Operations, ReadVersion::Latest);
             list.expect("the newest state is always available").1
         };
         let entries = list(&self.replicas[leader]);

@@ -146,7 +146,7 @@ struct ControllerFixture {
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
     rule_sets_without_book: watch::Receiver<Option<Arc<RuleSetsWithoutBook>>>,
-    unread: watch::Receiver<Arc<BTreeSet<String>>>,
+    unsynced: watch::Receiver<Arc<BTreeSet<String>>>,
     report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,
 }
@@ -160,7 +160,7 @@ fn fixture() -> ControllerFixture {
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
     let (without_book_sender, rule_sets_without_book) = watch::channel(None);
-    let (unread_sender, unread) = watch::channel(Arc::default());
+    let (unsynced_sender, unsynced) = watch::channel(Arc::default());
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
@@ -172,7 +172,7 @@ fn fixture() -> ControllerFixture {
     let outputs = Outputs {
         publications: publish,
         rule_sets_without_book: without_book_sender,
-        unread_rule_sets: unread_sender,
+        unsynced_rule_sets: unsynced_sender,
         report: reported_state,
         status: sink.clone(),
     };
@@ -184,7 +184,7 @@ fn fixture() -> ControllerFixture {
         feedback,
         publications,
         rule_sets_without_book,
-        unread,
+        unsynced,
         report,
         sink,
     }

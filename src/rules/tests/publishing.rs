@@ -451,7 +451,7 @@ async fn a_formatting_edit_publishes_nothing_and_updates_observed_generation() {
             "the rule set must stay watched"
         );
         assert!(
-            fixture.unread.borrow().is_empty(),
+            fixture.unsynced.borrow().is_empty(),
             "the target must not be read again"
         );
     }

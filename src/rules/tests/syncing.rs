@@ -55,11 +55,11 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         rule_set("f", "boats", "not valid"),
     ]);
     moment().await;
-    let unread = |fixture: &ControllerFixture| -> String {
-        let unread = fixture.unread.borrow();
-        unread.iter().map(String::as_str).collect()
+    let unsynced = |fixture: &ControllerFixture| -> String {
+        let unsynced = fixture.unsynced.borrow();
+        unsynced.iter().map(String::as_str).collect()
     };
-    assert_eq!(unread(&fixture), "abcd");
+    assert_eq!(unsynced(&fixture), "abcd");
     let published = fixture.published();
     let of = |resource: &str| {
         let mut published = published.iter();
@@ -84,13 +84,13 @@ async fn rule_sets_are_reported_while_their_target_has_a_gap() {
         fixture.rule_sets_without_book.borrow().is_some(),
         "a failing feed must not delay the first state"
     );
-    assert_eq!(unread(&fixture), "bd");
+    assert_eq!(unsynced(&fixture), "bd");
     fixture.report_of(feed("y"), book.generation, None).await;
     moment().await;
-    assert_eq!(unread(&fixture), "d");
+    assert_eq!(unsynced(&fixture), "d");
     fixture.report(&of("boats"), Some("away")).await;
     moment().await;
-    assert_eq!(unread(&fixture), "cd");
+    assert_eq!(unsynced(&fixture), "cd");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Checks of content negotiation, for the fuzz targets. Input: an `Accept` header.
 
-use super::{NegotiatedForm, ObjectForm, Shape, Syntax, negotiate};
+use super::{AnswerContent, NegotiatedForm, ObjectForm, Syntax, negotiate};
 use crate::serve::accept_header::MAX_CLAUSES;
 use crate::serve::fuzzing::check_error;
 use crate::serve::request::Query;
@@ -16,15 +16,19 @@ use http::{HeaderMap, HeaderValue, Uri, header};
 ///   `yaml`, the result with the additional clause is not checked.
 pub fn check(accept: &HeaderValue) {
     let query = Query::of(&Uri::from_static("/"));
-    let ask = |accept: &HeaderValue, shape| {
+    let ask = |accept: &HeaderValue, content| {
         let headers = HeaderMap::from_iter([(header::ACCEPT, accept.clone())]);
-        negotiate(&headers, &query, shape, "ThingList")
+        negotiate(&headers, &query, content, "ThingList")
     };
-    for shape in [Shape::Object, Shape::List, Shape::Watch] {
+    for content in [
+        AnswerContent::Object,
+        AnswerContent::List,
+        AnswerContent::Watch,
+    ] {
         let text = accept.to_str().unwrap_or_default();
-        match ask(accept, shape) {
+        match ask(accept, content) {
             Ok(wanted) => {
-                assert!(shape != Shape::Watch || wanted.syntax == Syntax::Compact);
+                assert!(content != AnswerContent::Watch || wanted.syntax == Syntax::Compact);
                 if text.trim().is_empty() {
                     assert_eq!(wanted.form, ObjectForm::Whole);
                     continue;
@@ -32,7 +36,7 @@ pub fn check(accept: &HeaderValue) {
                 let gets_same_alone = |clause: &str| {
                     let alone = HeaderValue::from_str(clause);
                     let alone = alone.expect("a part of a valid header value is valid");
-                    ask(&alone, shape).is_ok_and(|alone| alone == wanted)
+                    ask(&alone, content).is_ok_and(|alone| alone == wanted)
                 };
                 let mut clauses = text.split(',');
                 assert!(
@@ -45,14 +49,14 @@ pub fn check(accept: &HeaderValue) {
                 // For a watch, the server can choose a clause for YAML and then answer with a 406,
                 // because watches support only JSON. The additional clause does not change this
                 // result.
-                let is_yaml_watch = shape == Shape::Watch && text.contains("yaml");
+                let is_yaml_watch = content == AnswerContent::Watch && text.contains("yaml");
                 let has_space = text.split(',').count() < MAX_CLAUSES;
                 let is_unsupported =
                     failure.to_string().starts_with("only") && accept.to_str().is_ok();
                 if is_unsupported && has_space && !is_yaml_watch {
                     let more = HeaderValue::from_str(&format!("{text},application/*"));
                     let more = more.expect("both parts are valid header values");
-                    let wanted = ask(&more, shape).expect("JSON is supported for every answer");
+                    let wanted = ask(&more, content).expect("JSON is supported for every answer");
                     assert_eq!(
                         (wanted.form, wanted.syntax),
                         (ObjectForm::Whole, Syntax::Compact)

@@ -115,7 +115,7 @@ impl FuzzServer {
 
 fn operations(reader: &IndexReader) -> Vec<Known> {
     let (_, entries) = reader
-        .list(&ListScope::All, ReadVersion::Latest)
+        .list(&ListScope::Operations, ReadVersion::Latest)
         .expect("a list of the newest state cannot fail");
     let known = entries.into_iter().map(|entry| Known {
         object: serde_json::from_slice(&entry.json()).expect("the operations above are JSON"),

@@ -46,7 +46,7 @@ pub fn check(fuzz_server: &FuzzServer, token: &str, limit: usize) {
 fn check_pages(fuzz_server: &FuzzServer, token: &ContinueToken, namespace: &str, limit: usize) {
     let reader = &fuzz_server.live.reader;
     let scope = if namespace.is_empty() {
-        ListScope::All
+        ListScope::Operations
     } else {
         ListScope::Namespace(Arc::from(namespace))
     };

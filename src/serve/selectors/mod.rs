@@ -122,7 +122,7 @@ impl Selector {
                 ListScope::Namespace(resource.key(&namespace, "").namespace)
             }
             _ if resource.contains_records => ListScope::Records,
-            _ => ListScope::All,
+            _ => ListScope::Operations,
         }
     }
 }
