@@ -411,8 +411,8 @@ fn listed_resource(cr: &InFlightOperation) -> Option<ListedResource> {
     })
 }
 
-/// Waits until the set of unsynced rule sets is published for the first time, or changes. Returns the
-/// new set. If the sender is dropped, the future never completes.
+/// Waits until the set of unsynced rule sets is published for the first time, or changes. Returns
+/// the new set. If the sender is dropped, the future never completes.
 async fn next_unsynced_rule_sets(
     unsynced_rule_sets: &mut watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
 ) -> Arc<UnsyncedRuleSets> {

@@ -173,8 +173,9 @@ pub(super) struct Queue {
     /// job starts.
     compare_at: Option<Instant>,
     /// The time of the first call of [`Queue::set_unsynced_rule_sets`], and the rule sets whose
-    /// targets are unsynced now. Operations of these rule sets can be missing in the index. The first
-    /// call comes when each target has been listed or its list has failed. None before this call.
+    /// targets are unsynced now. Operations of these rule sets can be missing in the index. The
+    /// first call comes when each target has been listed or its list has failed. None before this
+    /// call.
     unsynced_rule_sets: Option<(Instant, Arc<UnsyncedRuleSets>)>,
     /// True if the last comparison skipped orphans. A comparison skips an orphan whose operation
     /// may still be detected by an unsynced rule set.
@@ -212,7 +213,8 @@ impl Queue {
         // An operation counts as old if all of these conditions are true:
         //
         // - The operation is completed, and ended before `oldest`.
-        // - `set_unsynced_rule_sets` has not been called, so the first lists of the targets have not
+        // - `set_unsynced_rule_sets` has not been called, so the first lists of the targets have
+        //   not
         //   ended.
         // - The queue has no entry for the operation, so it has never seen the operation in flight.
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
@@ -257,9 +259,9 @@ impl Queue {
         }
     }
 
-    /// Records that all targets have been listed, except the targets of the rule sets in `unsynced`.
-    /// From now on, the operation of an orphan counts as ended if no rule set that detected the
-    /// operation is in `unsynced`.
+    /// Records that all targets have been listed, except the targets of the rule sets in
+    /// `unsynced`. From now on, the operation of an orphan counts as ended if no rule set that
+    /// detected the operation is in `unsynced`.
     pub fn set_unsynced_rule_sets(&mut self, unsynced: Arc<UnsyncedRuleSets>, now: Instant) {
         let is_first = self.unsynced_rule_sets.is_none();
         let since = self

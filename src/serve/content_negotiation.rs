@@ -103,8 +103,8 @@ impl<'a> ChosenClause<'a> {
     }
 
     /// Returns the form and the syntax of the answer. Returns a 406 if the clause is not possible
-    /// for an answer of this `content`. For example, `as=PartialObjectMetadata` is not possible for a
-    /// list. The message of this 406 contains `list_kind`. Returns a 400 if the option
+    /// for an answer of this `content`. For example, `as=PartialObjectMetadata` is not possible for
+    /// a list. The message of this 406 contains `list_kind`. Returns a 400 if the option
     /// `includeObject` is not valid.
     pub fn form(
         &self,

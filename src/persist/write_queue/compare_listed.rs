@@ -28,8 +28,8 @@ use tokio::time::Instant;
 /// detects the operation within the delay, the custom resource is neither completed nor deleted.
 pub(super) const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
-/// The time from the first call of [`Queue::set_unsynced_rule_sets`] until the second comparison. The
-/// first comparison usually runs at once after this call.
+/// The time from the first call of [`Queue::set_unsynced_rule_sets`] until the second comparison.
+/// The first comparison usually runs at once after this call.
 ///
 /// If the previous leader created a custom resource just before it lost the Lease, the creation may
 /// arrive after the first comparison. The kube-apiserver ends each request after at most 60 s. So

@@ -137,9 +137,9 @@ impl QueueFixture {
         }
     }
 
-    /// Reports that all targets have been listed, except the targets of the rule sets in `unsynced`.
-    /// Then runs a comparison that finds the custom resources `found`. Schedules the next
-    /// comparison after [`COMPARE_INTERVAL`], so that no comparison runs earlier.
+    /// Reports that all targets have been listed, except the targets of the rule sets in
+    /// `unsynced`. Then runs a comparison that finds the custom resources `found`. Schedules the
+    /// next comparison after [`COMPARE_INTERVAL`], so that no comparison runs earlier.
     fn complete_first_sync_except(&mut self, unsynced: &[&str], found: Vec<ListedResource>) {
         let unsynced = unsynced.iter().map(|name| (*name).to_owned()).collect();
         self.queue
