@@ -214,8 +214,7 @@ impl Queue {
         //
         // - The operation is completed, and ended before `oldest`.
         // - `set_unsynced_rule_sets` has not been called, so the first lists of the targets have
-        //   not
-        //   ended.
+        //   not ended.
         // - The queue has no entry for the operation, so it has never seen the operation in flight.
         let oldest = self.created.checked_sub(OLD_AGE).unwrap_or(Timestamp::MIN);
         let is_old = summary.phase == Phase::Completed
