@@ -9,6 +9,7 @@ use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_cel::Program;
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
 use serde_json::Value;
+use serde_path_to_error::Segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -76,8 +77,7 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
         let rule_set: OperationRuleSet = match serde_json::from_value(object.json.clone()) {
             Ok(rule_set) => rule_set,
             Err(error) => {
-                let what = non_string_error(&object.json["spec"], "spec");
-                let what = what.map(|what| what.trim_start_matches("spec.").to_owned());
+                let what = spec_error(&object.json["spec"]);
                 fault(what.unwrap_or_else(|| error.to_string()), None);
                 continue;
             }
@@ -103,64 +103,87 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
     loaded
 }
 
-/// Fields of a rule set whose values are strings, such as expressions. Without quotes, YAML reads
-/// some texts as another type. For example, the value of `expression: true` is a boolean.
-const TEXT_FIELDS: [&str; 17] = [
-    "appearAfter",
-    "continueWhile",
-    "debounce",
-    "expectedDuration",
-    "expression",
-    "forEach",
-    "itemKey",
-    "message",
-    "nodes",
-    "outcome",
-    "progress",
-    "reason",
-    "size",
-    "stalledAfter",
-    "startedAt",
-    "state",
-    "work",
-];
-
-/// Returns the error for the first field of [`TEXT_FIELDS`] in `value` that is not a string. None
-/// if all these fields are strings. `path` is the path of `value`, such as `spec`.
-fn non_string_error(value: &Value, path: &str) -> Option<String> {
-    match value {
-        Value::Object(members) => members.iter().find_map(|(name, member)| {
-            let path = format!("{path}.{name}");
-            if !TEXT_FIELDS.contains(&name.as_str()) {
-                return non_string_error(member, &path);
-            }
-            let (kind, hint) = match member {
-                Value::Bool(_) => ("a boolean", format!("put quotes around it: {name}: \"{member}\"")),
-                Value::Number(_) => ("a number", format!("put quotes around it: {name}: \"{member}\"")),
-                Value::Null => (
-                    "empty",
-                    "an expression that begins with `!` or `&` needs quotes, because these characters \
-                     have a meaning in YAML"
-                        .to_owned(),
-                ),
-                Value::Array(_) => ("a YAML list", "quote the expression".to_owned()),
-                Value::Object(_) => ("a YAML map", "quote the expression".to_owned()),
-                Value::String(_) => return None,
-            };
-            Some(format!("{path} is {kind}, not a string (hint: {hint})"))
-        }),
-        Value::Array(elements) => elements.iter().enumerate().find_map(|(index, element)| {
-            // As in other errors, the path names a rule by its operation: `rules[Migrating]`. The
-            // elements of other lists are named by their field `name` or `key`. An element without
-            // these fields is named by its index.
-            let name = ["operation", "name", "key"]
-                .iter()
-                .find_map(|key| element.get(key)?.as_str());
-            let name = name.map_or_else(|| index.to_string(), str::to_owned);
-            non_string_error(element, &format!("{path}[{name}]"))
-        }),
-        _ => None,
+/// Returns the error of a spec that cannot be decoded, with the path of the field. Returns None if
+/// the spec can be decoded.
+fn spec_error(spec: &Value) -> Option<String> {
+    if spec.is_null() {
+        return Some("the field `spec` is missing".to_owned());
     }
+    let error = serde_path_to_error::deserialize::<_, OperationRuleSetSpec>(spec).err()?;
+    let (path, value) = named_path(spec, error.path());
+    let why = error.inner().to_string();
+    // Without quotes, YAML reads some texts as another type. For example, the value of `expression:
+    // true` is a boolean.
+    let is_string_expected = why.ends_with("expected a string");
+    let Some((name, value)) = value.filter(|_| is_string_expected) else {
+        let begin = if path.is_empty() { "spec" } else { &path };
+        return Some(format!("{begin}: {why}"));
+    };
+    let (kind, hint) = match value {
+        Value::Bool(is_true) => {
+            let words = if *is_true {
+                "`on` and `yes` as true"
+            } else {
+                "`off` and `no` as false"
+            };
+            (
+                "a boolean",
+                format!("put quotes around it: {name}: \"{value}\". YAML also reads {words}"),
+            )
+        }
+        Value::Number(_) => (
+            "a number",
+            format!("put quotes around it: {name}: \"{value}\""),
+        ),
+        Value::Null => (
+            "empty",
+            "an expression that begins with `!` or `&` needs quotes, because these characters have \
+             a meaning in YAML"
+                .to_owned(),
+        ),
+        Value::Array(_) => ("a YAML list", "put quotes around the whole value".to_owned()),
+        Value::Object(_) => ("a YAML map", "put quotes around the whole value".to_owned()),
+        Value::String(_) => return Some(format!("{path}: {why}")),
+    };
+    Some(format!("{path} is {kind}, not a string (hint: {hint})"))
+}
+
+/// Returns the text of a path in `spec`, and the name and value of the last field of the path. None
+/// in place of the field if the path does not end with a field that exists.
+///
+/// As in other errors, the text names a rule by its operation: `rules[Migrating]`. The elements of
+/// other lists are named by their field `name` or `key`. An element without these fields is named
+/// by its index.
+fn named_path<'a>(
+    spec: &'a Value,
+    path: &'a serde_path_to_error::Path,
+) -> (String, Option<(&'a str, &'a Value)>) {
+    let mut text = String::new();
+    let mut at = Some(spec);
+    let mut last = None;
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => {
+                at = at.and_then(|it| it.get(index));
+                last = None;
+                let name = ["operation", "name", "key"]
+                    .iter()
+                    .find_map(|key| at?.get(key)?.as_str());
+                let name = name.map_or_else(|| index.to_string(), str::to_owned);
+                text.extend(["[", &name, "]"]);
+            }
+            Segment::Map { key } => {
+                at = at.and_then(|it| it.get(key));
+                last = at.map(|it| (key.as_str(), it));
+                if !text.is_empty() {
+                    text.push('.');
+                }
+                text += key;
+            }
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    (text, last)
 }
 
 /// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is

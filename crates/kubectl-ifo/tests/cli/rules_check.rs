@@ -146,7 +146,23 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
         ),
         (
             "expression: true",
-            "error: -: x: rules[Moving].expression is a boolean, not a string (hint: put quotes around it: expression: \"true\")\n",
+            "error: -: x: rules[Moving].expression is a boolean, not a string (hint: put quotes around it: expression: \"true\". YAML also reads `on` and `yes` as true)\n",
+        ),
+        (
+            "expression: object.a\n  variables:\n  - name: on\n    expression: object.a",
+            "error: -: x: variables[0].name is a boolean, not a string (hint: put quotes around it: name: \"true\". YAML also reads `on` and `yes` as true)\n",
+        ),
+        (
+            "expression: object.a\n  labels: {a: 1}",
+            "error: -: x: labels.a is a number, not a string (hint: put quotes around it: a: \"1\")\n",
+        ),
+        (
+            "message: object.a",
+            "error: -: x: rules[Moving]: missing field `expression`\n",
+        ),
+        (
+            "expression: object.a\n    supersedes: Moving",
+            "error: -: x: rules[Moving].supersedes: invalid type: string \"Moving\", expected a sequence\n",
         ),
         (
             "expression: !has(object.a)",
@@ -166,7 +182,7 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
         ),
     ] {
         let output = run_rules_with_input(&["check", "-"], &rule_set_with(fields));
-        let is_warning = expected.contains("supersedes");
+        let is_warning = expected.contains("supersedes: no rule");
         assert_eq!(output.code, i32::from(!is_warning), "{}", output.stderr);
         assert!(
             output.stderr.contains(expected),
