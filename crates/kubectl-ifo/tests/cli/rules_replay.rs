@@ -1,7 +1,7 @@
 //! Tests of the command `rules replay`, which evaluates rules on recorded watch events. All times
 //! are seconds since the start of the recording.
 
-use super::{run_rules, run_rules_with_input, values_at};
+use super::{CommandOutput, run_rules, run_rules_with_input, values_at};
 use serde_json::{Value, json};
 
 /// Replays the recording `stream.jsonl` with the rule sets in the folder `rules` and with `flags`.
@@ -11,6 +11,16 @@ fn replay(flags: &[&str]) -> Value {
     let output = run_rules(&[&args, flags].concat());
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     output.json()
+}
+
+/// Replays the recording `stream` with the rule set in the YAML `rule_set` and with `flags`.
+fn replay_rule_set(rule_set: &str, stream: &str, flags: &[&str]) -> CommandOutput {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
+    let path = folder.path().join("rules.yaml");
+    std::fs::write(&path, rule_set).expect("the file can be written");
+    let path = path.to_str().expect("the path is UTF-8");
+    let args = ["replay", path, "--stream", "-"];
+    run_rules_with_input(&[&args, flags].concat(), stream)
 }
 
 /// Returns the time and the state of each change of an operation, such as `10.0 Settling`.
@@ -127,8 +137,6 @@ fn operations_settling_at_the_end_of_the_recording_complete_only_in_hindsight() 
 
 #[test]
 fn a_delay_that_has_not_elapsed_at_the_end_of_the_recording_has_no_effect() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let path = folder.path().join("rules.yaml");
     let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
@@ -140,7 +148,6 @@ spec:
   - {operation: Moving, expression: object.moving, state: object.state, stateAfter: 10s}
   - {operation: Late, expression: object.moving, appearAfter: 25s, supersedes: ['*']}
 ";
-    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = |t: u8, name: &str, moving: bool, state: &str| {
         let object = json!({
             "apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": name},
@@ -155,10 +162,8 @@ spec:
         event(20, "b", false, ""),
     ]
     .concat();
-    let path = path.to_str().expect("the path is UTF-8");
     for flags in [&[][..], &["--hindsight"]] {
-        let args = ["replay", path, "--stream", "-", "-O", "json"];
-        let output = run_rules_with_input(&[&args, flags].concat(), &stream);
+        let output = replay_rule_set(rule_set, &stream, &[&["-O", "json"], flags].concat());
         assert_eq!((output.code, output.stderr.as_str()), (0, ""));
         let json = output.json();
         let operations = &json["operations"];
@@ -182,8 +187,6 @@ spec:
 
 #[test]
 fn overdue_and_stalled_operations_are_marked_in_recorded_time() {
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let path = folder.path().join("rules.yaml");
     let rule_set = "
 apiVersion: ifo.kubevirt.io/v1alpha1
 kind: OperationRuleSet
@@ -198,8 +201,6 @@ spec:
     expectedDuration: 40s
     stalledAfter: 20s
 ";
-    std::fs::write(&path, rule_set).expect("the file can be written");
-    let path = path.to_str().expect("the path is UTF-8");
     let event = |t: u8, percent: u8| {
         let object = json!({
             "apiVersion": "example.io/v1", "kind": "Widget", "metadata": {"name": "a"},
@@ -208,8 +209,7 @@ spec:
         json!({"t": t, "type": "MODIFIED", "object": object}).to_string() + "\n"
     };
     let stream = [event(0, 10), event(5, 20), event(30, 30), event(50, 30)].concat();
-    let args = ["replay", path, "--stream", "-"];
-    let output = run_rules_with_input(&[&args[..], &["-O", "json"]].concat(), &stream);
+    let output = replay_rule_set(rule_set, &stream, &["-O", "json"]);
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let timeline = &output.json()["operations"][0]["timeline"];
     let changes = ["/t", "/overdue", "/stalled"].map(|field| values_at(timeline, field));
@@ -221,7 +221,7 @@ spec:
             [false, false, true, false, false, true].map(|it| json!(it)),
         ]
     );
-    let output = run_rules_with_input(&args, &stream);
+    let output = replay_rule_set(rule_set, &stream, &[]);
     assert!(
         output.stdout.contains("Progressing (overdue, stalled)"),
         "{}",
@@ -307,12 +307,8 @@ kind: CustomResourceDefinition
 metadata: {name: kine.example.io}
 spec: {group: example.io, names: {kind: Cow, plural: kine}}
 ";
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = r#"{"type": "ADDED", "object": {"apiVersion": "example.io/v1", "kind": "Cow", "metadata": {"name": "a"}, "moving": true}}"#;
-    let path = path.to_str().expect("the path is UTF-8");
-    let output = run_rules_with_input(&["replay", path, "--stream", "-", "-O", "json"], event);
+    let output = replay_rule_set(rule_set, event, &["-O", "json"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
     assert_eq!(
         values_at(&output.json()["operations"], "/operation"),
@@ -350,9 +346,6 @@ spec:
   labelSelector: {matchLabels: {watched: 'yes'}}
   rules: [{operation: Moving, expression: object.moving}]
 ";
-    let folder = tempfile::tempdir().expect("a temporary folder can be created");
-    let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, rule_set).expect("the file can be written");
     let event = |t: u8, event_type: &str, name: &str, watched: &str| {
         let labels = json!({"watched": watched});
         let object = json!({
@@ -375,8 +368,7 @@ spec:
         event(60, "ADDED", "left", "yes"),
     ]
     .concat();
-    let path = path.to_str().expect("the path is UTF-8");
-    let output = run_rules_with_input(&["replay", path, "--stream", "-", "-O", "json"], &stream);
+    let output = replay_rule_set(rule_set, &stream, &["-O", "json"]);
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let json = output.json();
     let operations = &json["operations"];
