@@ -34,44 +34,54 @@ fn decompress(file: &[u8]) -> String {
 /// - `kubeconfig` is the file that [`kubeconfig::write`] has written.
 /// - `viewer` is the context of the user who may read one namespace, and the name of the namespace.
 /// - `objects` is the folder of manifests that replaces the scenes, or `None` for the scenes. The
-///   server does not serve the objects in a folder, so there is no command that lists them.
+///   server does not serve the objects in a folder, so there is no command that lists them. Such
+///   objects are usually in other namespaces, so there are no commands for the viewer.
 #[must_use]
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
     let file = shell_word(&kubeconfig.to_string_lossy());
     let (context, namespace) = viewer;
-    let (source, list_objects) = match objects {
-        Some(folder) => {
-            let folder = folder.display();
-            (
-                format!(
-                    "The server reads the objects in {folder},\nand follows changes to the files."
-                ),
-                "",
-            )
-        }
-        None => (
-            "There is no cluster: the server plays recordings of real\ncontrollers in a loop."
-                .to_owned(),
-            "\x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n",
+    let source = match objects {
+        Some(folder) => format!(
+            "The server reads the objects in {},\nand follows changes to the files.",
+            folder.display()
         ),
+        None => "There is no cluster: the server plays recordings of real\ncontrollers in a loop."
+            .to_owned(),
     };
+    let for_scenes = |text: String| {
+        if objects.is_none() {
+            text
+        } else {
+            String::new()
+        }
+    };
+    let in_namespace = for_scenes(format!(
+        "\x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n"
+    ));
+    let list_objects = for_scenes(
+        "\x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n"
+            .to_owned(),
+    );
+    let as_viewer = for_scenes(format!(
+        "A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
+         \n\
+         \x20 kubectl --context {context} get ifos\n\
+         \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
+         \n"
+    ));
     format!(
         "The demo is running. {source} In another terminal:\n\
          \n\
          \x20 export KUBECONFIG={file}\n\
          \n\
          \x20 kubectl get ifos -A -w              # every operation, from its start to its end\n\
-         \x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n\
+         {in_namespace}\
          \x20 kubectl get ifos -n ifo-system      # the operations on cluster-scoped objects\n\
          {list_objects}\
          \x20 kubectl get ors                     # the rule sets that detect the operations\n\
          \x20 kubectl explain ifo.status          # what the fields mean\n\
          \n\
-         A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
-         \n\
-         \x20 kubectl --context {context} get ifos\n\
-         \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
-         \n\
+         {as_viewer}\
          Press Ctrl-C here to end the demo.\n"
     )
 }
@@ -121,11 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_for_a_folder_do_not_list_objects() {
-        let list = "kubectl get vm,dv,deploy";
-        assert!(commands(Path::new("k"), VIEWER, None).contains(list));
+    fn the_commands_for_a_folder_name_neither_objects_nor_namespaces_of_the_scenes() {
         let text = commands(Path::new("k"), VIEWER, Some(Path::new("dump")));
         assert!(text.contains("reads the objects in dump"), "{text}");
-        assert!(!text.contains(list), "{text}");
+        assert!(text.contains("kubectl get ifos -A -w"), "{text}");
+        for of_scenes in ["kubectl get vm,dv,deploy", "team-a"] {
+            assert!(commands(Path::new("k"), VIEWER, None).contains(of_scenes));
+            assert!(!text.contains(of_scenes), "{text}");
+        }
     }
 }
