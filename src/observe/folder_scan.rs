@@ -292,12 +292,8 @@ fn walk(dir: &Path, depth: usize, found: &mut BTreeMap<PathBuf, FileStamp>) -> i
     Ok(())
 }
 
-/// Returns true if a file with this path can contain objects. A kustomization contains no objects,
-/// but only the names of other files. So the file of a kustomization is not a manifest.
 fn is_manifest(path: &Path) -> bool {
-    let is_kustomization = path.file_stem().is_some_and(|it| it == "kustomization");
-    let end = path.extension().filter(|_| !is_kustomization);
-    end.is_some_and(|end| {
+    path.extension().is_some_and(|end| {
         ["yaml", "yml", "json"]
             .iter()
             .any(|known| end.eq_ignore_ascii_case(known))
@@ -316,19 +312,4 @@ fn read(path: &Path) -> Result<Vec<Object>, String> {
         .extension()
         .is_some_and(|end| end.eq_ignore_ascii_case("json"));
     manifest::read(&text, json)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn manifests_are_recognized_by_their_names() {
-        for name in ["a.yaml", "b/a.yml", "a.JSON", "kustomization-rules.yaml"] {
-            assert!(is_manifest(Path::new(name)), "{name}");
-        }
-        for name in ["a.txt", "yaml", "kustomization.yaml", "b/kustomization.yml"] {
-            assert!(!is_manifest(Path::new(name)), "{name}");
-        }
-    }
 }

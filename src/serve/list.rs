@@ -217,8 +217,7 @@ pub async fn list(
     let mut scope = options.selector.scope(&request.namespace, resource);
     if is_from_replica && scope == ListScope::Operations {
         // Another replica (a follower) copies the index of this replica with one list. The index
-        // contains operations, and records, which are objects about completed operations. `All`
-        // selects only the operations, and `Everything` selects both.
+        // contains operations, and records, which are objects about completed operations.
         scope = ListScope::OperationsAndRecords;
     }
     // A list can have at most one object if it selects one name in one namespace, or one name of a

@@ -46,12 +46,22 @@ impl Object {
     }
 }
 
+/// The beginning of the `apiVersion` of a kustomization. Flux has another group for its
+/// `Kustomization`, which is an object.
+const KUSTOMIZE_GROUP: &str = "kustomize.config.k8s.io/";
+
 /// Reads the objects in the text of a file. `json` is true if the text is JSON and not YAML. The
 /// error contains the line of a syntax error, or the number of the document with an invalid object.
 /// The line is missing if the YAML parser does not report it.
+///
+/// Skips kustomizations. They are instructions for `kubectl apply -k`, and not objects.
 pub fn read(text: &str, json: bool) -> Result<Vec<Object>, String> {
     let mut objects = Vec::new();
     for (n, document) in documents(text, json)?.into_iter().enumerate() {
+        let version = document.get("apiVersion").and_then(Value::as_str);
+        if version.is_some_and(|it| it.starts_with(KUSTOMIZE_GROUP)) {
+            continue;
+        }
         append_objects(document, &mut objects)
             .map_err(|why| format!("document {}: {why}", n + 1))?;
     }
@@ -173,6 +183,15 @@ mod tests {
         assert_eq!(names(yaml, false), ["v1 Pod a", "apps/v1 Deployment b"]);
         let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#;
         assert_eq!(names(json, true), ["v1 Pod c", "v1 Pod d"]);
+    }
+
+    #[test]
+    fn kustomizations_are_skipped() {
+        let yaml = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n---\napiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: a}\n";
+        assert_eq!(
+            names(yaml, false),
+            ["kustomize.toolkit.fluxcd.io/v1 Kustomization a"]
+        );
     }
 
     #[test]

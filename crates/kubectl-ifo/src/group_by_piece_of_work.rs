@@ -21,8 +21,8 @@
 //! subjects of the other members ([`sort_members`]). The deciding member is the member with the
 //! worst state ([`rank`]). If a member is in flight, the piece is in flight. The state, the reason,
 //! the progress and the message of such a piece come only from members in flight. In a completed
-//! piece, these values do not come from phases that another phase has followed
-//! ([`remove_followed_phases`]).
+//! piece, a successful phase ranks last if another operation on the same object ended later
+//! ([`LastEnds::is_earlier_success`]).
 //!
 //! | part of the line | source |
 //! | --- | --- |
@@ -362,27 +362,27 @@ impl<'a> PhaseOwner<'a> {
     }
 }
 
-/// Removes each successful phase that another phase of the same object has followed. Its success is
-/// not the success of the whole work. For example, a job waits until a person approves it. This
-/// phase succeeds, and then the next phase is aborted.
-fn remove_followed_phases(completed: &mut Vec<&ListedOperation>) {
-    let mut last_ends = HashMap::new();
-    for it in completed.iter().copied() {
-        let last = last_ends.entry(PhaseOwner::of(it)).or_default();
-        *last = end_of_detection(it).max(*last);
-    }
-    completed.retain(|it| {
-        let last = last_ends.get(&PhaseOwner::of(it)).copied().flatten();
-        it.state != "Succeeded" || end_of_detection(it) >= last
-    });
-}
+/// The time of the last end of completed operations on each object.
+struct LastEnds<'a>(HashMap<PhaseOwner<'a>, Option<Timestamp>>);
 
-/// Returns the time until which rules detected a completed operation, in seconds since 1970. An
-/// operation without an outcome completes later, after the debounce period. None if the operation
-/// is in flight, or if the time is unknown.
-fn end_of_detection(operation: &ListedOperation) -> Option<i64> {
-    let duration = i64::try_from(operation.duration()?).ok()?;
-    operation.started?.as_second().checked_add(duration)
+impl<'a> LastEnds<'a> {
+    fn of(members: &[&'a ListedOperation]) -> Self {
+        let mut last_ends = HashMap::new();
+        for it in members.iter().copied().filter(|it| !it.active) {
+            let last = last_ends.entry(PhaseOwner::of(it)).or_default();
+            *last = it.completed.max(*last);
+        }
+        Self(last_ends)
+    }
+
+    /// Returns true if `member` is a successful phase, and another operation on the same object
+    /// ended later. The success of the phase is not the success of the whole work. For example, a
+    /// job waits until a person approves it. This phase succeeds, and then the next phase is
+    /// aborted.
+    fn is_earlier_success(&self, member: &ListedOperation) -> bool {
+        let last = self.0.get(&PhaseOwner::of(member)).copied().flatten();
+        member.state == "Succeeded" && member.completed.is_some() && member.completed < last
+    }
 }
 
 /// Returns the operation that is shown for a piece of work. `members` must not be empty, and its
@@ -398,11 +398,12 @@ pub(super) fn line_of(members: &[&ListedOperation]) -> ListedOperation {
     let is_active = members.iter().any(|it| it.active);
     let shown = members.iter().filter(|it| it.active == is_active);
     let mut by_rank: Vec<&ListedOperation> = shown.copied().collect();
-    if !is_active {
-        remove_followed_phases(&mut by_rank);
-    }
+    let last_ends = LastEnds::of(members);
     // The sort is stable, so the root comes before other members with an equal sort key.
-    by_rank.sort_by_key(|it| (rank(it), it.progress.is_none()));
+    by_rank.sort_by_key(|it| {
+        let is_earlier_success = last_ends.is_earlier_success(it);
+        (is_earlier_success, rank(it), it.progress.is_none())
+    });
     let Some(first) = by_rank.first() else {
         return line;
     };

@@ -80,7 +80,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let warnings = rule_sets::unknown_superseded(&loaded);
     for warning in warnings
         .iter()
-        .chain(&rule_sets::limits_without_effect(&loaded))
+        .chain(&rule_sets::limits_that_never_apply(&loaded))
     {
         complain("warning", warning);
     }

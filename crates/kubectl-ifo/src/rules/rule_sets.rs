@@ -111,61 +111,50 @@ fn spec_error(spec: &Value) -> Option<String> {
     }
     let error = serde_path_to_error::deserialize::<_, OperationRuleSetSpec>(spec).err()?;
     let (path, value) = named_path(spec, error.path());
+    let path = if path.is_empty() { "spec" } else { &path };
     let why = error.inner().to_string();
     // Without quotes, YAML reads some texts as another type. For example, the value of `expression:
     // true` is a boolean.
-    let is_string_expected = why.ends_with("expected a string");
-    let Some((name, value)) = value.filter(|_| is_string_expected) else {
-        let begin = if path.is_empty() { "spec" } else { &path };
-        return Some(format!("{begin}: {why}"));
-    };
+    let value = value.filter(|_| why.ends_with("expected a string"));
     let (kind, hint) = match value {
-        Value::Bool(is_true) => {
-            let words = if *is_true {
-                "`on` and `yes` as true"
-            } else {
-                "`off` and `no` as false"
-            };
-            (
-                "a boolean",
-                format!("put quotes around it: {name}: \"{value}\". YAML also reads {words}"),
-            )
-        }
-        Value::Number(_) => (
-            "a number",
-            format!("put quotes around it: {name}: \"{value}\""),
+        Some(Value::Bool(_)) => (
+            "a boolean",
+            "put quotes around the text: YAML reads true, on and yes as true, and false, off and no \
+             as false",
         ),
-        Value::Null => (
+        Some(Value::Number(_)) => ("a number", "put quotes around the text"),
+        Some(Value::Null) => (
             "empty",
             "an expression that begins with `!` or `&` needs quotes, because these characters have \
-             a meaning in YAML"
-                .to_owned(),
+             a meaning in YAML. Write \"\" for an empty text",
         ),
-        Value::Array(_) => ("a YAML list", "put quotes around the whole value".to_owned()),
-        Value::Object(_) => ("a YAML map", "put quotes around the whole value".to_owned()),
-        Value::String(_) => return Some(format!("{path}: {why}")),
+        Some(Value::Array(_)) => ("a YAML list", "put quotes around the whole text"),
+        Some(Value::Object(_)) => ("a YAML map", "put quotes around the whole text"),
+        Some(Value::String(_)) | None => {
+            // serde calls a list a sequence.
+            let why = why.replace("sequence", "list");
+            return Some(format!("{path}: {why}"));
+        }
     };
     Some(format!("{path} is {kind}, not a string (hint: {hint})"))
 }
 
-/// Returns the text of a path in `spec`, and the name and value of the last field of the path. None
-/// in place of the field if the path does not end with a field that exists.
+/// Returns the text of a path in `spec`, and the value at this path. The value is None if the path
+/// does not exist.
 ///
 /// As in other errors, the text names a rule by its operation: `rules[Migrating]`. The elements of
 /// other lists are named by their field `name` or `key`. An element without these fields is named
 /// by its index.
 fn named_path<'a>(
     spec: &'a Value,
-    path: &'a serde_path_to_error::Path,
-) -> (String, Option<(&'a str, &'a Value)>) {
+    path: &serde_path_to_error::Path,
+) -> (String, Option<&'a Value>) {
     let mut text = String::new();
     let mut at = Some(spec);
-    let mut last = None;
     for segment in path {
         match segment {
             Segment::Seq { index } => {
                 at = at.and_then(|it| it.get(index));
-                last = None;
                 let name = ["operation", "name", "key"]
                     .iter()
                     .find_map(|key| at?.get(key)?.as_str());
@@ -174,7 +163,6 @@ fn named_path<'a>(
             }
             Segment::Map { key } => {
                 at = at.and_then(|it| it.get(key));
-                last = at.map(|it| (key.as_str(), it));
                 if !text.is_empty() {
                     text.push('.');
                 }
@@ -183,7 +171,7 @@ fn named_path<'a>(
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
-    (text, last)
+    (text, at)
 }
 
 /// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is
@@ -219,10 +207,10 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
     warnings
 }
 
-/// Returns a warning for each `expectedDuration` and `stalledAfter` that has no effect, because
-/// `state` is the constant `Blocked` or `Failing`. These limits count only time in the state
+/// Returns a warning for each `expectedDuration` and `stalledAfter` that can never apply, because
+/// clients always see the state `Blocked` or `Failing`. These limits count only time in the state
 /// `Progressing`.
-pub(super) fn limits_without_effect(loaded: &[CompiledRuleSet]) -> Vec<String> {
+pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
         for rule in &rule_set.compiled.rules {
@@ -230,13 +218,17 @@ pub(super) fn limits_without_effect(loaded: &[CompiledRuleSet]) -> Vec<String> {
             let Some(state @ ("Blocked" | "Failing")) = state.and_then(Program::literal) else {
                 continue;
             };
+            // With `stateAfter`, clients first see the state `Progressing`.
+            if !rule.state_after.is_zero() {
+                continue;
+            }
             let limits = [
-                ("expectedDuration", rule.expected.is_some()),
-                ("stalledAfter", rule.stalled_after.is_some()),
+                ("expectedDuration", "overdue", rule.expected.is_some()),
+                ("stalledAfter", "stalled", rule.stalled_after.is_some()),
             ];
-            for (field, _) in limits.iter().filter(|(_, is_set)| *is_set) {
+            for (field, marker, _) in limits.iter().filter(|(.., is_set)| *is_set) {
                 warnings.push(format!(
-                    "{}: {}: rules[{}].{field} has no effect: it counts only time in the state Progressing, but the state is always {state}",
+                    "{}: {}: rules[{}].{field}: the operation can never be {marker}, because only time in the state Progressing counts, and the state is always {state}",
                     rule_set.source, rule_set.name, rule.operation,
                 ));
             }

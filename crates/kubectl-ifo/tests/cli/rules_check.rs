@@ -146,15 +146,15 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
         ),
         (
             "expression: true",
-            "error: -: x: rules[Moving].expression is a boolean, not a string (hint: put quotes around it: expression: \"true\". YAML also reads `on` and `yes` as true)\n",
+            "error: -: x: rules[Moving].expression is a boolean, not a string (hint: put quotes around the text: YAML reads true, on and yes as true, and false, off and no as false)\n",
         ),
         (
             "expression: object.a\n  variables:\n  - name: on\n    expression: object.a",
-            "error: -: x: variables[0].name is a boolean, not a string (hint: put quotes around it: name: \"true\". YAML also reads `on` and `yes` as true)\n",
+            "error: -: x: variables[0].name is a boolean, not a string (hint: put quotes around the text: YAML",
         ),
         (
             "expression: object.a\n  labels: {a: 1}",
-            "error: -: x: labels.a is a number, not a string (hint: put quotes around it: a: \"1\")\n",
+            "error: -: x: labels.a is a number, not a string (hint: put quotes around the text)\n",
         ),
         (
             "message: object.a",
@@ -162,7 +162,15 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
         ),
         (
             "expression: object.a\n    supersedes: Moving",
-            "error: -: x: rules[Moving].supersedes: invalid type: string \"Moving\", expected a sequence\n",
+            "error: -: x: rules[Moving].supersedes: invalid type: string \"Moving\", expected a list\n",
+        ),
+        (
+            "expression: object.a\n  namespaces: [no]",
+            "error: -: x: namespaces[0] is a boolean, not a string (hint: put quotes around the text: YAML",
+        ),
+        (
+            "expression: object.a\n  labels: {a: }",
+            "error: -: x: labels.a is empty, not a string (hint: an expression that begins with `!` or `&` needs quotes, because these characters have a meaning in YAML. Write \"\" for an empty text)\n",
         ),
         (
             "expression: !has(object.a)",
@@ -193,7 +201,7 @@ fn frequent_mistakes_are_shown_with_a_caret_and_a_hint() {
 }
 
 #[test]
-fn limits_that_count_no_time_are_reported_as_warnings() {
+fn limits_that_never_apply_are_reported_as_warnings() {
     let limits = "progress: object.percent\n    expectedDuration: 1h\n    stalledAfter: 5m";
     for state in ["Blocked", "Failing"] {
         let rule_set = rule_set_with(&format!(
@@ -201,17 +209,21 @@ fn limits_that_count_no_time_are_reported_as_warnings() {
         ));
         let output = run_rules_with_input(&["check", "-"], &rule_set);
         assert_eq!((output.code, output.stdout.as_str()), (0, "-: x: ok\n"));
-        let warnings = ["expectedDuration", "stalledAfter"].map(|field| {
+        let warnings = [("expectedDuration", "overdue"), ("stalledAfter", "stalled")].map(|(field, marker)| {
             format!(
-                "warning: -: x: rules[Moving].{field} has no effect: it counts only time in the state Progressing, but the state is always {state}\n"
+                "warning: -: x: rules[Moving].{field}: the operation can never be {marker}, because only time in the state Progressing counts, and the state is always {state}\n"
             )
         });
         assert_eq!(output.stderr, warnings.concat());
     }
-    let states = ["'Progressing'", "object.a ? 'Blocked' : 'Progressing'"];
-    for state in states {
+    for state in [
+        "\"'Progressing'\"",
+        "\"object.a ? 'Blocked' : 'Progressing'\"",
+        // Clients see the state `Progressing` for 10 minutes.
+        "\"'Blocked'\"\n    stateAfter: 10m",
+    ] {
         let rule_set = rule_set_with(&format!(
-            "expression: object.a\n    state: \"{state}\"\n    {limits}"
+            "expression: object.a\n    state: {state}\n    {limits}"
         ));
         let output = run_rules_with_input(&["check", "-"], &rule_set);
         assert_eq!((output.code, output.stderr.as_str()), (0, ""));
