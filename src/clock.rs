@@ -126,14 +126,16 @@ pub mod simulated {
     use std::sync::LazyLock;
     use std::time::{Duration, Instant};
 
-    /// The time on the steady clock at which the simulated boot clock shows [`UPTIME`].
+    /// The time at which the simulated boot clock shows [`UPTIME`]. This is the time of the host's
+    /// steady clock, even if the test pauses tokio's clock. It is read at the first use.
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     /// The boot clock's time at [`BEGIN`].
     ///
-    /// [`BEGIN`] is a time on the clock of the host. In a test that pauses the steady clock, the
-    /// steady clock can be before [`BEGIN`], by at most the duration of the test run. A boot time
-    /// cannot be negative, so this value is longer than any test run.
+    /// If a test pauses tokio's clock, this clock stands still while the host's clock advances. If
+    /// [`BEGIN`] is read after the pause, tokio's clock shows a time before [`BEGIN`]. The
+    /// difference is at most the duration of the test run. A boot time cannot be negative, so this
+    /// value is longer than any test run.
     const UPTIME: Duration = Duration::from_hours(24 * 365);
 
     thread_local! {

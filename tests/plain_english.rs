@@ -19,11 +19,11 @@ const UNCLEAR: [(&str, &str); 10] = [
     ("told", "write reported, sent or returned"),
     ("beforehand", "write before, or in advance"),
     ("amiss", "name the error"),
-    ("enters:", "Input:"),
-    ("leaves:", "Output:"),
+    ("enters:", "write Input:"),
+    ("leaves:", "write Output:"),
 ];
 
-/// Folders whose comments and messages are checked.
+/// Folders whose comments are checked. Messages are also checked, except in test code.
 const CHECKED: [&str; 5] = ["src", "crates", "tests", "benches", "examples"];
 
 fn root() -> &'static Path {
@@ -157,8 +157,8 @@ fn prose(line: &str) -> String {
     messages.join(" ")
 }
 
-/// Returns true for files that contain only tests. The string literals in such files are data and
-/// not messages, so the tests of this file do not check them.
+/// Returns true if the file at `path` contains only tests. In such a file, the string literals are
+/// data and not messages, so only the comments are checked.
 fn is_test(path: &Path) -> bool {
     path.iter().filter_map(|part| part.to_str()).any(|part| {
         part.starts_with("test") || part.starts_with("fuzzing") || part.contains("_tests")

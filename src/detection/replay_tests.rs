@@ -63,8 +63,8 @@ struct ClusterRecording {
 ///   event.
 /// - Some timers fire a whole number of seconds after the start of the feeds, at 0 ms.
 /// - Timers that count from a time in `managedFields` fire at a whole second of the time of day.
-///   The feeds start 1 ms after such a whole second. Event times count from the start of the feeds.
-///   So in event times, these timers fire at 999 ms.
+///   The feeds start 1 ms after a whole second, for example at 12:00:00.001. The next whole second,
+///   12:00:01.000, is 999 ms after the start. So these timers fire at 999 ms.
 #[derive(Clone)]
 struct PlayedEvent {
     time_since_start: Duration,
@@ -301,7 +301,7 @@ async fn changes_of_server(
     let visible = changes.into_iter().map(|change| {
         let key = change
             .key()
-            .expect("a leader without an election writes no term marker")
+            .expect("each change has an object, because no leader is elected")
             .clone();
         let after = change.after.map(|entry| without_version(&entry.json()));
         (key, after)

@@ -44,7 +44,7 @@ fn evaluate(length: u32) -> Result<(Result<bool, EvaluationFault>, u64), Box<dyn
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
-    #[expect(clippy::disallowed_methods, reason = "a program of its own")]
+    #[expect(clippy::disallowed_methods, reason = "an example may read the clock")]
     let now = Timestamp::now();
     let outcome = program.test(&mut EvaluationScope::new(&doc, now, &mut budget));
     Ok((outcome, STEPS_PER_OBJECT - budget.left))

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(decoded.len() * 40 < json.len());
 
     let mut budget = Budget { left: 1_000 };
-    #[expect(clippy::disallowed_methods, reason = "a program of its own")]
+    #[expect(clippy::disallowed_methods, reason = "an example may read the clock")]
     let now = Timestamp::now();
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
     for program in &programs {

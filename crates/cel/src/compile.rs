@@ -27,9 +27,10 @@ pub(super) const MAX_SOURCE: usize = 4096;
 pub(super) const MAX_DEPTH: usize = 250;
 
 /// Stack size of the compiler thread in bytes. An expression of [`MAX_SOURCE`] characters, such as
-/// `1+1+…+1`, can have 2,048 levels. The parser visits all of these levels before the compiler
-/// refuses the expression because of [`MAX_DEPTH`]. In a debug build, the parser needs up to 25 KB
-/// of stack for each level. Unused pages of the stack need no memory.
+/// `1+1+…+1`, can have 2,048 levels. The parser also limits the depth, but it counts only nested
+/// expressions, such as `((1))`, and not operators such as `+`. So the parser visits all 2,048
+/// levels, and then [`fits_depth`] refuses the expression. In a debug build, the parser needs up to
+/// 25 KB of stack for each level. Unused pages of the stack need no memory.
 pub(super) const STACK_BYTES: usize = 64 << 20;
 
 /// The lock that allows only one compilation at a time, so that only one large stack is in memory.
@@ -43,7 +44,8 @@ pub(super) struct Compiled {
     pub source: String,
     /// The places of the ops in `source`.
     pub spans: Spans,
-    /// The byte offset in `source` that an error of the whole expression names as its position.
+    /// The byte offset of the outermost operation in `source`. An error whose exact position is not
+    /// known is reported at this offset.
     pub root_at: usize,
     pub op: Op,
     pub ty: Ty,
@@ -196,7 +198,7 @@ pub(super) fn located(error: NodeError, info: &SourceInfo) -> CompileError {
     }
 }
 
-/// Returns the byte offset that an error of the node names as its position.
+/// Returns the byte offset at which an error in the node is reported.
 fn offset_of(node: u64, info: &SourceInfo) -> usize {
     let span = info.offset_for(node);
     span.and_then(|(start, _)| usize::try_from(start).ok())
@@ -212,8 +214,8 @@ fn first_syntax_error(errors: &ParseErrors) -> CompileError {
         return error("syntax error".to_owned());
     };
     let message = match &first.source {
-        // If the expression is nested too deeply, the parser returns the message `UNKNOWN`. The
-        // useful text is in `cause`.
+        // If the expression exceeds the parser's own depth limit, the parser returns the message
+        // `UNKNOWN`. The useful text is in `cause`.
         Some(cause) if first.msg == "UNKNOWN" => cause.to_string(),
         _ => first.msg.clone(),
     };

@@ -148,8 +148,10 @@ pub(super) fn key(value: &V<'_>) -> Result<String, EvaluationFault> {
 }
 
 /// Converts a value to JSON, as [`TypedValue::value`] describes. Each value costs one step of
-/// `budget`, and each 64 bytes of text cost one more step. If a list or map contains the same value
-/// twice, this function converts the value twice, and the steps count twice.
+/// `budget`, and each 64 bytes of text cost one more step.
+///
+/// An expression can use one value twice, such as `[variables.a, variables.a]`. Then this function
+/// converts the value twice, and takes the steps twice.
 pub(super) fn json<'e>(value: &V<'e>, budget: &mut Budget) -> Result<Value, Fault<'e>> {
     charge(budget, 1)?;
     Ok(match value {

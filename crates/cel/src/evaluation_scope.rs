@@ -50,8 +50,8 @@ impl<'a> EvaluationScope<'a> {
     }
 
     /// Sets the variables. The previous variables and their results are dropped. After this call,
-    /// the scope can evaluate the programs that were compiled with `environment`. This includes
-    /// programs that were compiled before the last variable was added to `environment`.
+    /// the scope can evaluate the programs that were compiled with `environment`, even if more
+    /// variables were added to `environment` later.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();

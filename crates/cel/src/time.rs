@@ -1,5 +1,5 @@
-//! Timestamps and durations. Parsing and formatting equal those of Go, and the getters equal those
-//! of cel-go.
+//! Timestamps and durations. Parsing and formatting equal those of Go. The getters equal those of
+//! cel-go, but they refuse a UTC offset of more than 9,999 hours or minutes.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -164,8 +164,8 @@ impl CelTimestamp {
     /// name, or hours and minutes such as `-05:30`. Returns None if `zone` is invalid.
     fn zone_offset(self, zone: &str) -> Option<i64> {
         if let Some((hours, minutes)) = zone.split_once(':') {
-            // cel-go accepts hours and minutes of any size. The limit prevents an overflow, and no
-            // real UTC offset exceeds it.
+            // cel-go accepts hours and minutes of any size. Here, a limit prevents an overflow. No
+            // real UTC offset exceeds the limit.
             let parse = |text: &str| {
                 let number: i64 = text.parse().ok()?;
                 (-9_999..=9_999).contains(&number).then_some(number)
@@ -418,9 +418,10 @@ pub(super) fn format_duration(nanoseconds: i64) -> String {
 /// Returns the whole duration in the unit of a getter, rounded towards zero. For example,
 /// `getMinutes` of `1h` is 60. Returns None for getters that durations do not have.
 pub(super) fn duration_part(nanoseconds: i64, part: TimePart) -> Option<i64> {
-    // As in Go, hours, minutes and seconds are computed as a double. If the exact number is just
-    // below a whole number, the double can be this whole number. All integers that become a double
-    // are below 2^53, so they lose no digit.
+    // As in Go, hours, minutes and seconds are the sum of two doubles: the whole units, and the
+    // fraction of a unit. The sum is rounded. So an exact result just below a whole number can
+    // become this whole number. The three integers that `as f64` converts are below 2^53, so each
+    // conversion is exact.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)]
     let whole = |unit: i64| {
         ((nanoseconds / unit) as f64 + (nanoseconds % unit) as f64 / unit as f64) as i64

@@ -1,4 +1,5 @@
-//! Sends GET requests to the kube-apiserver of a cluster.
+//! Sends GET requests to the kube-apiserver of a cluster. With the flag `--from`, the requests are
+//! answered from files, without a cluster.
 //!
 //! If the answer is 429, the client retries the request up to 20 times, every 0.5 s. The flag
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
@@ -26,23 +27,23 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_RETRIES: usize = 20;
 
 /// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
-/// connection flags.
+/// connection flags. With `--from`, files answer the requests of the client.
 #[derive(Clone)]
 pub(super) struct ApiClient {
     /// The client of the kube crate. Other modules use this client for watches, because
     /// [`ApiClient::get`] supports single requests only.
     pub(super) client: Client,
-    /// Address of the kube-apiserver.
+    /// Address of the kube-apiserver. With `--from`, the path of the files.
     pub(super) address: String,
     /// Default namespace of the chosen kubeconfig context.
     pub(super) default_namespace: String,
     /// Time limit for each answer (`--request-timeout`). None for no limit.
     pub(super) timeout: Option<Duration>,
-    /// The files that the client reads instead of a cluster (`--from`). None for a cluster.
+    /// The files that answer the requests instead of a cluster (`--from`). None for a cluster.
     pub(super) from_files: Option<Arc<ClusterFromFiles>>,
 }
 
-/// A successful answer of the cluster.
+/// The answer to a successful request.
 pub(super) struct ServerAnswer {
     /// The body of the answer.
     pub(super) text: String,
@@ -189,8 +190,8 @@ impl ApiClient {
         answer.map_err(|error| self.problem(&error, "list", resource, namespace))
     }
 
-    /// Sends a request and returns the body of the answer. Unlike `Client::request_text`, this
-    /// method also reads the headers of the answer.
+    /// Sends a request, and returns the body of the answer and the completeness that its headers
+    /// state. `Client::request_text` is not used, because it returns only the body.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let answer = self.client.send(request).await?;
         if !answer.status().is_success() {

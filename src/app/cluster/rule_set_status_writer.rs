@@ -11,8 +11,9 @@ use kube::{Api, Client};
 use serde_json::json;
 
 /// Writes the status subresource of rule sets. Each write names the UID and the resourceVersion of
-/// the rule set. If the new leader has already written a status, the resourceVersion has changed.
-/// Then the kube-apiserver refuses a late write of the previous leader.
+/// the rule set. This matters when another replica becomes the leader, because a write of the
+/// previous leader can arrive late. If the new leader has written a status before that, the
+/// resourceVersion has changed. Then the kube-apiserver refuses the late write.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
 impl StatusWriter {

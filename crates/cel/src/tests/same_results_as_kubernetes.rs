@@ -1,6 +1,7 @@
 //! Tests that this crate evaluates CEL expressions with the same results as Kubernetes. The program
 //! in `tests/cel-oracle` has recorded the answers of Kubernetes in
-//! `tests/golden/kubernetes-cel/answers.jsonl`. An answer is a value or an error.
+//! `tests/golden/kubernetes-cel/answers.jsonl`. An [`Answer`] contains an expression, the variables
+//! that it can read, and its result: a value or an error.
 //!
 //! Other tests check that a result does not depend on the projection: the set of fields of the
 //! object that are decoded.
@@ -29,7 +30,7 @@ pub(super) struct Answers {
     pub objects: Vec<String>,
     cases: Vec<Answer>,
     compiled: Vec<Result<Program, CompileError>>,
-    /// The environment for each list of variables that an answer has.
+    /// The environment for each list of variables that occurs in an answer.
     environments: BTreeMap<Vec<PolicyVariable>, Environment>,
 }
 
@@ -145,7 +146,10 @@ fn answers_equal_those_of_kubernetes() {
     }
     assert_none(&wrong, answers.cases.len());
     for Difference { reason, .. } in DIFFERENCES {
-        assert!(intended.contains_key(reason), "no answer differs: {reason}");
+        assert!(
+            intended.contains_key(reason),
+            "known difference no longer occurs: {reason}"
+        );
     }
     assert!(answers.cases.len() > 3_000);
 }
@@ -207,7 +211,8 @@ fn projected_and_whole_documents_give_the_same_values() {
     }
 }
 
-/// Returns the expressions that read `object`, without variables. Each expression occurs once.
+/// Returns the expressions that read `object` and were recorded without declared variables. Each
+/// expression occurs once.
 pub(super) fn object_expressions(answers: &Answers) -> Vec<(&str, &Program)> {
     let mut seen = BTreeSet::new();
     let mut expressions = Vec::new();
@@ -337,7 +342,7 @@ fn the_projection_includes_fields_read_through_variables_and_items() {
         .map(|compiled| compiled.map(|compiled| Program(Arc::new(compiled))))
         .collect();
     let mut compared = 0;
-    // These objects have all fields that most of the expressions read.
+    // Most expressions were recorded on one of these objects, so they find their fields there.
     for name in ["odd", "pod", "vm", "node", "custom"] {
         let json = answers.object_named(name);
         let doc = Doc::parse(json.as_bytes(), &whole).unwrap();

@@ -173,7 +173,7 @@ fn objects_are_read_from_a_must_gather_folder() {
     );
     // The results are in the order of the paths:
     //
-    // - the CRD, which has no operation (`missing`)
+    // - the CRD. It has no operation, so `values_at` returns `missing`.
     // - the object in the folder `widgets`
     // - the object in the file `widgets.yaml`
     let found: Vec<_> = values_at(results, "/operations/0/operation");

@@ -1274,7 +1274,8 @@ fn a_selector_filters_a_tree_without_changing_ownership() {
         "└── VirtualMachine/vm-3 Migrating",
     ];
     assert_eq!(lines, expected, "{err}");
-    // No operation matches the selector, but the resource exists.
+    // The selector matches no operation, so the tree is empty. The object `vm-0` exists, so the
+    // command must not report that it is missing.
     let (lines, err) = tree(&["--for", "VirtualMachine/vm-0", "-l", "other=a"]);
     assert!(lines.is_empty(), "{lines:?}");
     assert!(!err.contains("no resource"), "{err}");

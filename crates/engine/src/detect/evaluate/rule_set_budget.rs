@@ -128,8 +128,8 @@ mod tests {
     }
 
     /// Simulates the evaluations on one object at `second`. The rule sets in `greedy` use their
-    /// whole budgets, and the others use one step. Returns the budget of each rule set, or 0 for a
-    /// throttled rule set.
+    /// whole budgets, and the others use one step. Returns the budget of each rule set, or 0 if the
+    /// rule set is not evaluated now because it is throttled.
     fn evaluate_object(
         budgets: &mut RuleSetBudgets,
         sets: usize,
