@@ -201,7 +201,8 @@ fn check_json(body: &[u8]) {
 /// Returns true if the path is a health probe, or a document that the server serves without
 /// authorization, such as the OpenAPI document.
 fn is_public_or_probe(path: &str) -> bool {
-    let path = path.strip_suffix('/').unwrap_or(path);
+    // The server ignores all slashes at the end of a path.
+    let path = path.trim_end_matches('/');
     let document = path.strip_prefix("/openapi/v3").unwrap_or(path);
     matches!(
         path,
@@ -249,6 +250,7 @@ mod tests {
             group,
             &format!("{group}/v1alpha1"),
             &format!("/openapi/v3{group}/v1alpha1"),
+            &format!("/openapi/v3{group}/v1alpha1///"),
         ] {
             assert!(passes(path, r#"{"kind":"APIGroup"}"#), "{path}");
         }
