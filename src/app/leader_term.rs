@@ -133,8 +133,8 @@ pub(super) async fn keep_readiness(
         let is_in_sync = in_sync.borrow_and_update().is_some();
         let succession_now = *succession.borrow();
         if is_in_sync || succession_now == Succession::Loaded {
-            // The index is a complete copy of the index of a server that already served operations:
-            // the leader, or a server of release 0.1.0 (`Loaded`).
+            // This replica has copied all operations. If it is in sync, it has the operations of
+            // the leader. `Loaded` means: it has the operations of a server of release 0.1.0.
             readiness.set_synced();
         }
         if is_in_sync

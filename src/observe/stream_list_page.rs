@@ -177,8 +177,9 @@ where
             self.input.skip(1);
             return Ok(None);
         }
-        // The reader does not consume the first byte of a key or value here, because the scanner
-        // needs this byte. It consumes all other bytes, also the bracket before the first item.
+        // `consume` is false for the first byte of a key, of an item, or of the value of any field
+        // but `items`: the scanner needs this byte. The `[` of `items` is consumed here, because
+        // the scanner reads the items one by one.
         let (at, consume) = match (self.at, byte) {
             (PagePosition::Start, b'{') | (PagePosition::AfterValue, b',') => {
                 (PagePosition::Key, true)

@@ -66,9 +66,9 @@ fn records_and_usual_durations_are_the_same_on_all_replicas_and_survive_the_lead
             // The operation `long` keeps its identity.
             let now = wait_for_operation(&replicas.admin, "long").await;
             assert_eq!(identity(&now), identity(&long), "after {stop:?}");
-            // A change of the leader must not remove the usual duration from an operation. In a
-            // watch gap, the leader's watch of the VirtualMachines is interrupted, and the leader
-            // changes the operations. If there was a watch gap, the test skips this check.
+            // A change of the leader must not remove the usual duration from an operation. If the
+            // leader's watch of the VirtualMachines was interrupted (a watch gap), the leader has
+            // set the condition `Detected` to Unknown. Then the test skips this check.
             watch.inspect(|events| {
                 let objects: Vec<&Value> = events.iter().map(|event| &event["object"]).collect();
                 if !objects.iter().any(|it| is_in_gap(it)) {

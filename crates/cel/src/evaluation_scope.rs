@@ -50,8 +50,8 @@ impl<'a> EvaluationScope<'a> {
     }
 
     /// Sets the variables. The previous variables and their results are dropped. After this call,
-    /// the scope can evaluate the programs that were compiled with `environment`, even if more
-    /// variables were added to `environment` later.
+    /// the scope can evaluate the programs that were compiled with `environment`. A program may be
+    /// older than some variables of `environment`, because new variables get new indexes.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();

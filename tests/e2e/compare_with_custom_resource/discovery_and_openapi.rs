@@ -48,8 +48,8 @@ fn exists(pair: &Pair) -> bool {
     ![Value::Null, json!({}), json!(false)].contains(&pair.custom)
 }
 
-/// Reads all documents. Returns the name of each compared part of the documents, such as `DOCUMENT
-/// schema in OpenAPI v3`, with the descriptions of both resources.
+/// Reads all documents. Returns one pair for each compared part of the documents, with the name of
+/// the part. The pair contains this part for both resources.
 async fn read(twin: &Twin) -> Vec<(String, Pair)> {
     let headers = [("Accept", DISCOVERY)];
     let discovery = twin.caller().get_with("/apis", &headers).await.ok();

@@ -10,7 +10,8 @@
 //! `expectedDuration`. If the rule has no `expectedDuration`, the limit follows from the durations
 //! of earlier runs. A run is one occurrence of the operation, from its start to its end.
 //!
-//! An operation is stalled if its progress has not risen for the rule's `stalledAfter`.
+//! An operation is stalled if its progress is below 100 % and has not risen for the rule's
+//! `stalledAfter`. Only counted time is part of this period.
 
 mod compact_values;
 mod restore_timing;
@@ -45,9 +46,10 @@ pub struct OperationTiming {
     progress: Option<u8>,
     /// Time at which the progress rose last.
     last_progress: Option<WholeSecond>,
-    /// Counted time until `counting_since`. If `counting_since` is None, the whole counted time.
+    /// The counted time at the last update.
     counted: Duration,
-    /// Start of the time that counts in addition to `counted`. None while time does not count.
+    /// Time of the last update. The time since then also counts, but is not yet in `counted`. None
+    /// while time does not count.
     counting_since: Option<Instant>,
     /// Counted time at the last rise of the progress.
     counted_at_rise: Duration,
@@ -65,7 +67,8 @@ pub struct OperationTiming {
     /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
     /// unknown.
     pub(super) stalled: Option<TimingCondition>,
-    /// The usual duration that clients see.
+    /// The value of `status.expected`: the usual duration of earlier runs, or the rule's
+    /// `expectedDuration`.
     expected: Option<CompactExpected>,
     /// The estimate of the end that clients see.
     estimated_completion: Option<WholeSecond>,
@@ -85,10 +88,11 @@ pub struct TimingInput {
     pub at: Timestamp,
     /// The current time.
     pub now: ClockReading,
-    /// The rule's `expectedDuration`. An operation that takes longer is overdue.
+    /// The rule's `expectedDuration`. If the counted time reaches this duration, the operation is
+    /// overdue.
     pub expected: Option<Duration>,
-    /// The rule's `stalledAfter`. If the progress has not risen for this time, the operation is
-    /// stalled.
+    /// The rule's `stalledAfter`. If the progress is below 100 % and has not risen for this counted
+    /// time, the operation is stalled.
     pub stalled_after: Option<Duration>,
     /// The amount of work, such as the size of a disk. None if the rule yields no amount. Then the
     /// amount counts as 1.
@@ -144,7 +148,8 @@ impl OperationTiming {
         self.last_progress.map(WholeSecond::time)
     }
 
-    /// Returns the usual duration that clients see.
+    /// Returns the value of `status.expected`: the usual duration of earlier runs, or the rule's
+    /// `expectedDuration`.
     pub fn expected(&self) -> Option<Expected> {
         self.expected.map(CompactExpected::get)
     }
@@ -252,8 +257,8 @@ impl OperationTiming {
         !self.expected().is_some_and(is_usual) && input.usual_expectation().is_some()
     }
 
-    /// Computes the values that clients see: both conditions, the usual duration and the estimate
-    /// of the end.
+    /// Computes the values that clients see: both conditions, `status.expected` and the estimate of
+    /// the end.
     pub fn refresh(&mut self, input: TimingInput) {
         let (overdue, stalled) = self.judge(input);
         let not_counting = match self.state {

@@ -14,9 +14,10 @@ use std::time::Duration;
 /// Precision of the times in `managedFields`.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// Returns the times of the evaluation of an object in the first list of a watch. From these times,
-/// the periods `appearAfter` and `stateAfter` of a rule are counted. `changed` is the time of the
-/// object's last change according to its `managedFields`.
+/// Returns the time of the evaluation of an object, and the time since which the object is
+/// unchanged. From these times, the periods `appearAfter` and `stateAfter` of a rule are counted.
+/// The object comes from the first list of a watch. `changed` is the time of its last change
+/// according to its `managedFields`.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
