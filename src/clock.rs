@@ -132,7 +132,7 @@ pub mod simulated {
 
     /// The boot clock's time at [`BEGIN`].
     ///
-    /// If a test pauses tokio's clock, this clock stands still while the host's clock advances. If
+    /// If a test pauses tokio's clock, that clock stands still while the host's clock advances. If
     /// [`BEGIN`] is read after the pause, tokio's clock shows a time before [`BEGIN`]. The
     /// difference is at most the duration of the test run. A boot time cannot be negative, so this
     /// value is longer than any test run.

@@ -117,7 +117,7 @@ where
     }
 
     /// Returns the next part. Fails with [`PageFault::Broken`] if no part is completed within
-    /// `idle`.
+    /// `idle`. The text of this error says "object", because most parts are objects.
     pub(super) async fn next(&mut self, idle: Duration) -> Result<PagePart, PageFault> {
         let mut until = Instant::now() + idle;
         loop {

@@ -49,9 +49,8 @@ pub struct Admitted {
 }
 
 /// Time limit for a client to read the answer to a refused request, to a request for a public path,
-/// or to a health probe. After this time, the server aborts the answer. Most of these answers have
-/// a few KB. `OpenAPI` documents are larger, but all answers share one copy of the document in
-/// memory.
+/// or to a health probe. After this time, the server aborts the answer. So a slow client cannot
+/// hold the memory of its answer for longer. Most of these answers have a few KB.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Processes a request: checks it, calls its handler (`next`), and completes the answer.

@@ -18,9 +18,9 @@ use std::path::Path;
 /// `Kind name: Operation`.
 type Pieces = BTreeMap<String, BTreeSet<String>>;
 
-/// Evaluates each rule set in `files` on all objects of its target in a recording. Returns the
-/// operations that the rules detect or continue, by their `work` key. Operations without a `work`
-/// key are under the empty key.
+/// Evaluates each rule set in `files` on all objects of its target in a recording. Returns each
+/// operation whose rule has a true `expression` or a true `continueWhile`, by its `work` key.
+/// Operations without a `work` key are under the empty key.
 fn pieces(recording: &str, files: &[&str]) -> Pieces {
     let mut books: BTreeMap<String, RuleBook> = BTreeMap::new();
     for shipped in Shipped::all() {

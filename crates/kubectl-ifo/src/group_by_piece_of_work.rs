@@ -4,7 +4,7 @@
 //!
 //! Two operations belong to the same piece if their rules yield the same non-empty key
 //! (`spec.work`). Their namespaces and rule sets can differ. An operation without a key is a piece
-//! of its own.
+//! of its own. Open keys are an exception.
 //!
 //! A key that ends with `/` is an open key. A rule yields an open key if the subject (the object
 //! that the operation is about) does not show to which run the operation belongs. For example, a
@@ -20,15 +20,18 @@
 //! The operations of a piece are its members. The root is the member whose subject owns the
 //! subjects of the other members ([`sort_members`]). The deciding member is the member with the
 //! worst state ([`rank`]). If a member is in flight, the piece is in flight. The state, the reason,
-//! the progress and the message of such a piece come only from members in flight. In a completed
-//! piece, a successful phase ranks last if another operation on the same object ended later
-//! ([`LastEnds::is_earlier_success`]).
+//! the progress and the message of such a piece come only from members in flight.
+//!
+//! Successive operations on one object are phases, such as `Queued` and `Copying`. In a completed
+//! piece, a successful operation cannot be the deciding member if another operation on the same
+//! object ended later ([`LastEnds::is_earlier_success`]).
 //!
 //! | part of the line | source |
 //! | --- | --- |
 //! | subject, operation, name | the root |
 //! | state, reason | the deciding member |
-//! | progress, message | of the members that have one, the member with the worst state |
+//! | progress | the member with the worst state of all members with a progress |
+//! | message | the member with the worst state of all members with a message |
 //! | start | the earliest start of all members |
 //! | usual duration | the root; if it has none, the longest usual duration of all members |
 //! | estimated completion | the latest estimated completion of the members in flight |
@@ -296,17 +299,17 @@ fn sort_members<'a>(
     operations: &[&'a ListedOperation],
     owners: &SubjectOwners<'a>,
 ) {
-    let own: HashSet<&str> = piece
+    let subjects: HashSet<&str> = piece
         .iter()
         .filter_map(|it| uid(&operations[*it].subject))
         .collect();
-    // The number of members whose subjects an owner owns, by the UID of the owner.
+    // For each owner (by its UID), the number of members whose subject it owns.
     let mut owned: HashMap<&str, usize> = HashMap::new();
     let mut below: HashSet<usize> = HashSet::new();
     for number in piece.iter() {
         let subject = &operations[*number].subject;
         for owner in owners.above(subject) {
-            if own.contains(owner) && uid(subject) != Some(owner) {
+            if subjects.contains(owner) && uid(subject) != Some(owner) {
                 *owned.entry(owner).or_default() += 1;
                 below.insert(*number);
             }
@@ -322,8 +325,8 @@ fn sort_members<'a>(
     piece.sort_by_key(|number| (Some(*number) != root, by_start(operations[*number])));
 }
 
-/// Returns the rank of the state of an operation. The worst state has the lowest rank. The member
-/// with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
+/// Returns the rank of the state of an operation. The worst state has the lowest rank. Usually, the
+/// member with the lowest rank is the deciding member of its piece. `Ended` and `Superseded` say nothing
 /// about success, so the known outcomes `Failed` and `Succeeded` rank before them.
 fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
@@ -339,9 +342,10 @@ fn rank(operation: &ListedOperation) -> u8 {
     }
 }
 
-/// The object, and the element of a list in it, that an operation is about.
+/// The subject of an operation. If the operation is about an element of a list in the subject, also
+/// this element.
 #[derive(PartialEq, Eq, Hash)]
-struct PhaseOwner<'a> {
+struct SubjectAndItem<'a> {
     kind: &'a str,
     namespace: Option<&'a str>,
     name: &'a str,
@@ -349,7 +353,7 @@ struct PhaseOwner<'a> {
     item: Option<&'a str>,
 }
 
-impl<'a> PhaseOwner<'a> {
+impl<'a> SubjectAndItem<'a> {
     fn of(operation: &'a ListedOperation) -> Self {
         let subject = &operation.subject;
         Self {
@@ -363,13 +367,13 @@ impl<'a> PhaseOwner<'a> {
 }
 
 /// The time of the last end of completed operations on each object.
-struct LastEnds<'a>(HashMap<PhaseOwner<'a>, Option<Timestamp>>);
+struct LastEnds<'a>(HashMap<SubjectAndItem<'a>, Option<Timestamp>>);
 
 impl<'a> LastEnds<'a> {
     fn of(members: &[&'a ListedOperation]) -> Self {
         let mut last_ends = HashMap::new();
         for it in members.iter().copied().filter(|it| !it.active) {
-            let last = last_ends.entry(PhaseOwner::of(it)).or_default();
+            let last = last_ends.entry(SubjectAndItem::of(it)).or_default();
             *last = it.completed.max(*last);
         }
         Self(last_ends)
@@ -380,7 +384,7 @@ impl<'a> LastEnds<'a> {
     /// job waits until a person approves it. This phase succeeds, and then the next phase is
     /// aborted.
     fn is_earlier_success(&self, member: &ListedOperation) -> bool {
-        let last = self.0.get(&PhaseOwner::of(member)).copied().flatten();
+        let last = self.0.get(&SubjectAndItem::of(member)).copied().flatten();
         member.state == "Succeeded" && member.completed.is_some() && member.completed < last
     }
 }

@@ -157,9 +157,10 @@ impl SimulatedCluster {
         let hour = Duration::from_hours(1);
         let skew = if random.bool() { hour } else { Duration::ZERO };
         // If the Lease was deleted or restored, a new leader may not know which resourceVersions
-        // the last leader has reserved. Then the new leader starts above its own clock. If this
-        // clock were behind the clock of the last leader, both leaders could issue the same
-        // resourceVersion. So a run deletes or restores the Lease only if all clocks agree.
+        // the last leader has reserved. Then the new leader computes its first resourceVersion from
+        // its own clock. If this clock were behind the clock of the last leader, both leaders could
+        // issue the same resourceVersion. So a run deletes or restores the Lease only if all clocks
+        // agree.
         let restores = skew.is_zero() && random.bool();
         if restores {
             environment.invariants.lose_reservations();

@@ -21,12 +21,12 @@ pub struct SubjectEventContext<'a> {
     pub gap: bool,
     /// The times from which `appearAfter` and `stateAfter` count.
     pub(super) observed: Observed,
-    /// The time at which this event changes operations. An operation that is superseded, or that
-    /// yields an outcome, ends at this time.
+    /// The time at which this event changes operations. If an operation is superseded or yields an
+    /// outcome, its run ends at this time.
     ///
-    /// If rules still detect a superseded operation, it waits until the superseding operation ends.
-    /// Then a new run starts. If its rule yields no start time, the new run has this time as its
-    /// start time.
+    /// If rules still detect a superseded operation, a next run of it waits until the superseding
+    /// operation ends, and then starts. This run gets the start time that its rule yields. If the
+    /// rule yields none, it gets the time at which the previous run was superseded.
     pub(super) transition: OperationStart,
 }
 
