@@ -223,7 +223,11 @@ impl App {
         more: Option<Resource>,
         served_by_other_router: Option<&'static [AdvertisedResource]>,
     ) -> ServerParameters {
-        let reporter = Reporter::new(self.report.subscribe(), self.cluster_namespace.clone());
+        let reporter = Reporter::new(
+            self.report.subscribe(),
+            self.cluster_namespace.clone(),
+            self.operations.clone(),
+        );
         let reporter_with_replica_status =
             ReplicatedReporter::new(reporter, self.replica_status.clone());
         let reporter_clone = reporter_with_replica_status.clone();

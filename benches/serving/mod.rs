@@ -41,6 +41,7 @@ pub fn router(reader: IndexReader) -> Router {
             rule_sets_are_read: true,
             total: 1,
             rule_sets: Vec::new(),
+            since: 0,
         }),
         readiness,
         metrics: Arc::new(Metrics::new()),

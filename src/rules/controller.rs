@@ -178,7 +178,7 @@ impl Controller {
                 // No report is sent until the start is done. Until then, the receivers have the
                 // default report, which says that the rule sets have not been read.
                 if self.start == StartPhase::Done {
-                    let report = Arc::new(self.registry.report());
+                    let report = Arc::new(self.registry.report(clock::steady()));
                     outputs.report.send_replace(report);
                 }
             }

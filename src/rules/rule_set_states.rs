@@ -2,11 +2,13 @@
 //! miss operations.
 
 use super::rule_sets_that_may_miss_operations::{IncompleteRuleSet, IncompleteRuleSets};
+use crate::index::{IndexReader, Rv};
 use ifo_api::completeness::{Completeness, Gap, Gaps};
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{ObjectScope, RuleSet};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// The state of all rule sets at one time.
@@ -16,6 +18,9 @@ pub struct Report {
     pub(super) read: bool,
     /// All rule sets.
     pub(super) rule_sets: Vec<ReportedRuleSet>,
+    /// The last time at which a report with an [`Idle`](RuleSetState::Idle) rule set was replaced by
+    /// the next report. So the rule set may have begun to work at this time.
+    pub(super) gap_ended: Option<Instant>,
 }
 
 /// One rule set in the report.
@@ -158,15 +163,56 @@ pub struct Reporter {
     newest: watch::Receiver<Arc<Report>>,
     /// The namespace in which operations on cluster-scoped objects are shown.
     cluster_namespace: Arc<str>,
+    /// The index of the operations that the rule sets detect.
+    index: IndexReader,
+    last_gap_end: Arc<Mutex<Option<GapEnd>>>,
+}
+
+/// The last end of a gap that a [`Reporter`] knows.
+#[derive(Debug)]
+struct GapEnd {
+    /// The values of [`Report::gap_ended`] and of the sum of [`Activity::ended_gaps`]. When a rule
+    /// set stops to miss operations, at least one of them changes.
+    ///
+    /// [`Activity::ended_gaps`]: ifo_engine::rules::Activity::ended_gaps
+    seen: (Option<Instant>, u64),
+    /// The resourceVersion of the index when the reporter first saw these values. The gap ended at
+    /// this resourceVersion or before it.
+    version: Rv,
 }
 
 impl Reporter {
     /// Creates a reporter. `cluster_namespace` is the namespace in which operations on
-    /// cluster-scoped objects are shown.
-    pub fn new(newest: watch::Receiver<Arc<Report>>, cluster_namespace: Arc<str>) -> Self {
+    /// cluster-scoped objects are shown. `index` contains the operations.
+    pub fn new(
+        newest: watch::Receiver<Arc<Report>>,
+        cluster_namespace: Arc<str>,
+        index: IndexReader,
+    ) -> Self {
         Self {
             newest,
             cluster_namespace,
+            index,
+            last_gap_end: Arc::default(),
+        }
+    }
+
+    /// Returns the value of [`Gaps::since`]. The caller must call this function after it has
+    /// computed the other fields of [`Gaps`]. Otherwise a gap could end between the two steps, and
+    /// neither of them would notice the gap.
+    fn since(&self) -> u64 {
+        let last = self.last_gap_end.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let newest = self.newest.borrow().clone();
+        let ended = newest.rule_sets.iter().map(ReportedRuleSet::ended_gaps);
+        let seen = (newest.gap_ended, ended.sum());
+        match &*last {
+            Some(known) if known.seen == seen => known.version.0,
+            _ => {
+                let version = self.index.head();
+                *last = Some(GapEnd { seen, version });
+                version.0
+            }
         }
     }
 }
@@ -193,6 +239,7 @@ impl Reporter {
             read: newest.read,
             total: newest.rule_sets.len(),
             rule_sets: uncovered.collect(),
+            since: self.since(),
         }
     }
 }
@@ -209,11 +256,21 @@ impl Completeness for Reporter {
                 .iter()
                 .filter_map(|rule_set| rule_set.gap(wanted))
                 .collect(),
+            since: self.since(),
         }
     }
 }
 
 impl ReportedRuleSet {
+    /// Returns the value of [`Activity::ended_gaps`](ifo_engine::rules::Activity::ended_gaps). Zero
+    /// if the target of the rule set is not watched.
+    fn ended_gaps(&self) -> u64 {
+        match &self.state {
+            RuleSetState::Watching(rule_set) => rule_set.activity.ended_gaps(),
+            RuleSetState::Idle(_) | RuleSetState::NotInstalled => 0,
+        }
+    }
+
     /// Returns the description of the rule set for the warning. Returns `None` if no operations on
     /// `wanted` objects can be missing.
     fn gap(&self, wanted: ObjectScope<'_>) -> Option<Gap> {
@@ -293,6 +350,13 @@ pub(super) fn evaluation_fails(objects: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{Bounds, Key, VersionAssignment, Write, Writer, index};
+    use std::time::Duration;
+
+    const BOUNDS: Bounds = Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
 
     fn reported(
         kind: Option<(&str, bool)>,
@@ -316,9 +380,11 @@ mod tests {
         let report = Report {
             read: true,
             rule_sets: vec![rule_set],
+            gap_ended: None,
         };
         let (_keep, newest) = watch::channel(Arc::new(report));
-        let gaps = Reporter::new(newest, "ifo-system".into()).gaps(namespace);
+        let (_writer, reader) = index(BOUNDS);
+        let gaps = Reporter::new(newest, "ifo-system".into(), reader).gaps(namespace);
         assert_eq!(gaps.total, 1);
         !gaps.rule_sets.is_empty()
     }
@@ -334,6 +400,7 @@ mod tests {
                 state(RuleSetState::Idle(IdleReason::WatchFailed)),
                 state(RuleSetState::NotInstalled),
             ],
+            gap_ended: None,
         };
         let expected = [("InvalidRule", 2), ("NotInstalled", 1), ("WatchFailed", 1)];
         assert_eq!(report.states(), expected.into());
@@ -361,5 +428,64 @@ mod tests {
             let shown = format!("{rule_set:?} in {namespace:?}");
             assert_eq!(affects(rule_set, namespace), affected, "{shown}");
         }
+    }
+
+    /// Adds an operation to the index, and returns the new resourceVersion.
+    fn next_version(writer: &mut Writer) -> u64 {
+        let key = Key::new("shop", "a");
+        let json = br#"{"metadata":{"namespace":"shop","name":"a"}}"#.to_vec();
+        let write = Write::Put { key, json };
+        let committed = writer.commit(vec![write], VersionAssignment::Mint);
+        committed.expect("an index accepts every new version").0
+    }
+
+    #[test]
+    fn a_resource_version_from_before_the_end_of_a_gap_is_not_known_to_be_complete() {
+        let (mut writer, reader) = index(BOUNDS);
+        let rules = Arc::new(RuleSet::default());
+        let report = |state: RuleSetState, gap_ended| {
+            Arc::new(Report {
+                read: true,
+                rule_sets: vec![reported(Some(("Pod", true)), None, state)],
+                gap_ended,
+            })
+        };
+        let watching = || RuleSetState::Watching(rules.clone());
+        let begin = Instant::now();
+        let (newest, receiver) = watch::channel(report(watching(), Some(begin)));
+        let reporter = Reporter::new(receiver, "ifo-system".into(), reader);
+        let first = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, first);
+        // Neither a new operation nor a new report ends a gap.
+        next_version(&mut writer);
+        newest.send_replace(report(watching(), Some(begin)));
+        assert_eq!(reporter.gaps("").since, first);
+        // A watch was interrupted. The reporter was asked only after the end of the interruption.
+        newest.send_replace(report(
+            RuleSetState::Idle(IdleReason::WatchFailed),
+            Some(begin),
+        ));
+        next_version(&mut writer);
+        newest.send_replace(report(watching(), Some(begin + Duration::from_nanos(1))));
+        let second = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, second);
+        // The evaluation failed on an object, and then it succeeded.
+        let shop: Arc<str> = "shop".into();
+        rules
+            .activity
+            .add_unknown(Some(&shop), &["Migrating".into()]);
+        next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, second);
+        rules
+            .activity
+            .remove_unknown(Some(&shop), &["Migrating".into()]);
+        let third = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, third);
+        assert_eq!(reporter.incomplete_rule_sets().since, third);
+        // A watch throttled the rule set.
+        rules.activity.throttle();
+        rules.activity.stop_throttling();
+        let fourth = next_version(&mut writer);
+        assert_eq!(reporter.gaps("").since, fourth);
     }
 }

@@ -16,6 +16,10 @@ pub struct IncompleteRuleSets {
     pub total: usize,
     /// The rule sets that may miss operations.
     pub(super) rule_sets: Vec<IncompleteRuleSet>,
+    /// The oldest resourceVersion for which `rule_sets` is known to be the full list, as in
+    /// [`Gaps::since`]. A leader of an older release does not send this field.
+    #[serde(default)]
+    pub(super) since: u64,
 }
 
 /// A rule set that may miss operations.
@@ -67,6 +71,7 @@ impl IncompleteRuleSets {
             rule_sets_are_read: self.read,
             total: self.total,
             rule_sets: affected.map(IncompleteRuleSet::gap).collect(),
+            since: self.since,
         }
     }
 }
@@ -111,13 +116,15 @@ mod tests {
                 read: true,
                 total: 3,
                 rule_sets: vec![rule_set],
+                since: 7,
             };
             let text = serde_json::to_string(&incomplete_rule_sets).unwrap();
             let incomplete_rule_sets: IncompleteRuleSets = serde_json::from_str(&text).unwrap();
             let reported = [all, shop, other, cluster_namespace]
                 .map(|it| !incomplete_rule_sets.gaps(it).rule_sets.is_empty());
             assert_eq!(reported, affected, "{text}");
-            assert_eq!(incomplete_rule_sets.gaps(all).total, 3);
+            let gaps = incomplete_rule_sets.gaps(all);
+            assert_eq!((gaps.total, gaps.since), (3, 7));
         }
     }
 }

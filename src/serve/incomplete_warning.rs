@@ -6,6 +6,8 @@
 //! - The cluster has no rule sets.
 //! - The server has not read the rule sets yet.
 //! - This replica's index (the operations in memory) was last up to date more than 15 s ago.
+//! - The list shows the operations at an older resourceVersion, and a rule set that works now may
+//!   not have worked at that time.
 //!
 //! All other lists and watches of operations get the header `ifo-complete`.
 //!
@@ -14,6 +16,7 @@
 //! be incomplete.
 
 use super::ServerState;
+use super::list::ListVersion;
 use super::request::{Query, ResourceRequest};
 use super::selectors::ReviewedSelectors;
 use crate::auth::{AccessDecision, Attributes, SelectorRequirement, User};
@@ -23,19 +26,33 @@ use http::{HeaderName, HeaderValue};
 use ifo_api::completeness::{COMPLETE_HEADER, Gap, Gaps, Incomplete, Named, NotWorking};
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 
+/// Returns true if the index is stale. The caller must call this function before it reads the
+/// objects of the answer, and pass the result to [`warn`].
+pub fn is_stale_before(shared: &ServerState, request: &ResourceRequest) -> bool {
+    if request.resource == live::PLURAL {
+        // This call can raise `Gaps::since` to the newest resourceVersion. The list that follows is
+        // at least as new. If only the later call in `warn` raised it, the list could be older.
+        shared.server.completeness.gaps(&request.namespace);
+    }
+    shared.server.replica_status.is_stale()
+}
+
 /// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
 /// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
+///
+/// The header of a list is about the resourceVersion of the list, even if a rule set has begun to
+/// work since then. The header of a watch is about the time at which the watch starts.
 pub async fn warn(
     shared: &ServerState,
-    request: &ResourceRequest,
-    query: &Query,
+    (request, query): (&ResourceRequest, &Query),
     user: Option<&User>,
+    was_stale: bool,
     response: &mut Response,
 ) {
     if request.resource != live::PLURAL || !response.status().is_success() {
         return;
     }
-    if shared.server.replica_status.is_stale() {
+    if was_stale || shared.server.replica_status.is_stale() {
         add_warning(&Incomplete::NotCurrent, response);
         return;
     }
@@ -43,7 +60,10 @@ pub async fn warn(
         rule_sets_are_read,
         total,
         rule_sets,
+        since,
     } = shared.server.completeness.gaps(&request.namespace);
+    let version = response.extensions().get::<ListVersion>();
+    let is_older = version.is_some_and(|version| version.0.0 < since);
     let incomplete = if !rule_sets_are_read {
         Incomplete::NotRead
     } else if total == 0 {
@@ -53,6 +73,10 @@ pub async fn warn(
         let affects_request = |gap: &Gap| may_match(gap, &selectors);
         let gaps: Vec<Gap> = rule_sets.into_iter().filter(affects_request).collect();
         if gaps.is_empty() {
+            if is_older {
+                add_warning(&Incomplete::NotKnown, response);
+                return;
+            }
             let complete = HeaderName::from_static(COMPLETE_HEADER);
             let headers = response.headers_mut();
             headers.insert(complete, HeaderValue::from_static("true"));

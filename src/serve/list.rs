@@ -43,6 +43,10 @@ pub use self::fuzzing::{check as check_token, options as check_options};
 /// (`blockTimeout`).
 pub const FRESHNESS_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The resourceVersion of a list. The answer has this value as an extension.
+#[derive(Clone, Copy, Debug)]
+pub struct ListVersion(pub Rv);
+
 /// Size in bytes after which a chunk of the body ends. This is the size of four HTTP/2 frames, and
 /// also the size of the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
@@ -278,10 +282,9 @@ pub async fn list(
         tail: Vec::new(),
     };
     let stream = futures::stream::iter(chunks.map(Ok::<_, Infallible>));
-    Ok(create_responses::encoded_response(
-        Body::from_stream(stream),
-        wanted.syntax,
-    ))
+    let mut response = create_responses::encoded_response(Body::from_stream(stream), wanted.syntax);
+    response.extensions_mut().insert(ListVersion(rv));
+    Ok(response)
 }
 
 /// Returns the entries that match the selector. If there is a limit, the function stops at one

@@ -307,6 +307,7 @@ async fn resource(
     if is_synced && reads_newest(request, &admitted.query) {
         shared.server.replica_status.wait_until_current().await;
     }
+    let was_stale = incomplete_warning::is_stale_before(shared, request);
     let mut answer_result = match request.verb {
         "get" | "list" | "watch" if !is_synced => Err(ErrorStatus::initializing()),
         verb @ ("get" | "list" | "watch") if !resource.verbs.contains(&verb) => Err(
@@ -339,7 +340,8 @@ async fn resource(
         && matches!(request.verb, "list" | "watch")
     {
         let user = admitted.user.as_ref();
-        incomplete_warning::warn(shared, request, &admitted.query, user, response).await;
+        let query = &admitted.query;
+        incomplete_warning::warn(shared, (request, query), user, was_stale, response).await;
     }
     answer_result
 }

@@ -5,7 +5,10 @@
 
 use crate::harness::{TestCluster, VM, condition, eventually, migrating, rule_set, shared, text};
 use crate::plugin::run;
-use serde_json::json;
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde_json::{Value, json};
 
 /// Lists the operations of a namespace with kubectl. Returns standard error, which contains the
 /// warnings.
@@ -250,5 +253,83 @@ fn an_unknown_resource_in_an_installed_group_is_reported_and_a_missing_group_is_
             .await;
         let list = run(cluster, &["list", "-n", namespace]).await;
         assert!(!list.err.contains(namespace), "{}", list.err);
+    });
+}
+
+/// Lists operations. Returns the `Warning` header, or an empty text for a complete list. Also
+/// returns the body of the answer.
+async fn list_with_warning(cluster: &TestCluster, path: &str) -> (String, Value) {
+    let request = Request::get(path).body(Body::empty());
+    let request = request.expect("the path is valid");
+    let answer = cluster.admin.client.send(request).await;
+    let answer = answer.expect("the API server must answer");
+    assert!(answer.status().is_success(), "{path}: {}", answer.status());
+    let header = |name| {
+        answer
+            .headers()
+            .get(name)
+            .map(|it| it.to_str().unwrap_or("?"))
+    };
+    let warning = match (header("warning"), header("ifo-complete")) {
+        (Some(warning), None) => warning.to_owned(),
+        (None, Some("true")) => String::new(),
+        both => panic!("{path}: {both:?}"),
+    };
+    let body = answer.into_body().collect().await;
+    let body = body.expect("the answer must be complete").to_bytes();
+    (warning, serde_json::from_slice(&body).expect("JSON"))
+}
+
+/// Between the two pages, a rule set begins to work. At the resourceVersion of the pages, its
+/// operations were missing.
+#[test]
+fn the_second_page_of_a_list_is_not_complete_if_a_rule_set_did_not_work_at_the_first_page() {
+    shared(async |cluster| {
+        let namespace = cluster.namespace("incomplete-page").await;
+        let mut rules = migrating(namespace);
+        rules["spec"]["component"] = json!(namespace);
+        cluster.ready_rule_set(&rules).await;
+        for name in ["a", "b"] {
+            cluster.machine(namespace, name, "Migrating").await;
+        }
+        cluster
+            .until_operations(namespace, &[("a", "Migrating"), ("b", "Migrating")])
+            .await;
+        // The selector excludes the rule sets of other tests.
+        let list = format!(
+            "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/{namespace}/inflightoperations?limit=1\
+             &labelSelector=ifo.kubevirt.io%2Fcomponent%3D{namespace}"
+        );
+        let first = eventually("a complete first page", async || {
+            let (warning, page) = list_with_warning(cluster, &list).await;
+            warning.is_empty().then_some(page).ok_or(warning)
+        })
+        .await;
+        let token = text(&first, "/metadata/continue");
+        let mut late = rule_set(
+            namespace,
+            &VM,
+            &[("Late", "object.status.printableStatus == 'Migrating'")],
+        );
+        late["metadata"]["name"] = json!(format!("{namespace}-late"));
+        late["spec"]["component"] = json!(namespace);
+        late["spec"]["namespaces"] = json!([namespace]);
+        cluster.ready_rule_set(&late).await;
+        eventually("the operations of the new rule set", async || {
+            let count = cluster.operations(namespace).await.len();
+            (count == 4).then_some(()).ok_or(count.to_string())
+        })
+        .await;
+        let (warning, page) = list_with_warning(cluster, &format!("{list}&continue={token}")).await;
+        assert_eq!(page["items"].as_array().map(Vec::len), Some(1), "{page}");
+        assert!(
+            warning.contains("it is not known whether all rule sets worked"),
+            "{warning}"
+        );
+        eventually("a complete list of the newest version", async || {
+            let (warning, page) = list_with_warning(cluster, &list).await;
+            warning.is_empty().then_some(page).ok_or(warning)
+        })
+        .await;
     });
 }

@@ -15,6 +15,8 @@ const NOT_CURRENT: &str = "this server has not been up to date for more than 15 
                            be missing or over";
 const NOT_RECORDED: &str = "it was not recorded whether all operations were listed and all rule \
                             sets worked, operations may be missing";
+const NOT_KNOWN: &str = "it is not known whether all rule sets worked at the resourceVersion of \
+                         this list, operations may be missing";
 const NOT_READ: &str = "the rule sets have not been read yet, operations may be missing";
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
@@ -39,6 +41,9 @@ pub struct Gaps {
     pub total: usize,
     /// Rule sets that may miss operations, sorted by name.
     pub rule_sets: Vec<Gap>,
+    /// The oldest resourceVersion for which `rule_sets` is known to be the full list. At an older
+    /// resourceVersion, a rule set may have missed operations that works now.
+    pub since: u64,
 }
 
 /// Returns the same answer for every namespace.
@@ -74,6 +79,9 @@ pub enum Incomplete {
     /// example, no replica detects operations, or this replica cannot reach the replica that
     /// detects operations.
     NotCurrent,
+    /// The list shows the operations at an older resourceVersion. At that time, a rule set may not
+    /// have worked that works now. An example is the second page of a list.
+    NotKnown,
     /// The list comes from a file that does not state whether the list was complete. Only the
     /// plugin uses this reason.
     NotRecorded,
@@ -142,6 +150,7 @@ impl fmt::Display for Incomplete {
             Self::NoRuleSets => f.write_str(NONE_INSTALLED),
             Self::NotRead => f.write_str(NOT_READ),
             Self::NotCurrent => f.write_str(NOT_CURRENT),
+            Self::NotKnown => f.write_str(NOT_KNOWN),
             Self::NotRecorded => f.write_str(NOT_RECORDED),
             Self::NotWorking(sets) => {
                 let (summary, names) = (sets.summary(), sets.names());
@@ -165,6 +174,7 @@ impl FromStr for Incomplete {
             NONE_INSTALLED => return Ok(Self::NoRuleSets),
             NOT_READ => return Ok(Self::NotRead),
             NOT_CURRENT => return Ok(Self::NotCurrent),
+            NOT_KNOWN => return Ok(Self::NotKnown),
             NOT_RECORDED => return Ok(Self::NotRecorded),
             _ => {}
         }
@@ -240,6 +250,7 @@ mod tests {
             Incomplete::NoRuleSets,
             Incomplete::NotRead,
             Incomplete::NotCurrent,
+            Incomplete::NotKnown,
             Incomplete::NotRecorded,
             not_working(2, 61, 2),
             not_working(2, 61, 0),

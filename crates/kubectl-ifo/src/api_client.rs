@@ -6,6 +6,7 @@
 //! [`Problem`]: an error message for the user.
 
 use super::from_files::ClusterFromFiles;
+use super::operation_source::combined;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, Incomplete};
@@ -62,6 +63,16 @@ pub(super) enum ListCompleteness {
     /// The headers do not state whether the list is complete. The answer comes from an older
     /// release of `ifo-apiserver`, or is not a list of operations from `ifo-apiserver`.
     NotStated,
+}
+
+impl ListCompleteness {
+    /// Returns the reason why operations may be missing. None if no reason is known.
+    pub(super) fn incomplete(self) -> Option<Incomplete> {
+        match self {
+            Self::Incomplete(incomplete) => Some(incomplete),
+            Self::Complete | Self::NotStated => None,
+        }
+    }
 }
 
 /// Reads from the headers of an answer whether the list is complete. A `Warning` header counts only
@@ -145,7 +156,8 @@ impl ApiClient {
     }
 
     /// Reads a list page by page, so that only one page is in memory. Calls `take` with the JSON of
-    /// each object. Returns whether the list is complete, as the last page states it.
+    /// each object. Returns whether the list is complete. The list is complete only if each page
+    /// states this.
     pub(super) async fn list(
         &self,
         path: &str,
@@ -156,6 +168,7 @@ impl ApiClient {
     ) -> Result<ListCompleteness, Problem> {
         let limit = options.limit.map(|it| it.to_string()).unwrap_or_default();
         let mut token = String::new();
+        let mut completeness = ListCompleteness::Complete;
         loop {
             let query = query(&[
                 ("limit", &limit),
@@ -165,6 +178,7 @@ impl ApiClient {
             ]);
             let uri = format!("{path}?{query}");
             let answer = self.answer(&uri, resource, namespace).await?;
+            completeness = combined(completeness, answer.completeness);
             let list = ListItems::<&RawValue>::read(answer.text.as_bytes());
             let list = list.map_err(|error| unreadable(&uri, &error))?;
             for item in list.items {
@@ -172,7 +186,7 @@ impl ApiClient {
             }
             match list.next {
                 Some(next) => token = next,
-                None => return Ok(answer.completeness),
+                None => return Ok(completeness),
             }
         }
     }

@@ -211,7 +211,10 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
             let what = "no OperationRuleSet is installed, so no operation can be detected; to install all rule sets of this release";
             format!("note: {what}: kubectl apply -k {HOME}/rules")
         }
-        Incomplete::NotRead | Incomplete::NotCurrent | Incomplete::NotRecorded => {
+        Incomplete::NotRead
+        | Incomplete::NotCurrent
+        | Incomplete::NotKnown
+        | Incomplete::NotRecorded => {
             format!("note: {incomplete}")
         }
         Incomplete::NotWorking(sets) => {

@@ -9,12 +9,11 @@ mod combined_completeness;
 mod follow;
 mod list_object_names;
 
-pub(super) use combined_completeness::IncompleteJson;
+pub(super) use combined_completeness::{IncompleteJson, combined};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
 pub(super) use list_object_names::{escape, names, namespaces};
 
-use self::combined_completeness::combined;
 use super::api_client::{ApiClient, ListCompleteness, ListOptions};
 use super::filter::Filters;
 use super::listed_operation::ListedOperation;
@@ -102,8 +101,8 @@ pub(super) struct OperationSource {
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     note: Option<String>,
-    /// The completeness of the list, from the newest answer for each namespace. The key is the
-    /// namespace, or None for a request for all namespaces.
+    /// The completeness of the newest list of each namespace. The key is the namespace, or None for a
+    /// list of all namespaces.
     completeness: Mutex<BTreeMap<Option<String>, ListCompleteness>>,
 }
 
@@ -218,42 +217,49 @@ impl OperationSource {
         }
     }
 
-    /// Returns the reason why operations may be missing, from the newest answer to a list or to
-    /// [`Self::probe`]. None if no reason is known.
+    /// Returns the reason why operations may be missing from the newest list. None if no reason is
+    /// known.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
-        match self.completeness() {
-            ListCompleteness::Incomplete(incomplete) => Some(incomplete),
-            ListCompleteness::Complete | ListCompleteness::NotStated => None,
-        }
+        self.completeness().incomplete()
     }
 
-    /// Returns whether the list is complete, from the newest answer to a list or to
-    /// [`Self::probe`]. The answers for several namespaces are combined.
+    /// Returns whether the newest list is complete. The lists of several namespaces are combined.
     pub(super) fn completeness(&self) -> ListCompleteness {
         let newest = self.completeness.lock();
         let newest = newest.unwrap_or_else(PoisonError::into_inner);
-        let all = newest.values().cloned().reduce(combined);
-        all.unwrap_or(ListCompleteness::NotStated)
+        combined_of_all(newest.values().cloned())
     }
 
-    /// Asks the server whether its lists are complete. To get this answer, the plugin lists at most
-    /// one operation. The request contains the labels, components and operation names of the
+    /// Adds the newest list of `other` to the lists whose completeness [`Self::completeness`]
+    /// returns.
+    pub(super) fn add_completeness_of(&self, other: &Self) {
+        let both = combined(self.completeness(), other.completeness());
+        for namespace in self.requested_namespaces() {
+            self.record_completeness(namespace, both.clone());
+        }
+    }
+
+    /// Asks the server whether its lists are complete at this time. The result says nothing about an
+    /// earlier list, so [`Self::completeness`] does not change: operations that were missing then
+    /// are still missing from that list.
+    ///
+    /// To get this answer, the plugin lists at most one operation. The request contains the labels, components and operation names of the
     /// filters. The server considers only rule sets that can detect such operations.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let asked = self
             .requested_namespaces()
             .into_iter()
             .map(|namespace| self.probe_in(namespace));
-        let asked: Vec<BoxFuture<'_, Result<(), Problem>>> =
+        let asked: Vec<BoxFuture<'_, Result<ListCompleteness, Problem>>> =
             asked.map(futures::FutureExt::boxed).collect();
-        futures::stream::iter(asked)
+        let answers: Vec<ListCompleteness> = futures::stream::iter(asked)
             .buffered(CONCURRENCY)
-            .try_collect::<()>()
+            .try_collect()
             .await?;
-        Ok(self.completeness())
+        Ok(combined_of_all(answers))
     }
 
-    async fn probe_in(&self, namespace: Option<&str>) -> Result<(), Problem> {
+    async fn probe_in(&self, namespace: Option<&str>) -> Result<ListCompleteness, Problem> {
         let selector = self.filters.label_selector();
         let fields = match self.served {
             Served::Live => self.filters.node_selector(),
@@ -268,8 +274,7 @@ impl OperationSource {
         let resource = self.served.resource();
         let answer = self.server.answer(&uri, resource, namespace).await;
         let answer = answer.map_err(|it| self.node_problem(it))?;
-        self.record_completeness(namespace, answer.completeness);
-        Ok(())
+        Ok(answer.completeness)
     }
 
     fn record_completeness(&self, namespace: Option<&str>, completeness: ListCompleteness) {
@@ -426,4 +431,10 @@ impl OperationSource {
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         format!("/apis/{group}/{VERSION}{within}/{}", live::PLURAL)
     }
+}
+
+/// Combines the completeness of several lists. Without a list, the completeness is not stated.
+fn combined_of_all(all: impl IntoIterator<Item = ListCompleteness>) -> ListCompleteness {
+    let combined = all.into_iter().reduce(combined);
+    combined.unwrap_or(ListCompleteness::NotStated)
 }

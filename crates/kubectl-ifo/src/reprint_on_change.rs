@@ -57,13 +57,12 @@ pub(super) struct WatchOutputInputs {
 }
 
 impl WatchOutputInputs {
-    /// Reads the current values. `incomplete` comes from the newest answers that `source` has
-    /// received.
-    pub(super) fn now(source: &OperationSource) -> Self {
+    /// Reads the current values.
+    pub(super) fn now(incomplete: Option<Incomplete>) -> Self {
         Self {
             now: clock::now(),
             screen: terminal_width(),
-            incomplete: source.incomplete(),
+            incomplete,
         }
     }
 }
@@ -84,16 +83,21 @@ pub(super) async fn run(
     let mut first = true;
     let mut printed = None;
     let mut last_incomplete = None;
+    let mut incomplete_now = source.incomplete();
     let mut probed = Instant::now();
     let mut last_height = 0;
     loop {
         let operations = known.values().cloned().collect();
         if probed.elapsed() >= PROBE_INTERVAL {
-            // The error is ignored, because the watch also reports a server that does not answer.
-            let _ = source.probe().await;
+            // The watch delivers operations that were missing from the list, so the newest answer
+            // counts. An error is ignored, because the watch also reports a server that does not
+            // answer.
+            if let Ok(completeness) = source.probe().await {
+                incomplete_now = completeness.incomplete();
+            }
             probed = Instant::now();
         }
-        let shown = WatchOutputInputs::now(source);
+        let shown = WatchOutputInputs::now(incomplete_now.clone());
         let text = view.text(operations, &shown).await?;
         let incomplete = shown.incomplete.as_ref().map(incomplete_line);
         if redraws_in_place {

@@ -78,7 +78,7 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     }
     print(
         &view
-            .text(operations, &WatchOutputInputs::now(&source))
+            .text(operations, &WatchOutputInputs::now(source.incomplete()))
             .await?,
     )?;
     print_incomplete(&source);

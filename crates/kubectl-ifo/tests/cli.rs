@@ -16,6 +16,8 @@ mod from_files;
 mod history;
 #[path = "cli/impact.rs"]
 mod impact;
+#[path = "cli/incomplete_lists.rs"]
+mod incomplete_lists;
 #[path = "cli/kubectl_conventions.rs"]
 mod kubectl_conventions;
 #[path = "cli/pieces_of_work.rs"]

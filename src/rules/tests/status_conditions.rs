@@ -3,6 +3,7 @@
 
 use super::super::rule_set_status::{RuleSetHealth, WatchState, compute};
 use super::*;
+use crate::index::{Bounds, index};
 use ifo_api::completeness::{Completeness as _, Gap};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -411,7 +412,12 @@ fn rule_set_is_not_ready_while_it_is_throttled() {
 
 /// Returns the rule sets that may miss operations, each with the reason.
 fn gaps(fixture: &ControllerFixture) -> Vec<(String, String)> {
-    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into());
+    let bounds = Bounds {
+        bytes: 1 << 20,
+        age: Duration::from_mins(1),
+    };
+    let (_writer, reader) = index(bounds);
+    let reporter = Reporter::new(fixture.report.clone(), "ifo-system".into(), reader);
     let gaps = reporter.gaps("");
     assert!(gaps.rule_sets_are_read);
     let gap = |gap: Gap| (gap.rule_set.to_string(), gap.reason);

@@ -196,6 +196,7 @@ fn routes(live: &IndexReader, rule_sets: &IndexReader, decision: AccessDecision)
             rule_sets_are_read: true,
             total: 1,
             rule_sets: Vec::new(),
+            since: 0,
         }),
         readiness,
         metrics: Arc::new(Metrics::new()),

@@ -92,3 +92,57 @@ async fn list_warns_while_rule_sets_are_unknown_or_absent() {
         .await;
     assert!(response.headers().get(WARNING).is_none());
 }
+
+/// Returns the header that states whether the list is complete, and the body of the answer.
+async fn list(fixture: &Fixture, query: &str) -> (String, Value) {
+    let path = format!("{BASE}/inflightoperations{query}");
+    let response = fixture.send(request("GET", &path, &[])).await;
+    assert_eq!(response.status(), StatusCode::OK, "{path}");
+    let header = |name| response.headers().get(name);
+    let header = match (header("warning"), header("ifo-complete")) {
+        (Some(warning), None) => warning.to_str().unwrap().to_owned(),
+        (None, Some(_)) => "complete".to_owned(),
+        both => panic!("{both:?}"),
+    };
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (header, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn a_list_of_an_older_version_is_complete_only_if_no_rule_set_was_broken_at_that_version() {
+    let mut fixture = Fixture::filled();
+    let not_known = "299 - \"it is not known whether all rule sets worked at the resourceVersion \
+                     of this list, operations may be missing\"";
+    let (header, first_page) = list(&fixture, "?limit=1").await;
+    assert_eq!(header, "complete");
+    let metadata = |name| first_page["metadata"][name].as_str().unwrap();
+    let older = [
+        format!("?limit=1&continue={}", metadata("continue")),
+        format!(
+            "?resourceVersionMatch=Exact&resourceVersion={}",
+            metadata("resourceVersion")
+        ),
+    ];
+    fixture.put(106, "a", "x", |_| {});
+    for query in &older {
+        assert_eq!(list(&fixture, query).await.0, "complete", "{query}");
+    }
+    // A rule set was broken, and works again since the newest version.
+    let (_, newest) = list(&fixture, "").await;
+    let newest = newest["metadata"]["resourceVersion"].as_str().unwrap();
+    fixture.completeness.0.lock().unwrap().since = newest.parse().unwrap();
+    for query in &older {
+        assert_eq!(list(&fixture, query).await.0, not_known, "{query}");
+    }
+    for query in ["", "?limit=1", "?watch=1&timeoutSeconds=1"] {
+        let path = format!("/inflightoperations{query}");
+        let none: [&str; 0] = [];
+        assert_eq!(warnings(&fixture, &path, "jane").await, none, "{query}");
+    }
+    // If the rule set is still broken, the answer names it.
+    fixture.completeness.0.lock().unwrap().rule_sets = vec![gap("vm-rules", "kubevirt")];
+    for query in &older {
+        let (header, _) = list(&fixture, query).await;
+        assert!(header.contains("vm-rules (does not compile)"), "{header}");
+    }
+}

@@ -159,7 +159,7 @@ pub struct Fixture {
     pub role: watch::Sender<ReplicaRole>,
     /// The receiver of the request handlers' queries to the leader. The tests keep the receiver
     /// open, but nothing answers the queries.
-    _contact: LeaderQueries,
+    pub leader_queries: LeaderQueries,
 }
 
 impl Fixture {
@@ -207,6 +207,7 @@ impl Fixture {
             rule_sets_are_read: true,
             total: 3,
             rule_sets: Vec::new(),
+            since: 0,
         })));
         let shutdown = CancellationToken::new();
         let metrics = Arc::new(Metrics::new());
@@ -244,7 +245,7 @@ impl Fixture {
             metrics,
             replica_status,
             role,
-            _contact: leader_queries,
+            leader_queries,
         }
     }
 

@@ -5,7 +5,7 @@
 use super::EvaluationError;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Minimum time in seconds between two log lines about failures of one rule set. A rule that fails
@@ -23,11 +23,21 @@ pub struct Activity {
     failure: Mutex<Option<EvaluationFailure>>,
     /// The last failure of an expression that decides whether an operation is in flight.
     detection_failure: Mutex<Option<EvaluationFailure>>,
+    /// The reasons why the rule set may miss operations.
+    missed: Mutex<MissedDetections>,
+}
+
+/// The reasons why a rule set may miss operations, although its target is watched.
+#[derive(Debug, Default)]
+struct MissedDetections {
     /// Number of watches that throttle the rule set.
-    throttling: AtomicUsize,
+    throttling: usize,
     /// Numbers of objects with unknown detections, by namespace. The key None stands for
     /// cluster-scoped objects.
-    unknown: Mutex<BTreeMap<Option<Arc<str>>, UnknownDetections>>,
+    unknown: BTreeMap<Option<Arc<str>>, UnknownDetections>,
+    /// Number of times that one of these reasons ended: a watch stopped throttling, or the detection
+    /// on an object became known.
+    ended: u64,
 }
 
 /// One failure of an expression.
@@ -142,24 +152,26 @@ impl Activity {
     /// Records that a watch begins to throttle the rule set. A watch throttles a rule set that
     /// exhausts its evaluation steps on several consecutive objects.
     pub fn throttle(&self) {
-        self.throttling.fetch_add(1, Ordering::Relaxed);
+        self.missed().throttling += 1;
     }
 
     /// Reverts one call of [`Activity::throttle`], because the watch no longer throttles the rule
     /// set or has ended.
     pub fn stop_throttling(&self) {
-        self.throttling.fetch_sub(1, Ordering::Relaxed);
+        let mut missed = self.missed();
+        missed.throttling = missed.throttling.saturating_sub(1);
+        missed.ended += 1;
     }
 
     /// Returns true if at least one watch throttles the rule set.
     pub fn is_throttled(&self) -> bool {
-        self.throttling.load(Ordering::Relaxed) > 0
+        self.missed().throttling > 0
     }
 
     /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
     pub fn add_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
-        let mut unknown = self.unknown();
-        let counts = unknown.entry(namespace.cloned()).or_default();
+        let mut missed = self.missed();
+        let counts = missed.unknown.entry(namespace.cloned()).or_default();
         counts.objects += 1;
         for operation in operations {
             *counts.operations.entry(operation.clone()).or_default() += 1;
@@ -168,7 +180,9 @@ impl Activity {
 
     /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
     pub fn remove_unknown(&self, namespace: Option<&Arc<str>>, operations: &[Arc<str>]) {
-        let mut unknown = self.unknown();
+        let mut missed = self.missed();
+        missed.ended += 1;
+        let unknown = &mut missed.unknown;
         let namespace = namespace.cloned();
         let Some(counts) = unknown.get_mut(&namespace) else {
             return;
@@ -188,7 +202,7 @@ impl Activity {
     /// Returns the sum of the unknown detections on the `wanted` objects.
     pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
         let mut sum = UnknownDetections::default();
-        for (namespace, counts) in &*self.unknown() {
+        for (namespace, counts) in &self.missed().unknown {
             if wanted.includes(namespace.as_deref()) {
                 sum.add(counts);
             }
@@ -198,11 +212,18 @@ impl Activity {
 
     /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
     pub fn unknown_in(&self) -> Vec<Option<Arc<str>>> {
-        self.unknown().keys().cloned().collect()
+        self.missed().unknown.keys().cloned().collect()
     }
 
-    fn unknown(&self) -> MutexGuard<'_, BTreeMap<Option<Arc<str>>, UnknownDetections>> {
-        self.unknown.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns how often a reason why the rule set may miss operations has ended: a watch stopped
+    /// throttling the rule set, or the detection on an object became known. If two calls return the
+    /// same number, and there is no such reason at the second call, there was none between them.
+    pub fn ended_gaps(&self) -> u64 {
+        self.missed().ended
+    }
+
+    fn missed(&self) -> MutexGuard<'_, MissedDetections> {
+        self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -239,6 +260,8 @@ mod tests {
         activity.remove_unknown(Some(&shop), &names(&["Migrating"]));
         activity.remove_unknown(None, &names(&["Draining"]));
         assert_eq!(of(None, true), (0, 0));
-        assert!(activity.unknown().is_empty(), "counts of 0 must be removed");
+        let missed = activity.missed();
+        assert!(missed.unknown.is_empty(), "counts of 0 must be removed");
+        assert_eq!(missed.ended, 3);
     }
 }

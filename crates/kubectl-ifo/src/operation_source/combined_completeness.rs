@@ -1,7 +1,7 @@
 //! Determines whether operations may be missing from a list that consists of several answers.
 //!
-//! If the user may not list the operations of all namespaces, the plugin sends one request for each
-//! namespace. The headers of each answer state whether operations may be missing, and why.
+//! A list can have several pages. If the user may not list the operations of all namespaces, the
+//! plugin also sends one request for each namespace. The headers of each answer state whether operations may be missing, and why.
 //! [`combined`] combines these statements. [`IncompleteJson`] is the reason in JSON and YAML.
 
 use crate::api_client::ListCompleteness;
@@ -32,6 +32,7 @@ impl IncompleteJson {
             Incomplete::NoRuleSets
             | Incomplete::NotRead
             | Incomplete::NotCurrent
+            | Incomplete::NotKnown
             | Incomplete::NotRecorded => None,
         };
         Self {
@@ -55,7 +56,7 @@ impl IncompleteJson {
 /// | rule sets do not work in only one list | incomplete, with these rule sets |
 /// | both lists are complete | complete |
 /// | neither list is incomplete, and the completeness of a list is not stated | not stated |
-pub(super) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
+pub(crate) fn combined(one: ListCompleteness, other: ListCompleteness) -> ListCompleteness {
     use Incomplete::NotWorking as BrokenRuleSets;
     use ListCompleteness::{Complete, Incomplete as MayMiss, NotStated};
     match (one, other) {

@@ -216,17 +216,20 @@ async fn show(
 /// value comes immediately. Before each later value, the stream waits for [`PROBE_INTERVAL`] and
 /// asks `ifo-apiserver` again.
 fn incomplete_reasons(source: &OperationSource) -> BoxStream<'_, Option<String>> {
-    stream::unfold(true, move |first| async move {
-        if !first {
-            sleep(PROBE_INTERVAL).await;
-            // If the server does not answer, the watch reports this. So this code ignores the
-            // error.
-            let _ = source.probe().await;
-        }
-        let line = source.incomplete().as_ref().map(incomplete_line);
-        Some((line, false))
-    })
-    .boxed()
+    let first = source.incomplete();
+    let later = stream::unfold(first.clone(), move |last| async move {
+        sleep(PROBE_INTERVAL).await;
+        // If the server does not answer, the watch reports this. So this code ignores the error.
+        let newest = match source.probe().await {
+            Ok(completeness) => completeness.incomplete(),
+            Err(_) => last,
+        };
+        Some((newest.clone(), newest))
+    });
+    stream::once(std::future::ready(first))
+        .chain(later)
+        .map(|incomplete| incomplete.as_ref().map(incomplete_line))
+        .boxed()
 }
 
 fn terminal_error(error: &io::Error) -> Problem {

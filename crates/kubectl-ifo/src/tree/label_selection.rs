@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Remembers for each operation whether it matches the label selector.
 pub(super) struct LabelSelection {
-    source: OperationSource,
+    pub(super) source: OperationSource,
     /// One value for each operation: the resourceVersion for which the result is valid, and true if
     /// the operation matches.
     results: HashMap<OperationKey, (String, bool)>,

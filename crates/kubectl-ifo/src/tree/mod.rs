@@ -118,7 +118,11 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         return reprint_on_change::run(&source, operations, format, view).await;
     }
     view.sort.check(&operations)?;
-    let shown = WatchOutputInputs::now(&source);
+    if let Some(selected) = &mut view.selected {
+        selected.update(&operations).await?;
+        source.add_completeness_of(&selected.source);
+    }
+    let shown = WatchOutputInputs::now(source.incomplete());
     if let Some(text) = view.show(operations, &shown).await? {
         print(&text)?;
     } else {

@@ -5,13 +5,16 @@ use super::detection_check::{DetectionCheck, RuleSets, check_detection_without_r
 use super::progress::{ProgressOutput, active_text, ignored_text, not_started_message};
 use super::wait_state::{WaitGoal, WaitState, WaitVerdict};
 use super::{WaitArgs, WaitEnd};
+use crate::api_client::ListCompleteness;
 use crate::clock;
 use crate::columns::{self, Table};
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
 use crate::filter_check::{self, FilterWarning};
 use crate::listed_operation::ListedOperation;
-use crate::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
+use crate::operation_source::{
+    OperationChange, OperationFollower, OperationSource, Served, combined,
+};
 use crate::output::{TextStyle, print_error_line};
 use crate::problem::Problem;
 use std::time::Duration;
@@ -131,7 +134,7 @@ impl OperationWait {
             if last_check.is_none_or(|at| at.elapsed() >= interval) {
                 // While an operation is active, the goals `idle` and `completed` are certainly not
                 // reached, even if rule sets do not work. So the command continues to wait.
-                if let Some(end) = self.check_rule_sets(source).await?
+                if let Some(end) = self.check_rule_sets(source, None).await?
                     && !busy
                 {
                     return Ok(end);
@@ -155,7 +158,11 @@ impl OperationWait {
                 // checked after the list, so that a rule set that failed before the list is
                 // noticed.
                 let is_confirmed = self.confirm_with_list(source).await?;
-                if is_confirmed && let Some(end) = self.check_rule_sets(source).await? {
+                if is_confirmed
+                    && let Some(end) = self
+                        .check_rule_sets(source, Some(source.completeness()))
+                        .await?
+                {
                     return Ok(end);
                 }
                 if is_confirmed && self.unknown_reason.is_none() {
@@ -251,7 +258,8 @@ impl OperationWait {
         }
         // The rule sets are checked after the list, so that a rule set that failed before the list
         // is noticed.
-        if let Some(end) = self.check_rule_sets(source).await? {
+        let listed = Some(source.completeness());
+        if let Some(end) = self.check_rule_sets(source, listed).await? {
             return Ok(end);
         }
         if let Some((why, _)) = &self.unknown_reason {
@@ -303,9 +311,13 @@ impl OperationWait {
     /// Checks whether the rule sets can detect all matching operations. Returns the end of the wait
     /// in two cases: the rule sets certainly cannot detect all of these operations, or the result
     /// has been unknown for [`MAX_UNKNOWN_TIME`].
+    ///
+    /// `listed` is the completeness of the list that has to confirm the goal. The list may lack
+    /// operations even if the rule sets work again. None if the result does not depend on a list.
     async fn check_rule_sets(
         &mut self,
         source: &OperationSource,
+        listed: Option<ListCompleteness>,
     ) -> Result<Option<WaitEnd>, Problem> {
         if source.served == Served::Crs {
             // With custom resources, only the goals `started` and `completed` are possible, because
@@ -314,7 +326,7 @@ impl OperationWait {
             self.are_rule_sets_known_to_work = true;
             return Ok(None);
         }
-        let detection = match self.check_detection(source).await {
+        let detection = match self.check_detection(source, listed).await {
             Ok(detection) => detection,
             Err(
                 problem @ (Problem::Unavailable(_)
@@ -340,7 +352,11 @@ impl OperationWait {
         })
     }
 
-    async fn check_detection(&self, source: &OperationSource) -> Result<DetectionCheck, Problem> {
+    async fn check_detection(
+        &self,
+        source: &OperationSource,
+        listed: Option<ListCompleteness>,
+    ) -> Result<DetectionCheck, Problem> {
         let rule_sets = RuleSets::read(&source.server).await;
         if let Ok(rule_sets) = &rule_sets
             && let Some(unknown) = rule_sets.first_unknown(&self.ignored)
@@ -349,7 +365,8 @@ impl OperationWait {
                 "there is no rule set {unknown:?}; see: kubectl get ors"
             )));
         }
-        let completeness = source.probe().await?;
+        let newest = source.probe().await?;
+        let completeness = listed.into_iter().fold(newest, combined);
         match rule_sets {
             Ok(rule_sets) => {
                 Ok(rule_sets.check_detection(&self.filters, &completeness, &self.ignored))

@@ -100,7 +100,7 @@ pub fn not_found() -> Response {
 }
 
 /// Returns an answer to a watch. The answer stays open and has no events.
-fn quiet_watch() -> Response {
+pub fn quiet_watch() -> Response {
     type Empty = futures::stream::Pending<Result<Vec<u8>, std::io::Error>>;
     let events: Empty = futures::stream::pending();
     axum::body::Body::from_stream(events).into_response()
