@@ -37,6 +37,7 @@ pub(crate) fn main() -> ExitCode {
         eprintln!("ifo-apiserver: {error}");
         return ExitCode::from(2);
     }
+    ifo::telemetry::log_panics();
     // Sets the default TLS provider of the process. Libraries that do not choose a provider use the
     // default.
     if rustls::crypto::ring::default_provider()

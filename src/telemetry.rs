@@ -16,7 +16,9 @@ mod tests;
 
 use crate::clock;
 use crate::index::{IndexEntry, TextField};
-pub use log::{ACCESS_LOG, LogFormat, start_log};
+#[cfg(test)]
+pub use log::testing;
+pub use log::{ACCESS_LOG, LogFormat, log_panics, start_log};
 use metrics_macro::metrics;
 use overdue_and_baselines::DurationMetrics;
 pub use persistence::PersistenceMetrics;
@@ -149,6 +151,8 @@ metrics! {
         feed_events: CounterFamily = "ifo_feed_events", "Objects and deletions read from a target";
         feed_state: GaugeFamily = "ifo_feed_state", "1 for the state that the feed of a target is in";
         feed_relists: CounterFamily = "ifo_feed_relists", "Times that a target was read as a whole";
+        feed_restarts: CounterFamily =
+            "ifo_feed_restarts", "Times that the task of a feed ended unexpectedly and was restarted";
         evaluation_failures: CounterFamily =
             "ifo_evaluation_failures", "Evaluations that failed (a missing field is not a failure)";
         visible: Histogram =
@@ -286,6 +290,15 @@ impl Metrics {
     pub fn feed_relist(&self, target: &str) {
         self.server
             .feed_relists
+            .get_or_create(&vec![self.bounded_label("target", target)])
+            .inc();
+    }
+
+    /// Counts a restart: the task of a feed of `target` has ended unexpectedly, for example because
+    /// of a panic, and starts again.
+    pub fn feed_restart(&self, target: &str) {
+        self.server
+            .feed_restarts
             .get_or_create(&vec![self.bounded_label("target", target)])
             .inc();
     }

@@ -95,7 +95,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let (writer, rule_sets) = index::index(super::RING_BOUNDS);
     let stored = RuleSetStore::new(writer);
     let more = Some(served_resources::operation_rule_sets(rule_sets));
-    let source = DemoObjects::open(&app, &common, &config).await?;
+    let source = DemoObjects::open(&mut app, &common, &config).await?;
     let mut router = serve::router(app.server(access, more, Some(source.advertised_resources())));
     if let DemoObjects::Scenes(scenes) = &source {
         let objects = ObjectServer {
@@ -113,7 +113,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
         app.shutdown.clone(),
     );
 
-    let rule_sets = rule_sets_of(&app, &config).await?;
+    let rule_sets = rule_sets_of(&mut app, &config).await?;
     let mut input = Some(source.into_pipeline_input(&mut app, rule_sets, stored));
     // The demo has no other replicas. It is the leader until the process ends, in one leadership
     // term.
@@ -146,7 +146,7 @@ enum DemoObjects {
 }
 
 impl DemoObjects {
-    async fn open(app: &App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
+    async fn open(app: &mut App, common: &Common, config: &Demo) -> anyhow::Result<Self> {
         Ok(match &config.objects {
             None => Self::Scenes(Scenes::open(&common.cluster_operations_namespace)?),
             Some(folder) => Self::Folder(open(app, folder).await?),
@@ -223,7 +223,7 @@ fn pipeline_input<S: Feed + Resolve>(
 /// Returns the rule sets in the folder of the flag `--rules`. Without this flag, returns shipped
 /// rule sets.
 async fn rule_sets_of(
-    app: &App,
+    app: &mut App,
     config: &Demo,
 ) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     match &config.rules {
@@ -236,10 +236,13 @@ async fn rule_sets_of(
     }
 }
 
-async fn open(app: &App, folder: &Path) -> anyhow::Result<Folder> {
-    Folder::open(folder, app.metrics.clone())
+/// Reads a folder, and starts the task that follows its changes.
+async fn open(app: &mut App, folder: &Path) -> anyhow::Result<Folder> {
+    let (opened, following) = Folder::open(folder, app.metrics.clone())
         .await
-        .with_context(|| format!("cannot read the folder {}", folder.display()))
+        .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    app.start_task("folder", following);
+    Ok(opened)
 }
 
 fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
@@ -258,7 +261,10 @@ fn shipped(wanted: impl Fn(&Gvr) -> bool) -> BoxStream<'static, RuleSetEvent> {
 }
 
 /// Reads the rule sets in a folder and follows changes of the files.
-async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
+async fn from_folder(
+    app: &mut App,
+    folder: &Path,
+) -> anyhow::Result<BoxStream<'static, RuleSetEvent>> {
     let opened = open(app, folder).await?;
     let events = opened.follow(rule_set_source()).flat_map(|raw| {
         let events = match raw {
@@ -285,13 +291,7 @@ async fn from_folder(app: &App, folder: &Path) -> anyhow::Result<BoxStream<'stat
         };
         stream::iter(events)
     });
-    // The closure owns `opened`, because a `Folder` stops watching its files when it is dropped.
-    Ok(events
-        .map(move |event| {
-            let _ = &opened;
-            event
-        })
-        .boxed())
+    Ok(events.boxed())
 }
 
 /// Returns the name of an object without decoding the rest of the object. Returns `None` if the

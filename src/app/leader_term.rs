@@ -14,7 +14,7 @@ use ifo_engine::track::SharedBaselines;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 /// Interval at which the readiness of this replica is checked.
@@ -28,7 +28,8 @@ pub(super) type BeginTerm = Box<dyn FnMut(&mut LeaderTerm) -> PipelineInput + Se
 pub(super) struct LeaderTerm {
     /// Tasks that must not end before the term ends. If a task ends earlier, the process stops.
     pub(super) tasks: JoinSet<&'static str>,
-    /// Tasks that finish their current work if the end of the term is orderly (see `ending`).
+    /// Tasks that finish their current work if the end of the term is orderly (see `ending`). If
+    /// such a task ends before the end of the term, the process stops.
     pub(super) finishing_tasks: JoinSet<&'static str>,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
@@ -96,9 +97,8 @@ impl Pipeline for ServerPipeline {
         async move {
             tokio::select! {
                 () = tracker_task::run(tracker, writer, leadership, messages, metrics) => None,
-                Some(ended) = running.tasks.join_next() => {
-                    Some(ended.unwrap_or("a task of the leader that panicked"))
-                }
+                Some(ended) = running.tasks.join_next() => Some(name_of(ended)),
+                Some(ended) = running.finishing_tasks.join_next() => Some(name_of(ended)),
             }
         }
         .boxed()
@@ -118,6 +118,12 @@ impl Pipeline for ServerPipeline {
         }
         .boxed()
     }
+}
+
+/// Returns the name of a task of the leader that has ended. A task that panicked has no name, but
+/// the log contains the panic.
+fn name_of(ended: Result<&'static str, JoinError>) -> &'static str {
+    ended.unwrap_or("a task of the leader that panicked")
 }
 
 /// Keeps the result of the readiness probe up to date. Never ends.
@@ -160,5 +166,104 @@ pub(super) async fn keep_readiness(
             },
             () = tokio::time::sleep(READINESS_INTERVAL) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Cli, Config};
+    use crate::index::{Bounds, index};
+    use crate::observe::{Feed, Raw, Resolve};
+    use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
+    use crate::telemetry::Metrics;
+    use clap::Parser as _;
+    use futures::stream::{self, BoxStream};
+    use futures::{StreamExt as _, future};
+    use ifo_api::{Gvr, Resolution, Source};
+
+    /// A cluster that never answers.
+    struct SilentCluster;
+
+    impl Feed for SilentCluster {
+        fn follow(&self, _: Source) -> BoxStream<'static, Raw> {
+            stream::pending().boxed()
+        }
+    }
+
+    impl Resolve for SilentCluster {
+        fn resolve<'a>(&'a self, _: &'a Gvr) -> BoxFuture<'a, Resolution> {
+            future::pending().boxed()
+        }
+
+        fn resolution_changes(&self) -> BoxStream<'static, ()> {
+            stream::pending().boxed()
+        }
+    }
+
+    impl StatusSink for SilentCluster {
+        fn write<'a>(&'a self, _: &'a StatusWrite) -> BoxFuture<'a, StatusAnswer> {
+            future::pending().boxed()
+        }
+    }
+
+    fn silent_input() -> PipelineInput {
+        PipelineInput {
+            feed: Arc::new(SilentCluster),
+            resolve: Arc::new(SilentCluster),
+            rule_sets: stream::pending().boxed(),
+            status: Arc::new(SilentCluster),
+            restored: future::pending().boxed(),
+            unsynced_rule_sets: watch::Sender::new(None),
+        }
+    }
+
+    /// Runs one leadership term, whose tasks `begin` starts. Returns the name of the task that ended
+    /// the term, or None if no task ended within an hour.
+    async fn ended_task(begin: fn(&mut LeaderTerm)) -> Option<&'static str> {
+        let bounds = Bounds {
+            bytes: 1 << 20,
+            age: Duration::from_mins(1),
+        };
+        let (mut writer, operations) = index(bounds);
+        let cli = Cli::try_parse_from(["ifo-apiserver"]).unwrap();
+        let common = Config::from(cli, |_| None).unwrap().common;
+        let detection = DetectionSetup::new(
+            common,
+            Arc::new(Metrics::new()),
+            Arc::new(Readiness::new()),
+            watch::Sender::default(),
+            SharedBaselines::default(),
+        );
+        let leadership = Leadership::alone(writer.head());
+        let mut pipeline = ServerPipeline {
+            operations,
+            detection,
+            begin_term: Box::new(move |term| {
+                begin(term);
+                silent_input()
+            }),
+            running: None,
+        };
+        let running = pipeline.run(&mut writer, &leadership);
+        let ended = tokio::time::timeout(Duration::from_hours(1), running).await;
+        ended.ok().flatten()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_task_that_ends_before_its_term_ends_the_process() {
+        assert_eq!(ended_task(|_| {}).await, None);
+        let ended = ended_task(|term| term.start_task("one", async {}));
+        assert_eq!(ended.await, Some("one"));
+        let panicked = Some("a task of the leader that panicked");
+        let ended = ended_task(|term| term.start_task("one", async { panic!("a defect") }));
+        assert_eq!(ended.await, panicked);
+        // Persistence mode is such a task. Without it, the custom resources would become stale.
+        let ended = ended_task(|term| {
+            spawn(&mut term.finishing_tasks, "two", async {
+                panic!("a defect")
+            });
+        });
+        assert_eq!(ended.await, panicked);
     }
 }

@@ -70,13 +70,14 @@ impl Signals {
         Ok(Self(arrived))
     }
 
-    /// Returns the next signal when it arrives.
+    /// Returns the next signal when it arrives. If the thread that waits for signals has ended,
+    /// returns SIGTERM, because the process could not be stopped any more.
     pub async fn next(&mut self) -> Signal {
-        match self.0.recv().await {
-            Some(signal) => signal,
-            // The thread has ended, so no signal can arrive any more.
-            None => std::future::pending().await,
-        }
+        let signal = self.0.recv().await;
+        signal.unwrap_or_else(|| {
+            tracing::error!("the thread that waits for signals has ended, so the server stops");
+            Signal::Terminate
+        })
     }
 
     /// Runs `step`, which is one step of the server's start, and returns its result. If a signal
@@ -96,5 +97,20 @@ impl Signals {
             }
             ended = &mut step => ended.context("the start failed")?.map(Some),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_the_thread_that_waits_for_signals_stops_the_server() {
+        let (thread, queue) = mpsc::channel(QUEUE_CAPACITY);
+        let mut signals = Signals(queue);
+        thread.send(Signal::Interrupt).await.unwrap();
+        drop(thread);
+        assert_eq!(signals.next().await, Signal::Interrupt);
+        assert_eq!(signals.next().await, Signal::Terminate);
     }
 }

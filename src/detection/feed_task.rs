@@ -19,8 +19,13 @@ use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
 use ifo_engine::track::Message;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
+
+/// The failure in the status of the rule sets, after the task of a feed has ended unexpectedly. The
+/// text of a panic can quote an object, so only the log contains it.
+pub(super) const ENDED_UNEXPECTEDLY: &str =
+    "an internal error has interrupted the watch, and the log of ifo-apiserver has the details";
 
 /// A feed, its detector, and the channels to the tracker and to the rule-set controller.
 pub(super) struct FeedTask {
@@ -58,6 +63,18 @@ impl FeedTask {
             if !may_continue {
                 return;
             }
+        }
+    }
+
+    /// Runs a task that replaces a task which has ended unexpectedly. First reports the interruption
+    /// of the watch. Begins to watch after `delay`.
+    pub(super) async fn run_after_unexpected_end(mut self, delay: Duration, resync: Duration) {
+        let event = self.detector.lost();
+        let is_reported =
+            self.send(event).await && self.report_state(Some(ENDED_UNEXPECTEDLY.to_owned())).await;
+        if is_reported {
+            tokio::time::sleep(delay).await;
+            self.run(resync).await;
         }
     }
 
@@ -106,10 +123,17 @@ impl FeedTask {
                     None => true,
                 }
             }
-            Raw::Synced => self.process_synced(now).await && self.report_state(None).await,
+            // When lists of operations count as complete again, the index must already contain the
+            // operations that the feed has just detected. So the tracker is flushed first.
+            Raw::Synced => {
+                self.process_synced(now).await
+                    && self.flush().await
+                    && self.report_state(None).await
+            }
             Raw::Lost(lost) => {
                 let event = self.detector.lost();
-                self.send(event).await && self.report_state(Some(lost)).await
+                let failure = failure_text(&lost, &self.source.target);
+                self.send(event).await && self.report_state(Some(failure)).await
             }
         }
     }
@@ -178,11 +202,19 @@ impl FeedTask {
         self.tracker.send(message).await.is_ok()
     }
 
-    async fn report_state(&self, lost: Option<GapReason>) -> bool {
+    /// Waits until the changes of all earlier messages to the tracker are in the index.
+    async fn flush(&self) -> bool {
+        let (done, flushed) = oneshot::channel();
+        let is_sent = self.tracker.send(Message::Flush(done)).await.is_ok();
+        is_sent && flushed.await.is_ok()
+    }
+
+    /// Reports to the rule-set controller why the feed fails, or None if the feed is up to date.
+    async fn report_state(&self, failure: Option<String>) -> bool {
         let feedback = Feedback {
             source: self.source.clone(),
             generation: self.detector.book().generation,
-            failure: lost.map(|lost| failure_text(&lost, &self.source.target)),
+            failure,
         };
         self.feedback.send(feedback).await.is_ok()
     }

@@ -11,15 +11,21 @@
 //! task sends the detector's results to the tracker, the state machine that turns detections into
 //! operations. The task also reports failures of the feed, which appear in the status of the rule
 //! sets.
+//!
+//! The task of a feed never ends by itself. If it ends, for example because the evaluation of a
+//! rule panics, the supervisor starts it again. The new task first reports the interruption to the
+//! tracker and to the rule-set controller. Then it waits, and lists all objects again.
 
 mod feed_task;
 
+#[cfg(test)]
+mod interruption_tests;
 #[cfg(test)]
 mod replay_tests;
 #[cfg(test)]
 mod supervisor_tests;
 
-use crate::observe::Feed;
+use crate::observe::{Backoff, Feed};
 use crate::rules::{Feedback, Publication};
 use crate::telemetry::Metrics;
 use feed_task::FeedTask;
@@ -28,10 +34,18 @@ use ifo_engine::detect::Detector;
 use ifo_engine::rules::RuleBook;
 use ifo_engine::track::Message;
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
+
+/// Longest delay before the task of a feed that has ended unexpectedly starts again. Each start
+/// lists all objects of the target.
+const MAX_RESTART_DELAY: Duration = Duration::from_mins(1);
 
 /// Starts and stops feeds when the rule-set controller publishes rule books.
 pub struct Supervisor {
@@ -48,59 +62,146 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs until the sender of `publications` is dropped or the tracker has ended. Then stops all
-    /// feeds.
+    /// Runs until the sender of `publications` is dropped, or until the tracker or the receiver of
+    /// `feedback` has ended. Then stops all feeds.
     pub async fn run(self, mut publications: mpsc::Receiver<Publication>) {
-        let mut running: HashMap<Arc<Gvr>, Vec<RunningFeed>> = HashMap::new();
-        while let Some(Publication {
-            target,
-            book,
-            removed,
-        }) = publications.recv().await
-        {
-            // The tracker must receive all messages of the old feeds before the new rules. So the
-            // old feeds are stopped first.
-            for mut feed in running.remove(&target).unwrap_or_default() {
-                feed.0.abort();
-                let _ = (&mut feed.0).await;
+        let mut running = RunningFeeds::default();
+        loop {
+            tokio::select! {
+                publication = publications.recv() => {
+                    let Some(publication) = publication else {
+                        return;
+                    };
+                    if !self.apply(publication, &mut running).await {
+                        return;
+                    }
+                }
+                (feed, ended) = running.next_ended() => {
+                    if self.tracker.is_closed() || self.feedback.is_closed() {
+                        return;
+                    }
+                    self.restart(feed, &ended);
+                }
             }
-            let message = Message::Rules {
-                target: target.clone(),
-                book: book.clone(),
-                removed,
-            };
-            if self.tracker.send(message).await.is_err() {
-                return;
-            }
-            let Some(book) = book else {
-                self.metrics.feed_state(&target.to_string(), "stopped");
-                continue;
-            };
-            let sources = book.sources(&target).into_iter();
-            let feeds = sources.map(|source| self.start(source, book.clone()));
-            let feeds = feeds.collect();
-            running.insert(target, feeds);
         }
     }
 
+    /// Stops the feeds of the old rule book of a target, and starts the feeds of the new one.
+    /// Returns false if the tracker has ended.
+    async fn apply(&self, publication: Publication, running: &mut RunningFeeds) -> bool {
+        let Publication {
+            target,
+            book,
+            removed,
+        } = publication;
+        // The tracker must receive all messages of the old feeds before the new rules. So the old
+        // feeds are stopped first.
+        for mut feed in running.0.remove(&target).unwrap_or_default() {
+            feed.task.abort();
+            let _ = (&mut feed.task).await;
+        }
+        let message = Message::Rules {
+            target: target.clone(),
+            book: book.clone(),
+            removed,
+        };
+        if self.tracker.send(message).await.is_err() {
+            return false;
+        }
+        let Some(book) = book else {
+            self.metrics.feed_state(&target.to_string(), "stopped");
+            return true;
+        };
+        let sources = book.sources(&target).into_iter();
+        let feeds = sources.map(|source| self.start(source, book.clone()));
+        running.0.insert(target, feeds.collect());
+        true
+    }
+
     fn start(&self, source: Source, book: Arc<RuleBook>) -> RunningFeed {
-        let task = FeedTask {
+        let task = self.feed_task(source.clone(), book.clone());
+        RunningFeed {
+            task: tokio::spawn(task.run(self.resync)),
+            source,
+            book,
+            began: Instant::now(),
+            backoff: Backoff::default(),
+        }
+    }
+
+    /// Starts the task of a feed again, after the task has ended unexpectedly. The new task begins
+    /// to watch after a delay.
+    fn restart(&self, feed: &mut RunningFeed, ended: &Result<(), JoinError>) {
+        feed.backoff.ended(feed.began);
+        let delay = feed.backoff.next(MAX_RESTART_DELAY);
+        let cause = match ended {
+            Ok(()) => "the events of the watch have ended".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let target = feed.source.target.to_string();
+        tracing::error!(
+            gvr = target,
+            namespace = feed.source.namespace.as_deref(),
+            cause,
+            "the watch of a target ended unexpectedly, and starts again in {} ms",
+            delay.as_millis()
+        );
+        self.metrics.feed_state(&target, "lost");
+        self.metrics.feed_restart(&target);
+        let task = self.feed_task(feed.source.clone(), feed.book.clone());
+        feed.task = tokio::spawn(task.run_after_unexpected_end(delay, self.resync));
+        feed.began = Instant::now() + delay;
+    }
+
+    fn feed_task(&self, source: Source, book: Arc<RuleBook>) -> FeedTask {
+        FeedTask {
             feed: self.feed.clone(),
             events_read: self.metrics.feed_events(&source.target.to_string()),
             detector: Detector::new(book, self.metrics.clone()),
             source,
             tracker: self.tracker.clone(),
             feedback: self.feedback.clone(),
-        };
-        RunningFeed(tokio::spawn(task.run(self.resync)))
+        }
     }
 }
 
-/// The task of a feed. Dropping this value aborts the task.
-struct RunningFeed(JoinHandle<()>);
+/// The running feeds of each target.
+#[derive(Default)]
+struct RunningFeeds(HashMap<Arc<Gvr>, Vec<RunningFeed>>);
+
+impl RunningFeeds {
+    /// Waits until the task of a feed ends. Returns the feed and the result of its task. The caller
+    /// must replace the task, because the task of a feed must not be polled after its end.
+    async fn next_ended(&mut self) -> (&mut RunningFeed, Result<(), JoinError>) {
+        let (target, index, ended) = poll_fn(|context| {
+            for (target, feeds) in &mut self.0 {
+                for (index, feed) in feeds.iter_mut().enumerate() {
+                    if let Poll::Ready(ended) = Pin::new(&mut feed.task).poll(context) {
+                        return Poll::Ready((target.clone(), index, ended));
+                    }
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        let feeds = self.0.get_mut(&target);
+        let feed = feeds.and_then(|feeds| feeds.get_mut(index));
+        (feed.expect("the feed was just polled"), ended)
+    }
+}
+
+/// A feed and its task. Dropping this value aborts the task.
+struct RunningFeed {
+    source: Source,
+    book: Arc<RuleBook>,
+    task: JoinHandle<()>,
+    /// The time at which the task began, or begins, to watch.
+    began: Instant,
+    backoff: Backoff,
+}
 
 impl Drop for RunningFeed {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }

@@ -13,31 +13,45 @@ use serde_json::{Value, json};
 use std::sync::Mutex;
 
 /// The time between two evaluations of objects whose rules read `now`.
-const RESYNC: Duration = Duration::from_mins(1);
+pub(super) const RESYNC: Duration = Duration::from_mins(1);
 
 /// The tests wait for this time, so that all tasks finish their work. Tokio's clock is paused, so
 /// the time passes only while all tasks wait. The time is shorter than [`RESYNC`], so that the wait
 /// itself causes no evaluation.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 
-/// A feed that was started, and the sender of its events.
-struct FollowedFeed {
+/// A feed that was started, and the sender of its steps.
+pub(super) struct FollowedFeed {
     source: Source,
-    events: mpsc::UnboundedSender<Raw>,
+    steps: mpsc::UnboundedSender<Step>,
+}
+
+/// One step of a simulated feed.
+pub(super) enum Step {
+    Event(Raw),
+    /// The stream of the feed panics. The evaluation of a rule can panic in the same task.
+    Panic,
+    /// The stream of the feed ends.
+    End,
 }
 
 impl FollowedFeed {
     /// Returns true if the feed was not stopped.
     fn is_running(&self) -> bool {
-        !self.events.is_closed()
+        !self.steps.is_closed()
     }
 
     fn send(&self, raw: Raw) {
-        self.events.send(raw).expect("the feed was not stopped");
+        self.step(Step::Event(raw));
+    }
+
+    pub(super) fn step(&self, step: Step) {
+        let sent = self.steps.send(step);
+        assert!(sent.is_ok(), "the feed was not stopped");
     }
 
     /// Sends a complete list of these objects.
-    fn list(&self, objects: &[Value]) {
+    pub(super) fn list(&self, objects: &[Value]) {
         self.send(Raw::Reset);
         for object in objects {
             self.send(applied(object));
@@ -47,18 +61,31 @@ impl FollowedFeed {
 }
 
 #[derive(Default)]
-struct FakeFeed(Mutex<Vec<Arc<FollowedFeed>>>);
+pub(super) struct FakeFeed(Mutex<Vec<Arc<FollowedFeed>>>);
+
+impl FakeFeed {
+    /// Returns the only running feed.
+    pub(super) fn running(&self) -> Arc<FollowedFeed> {
+        let all = self.0.lock().unwrap().clone();
+        let mut running: Vec<_> = all.into_iter().filter(|own| own.is_running()).collect();
+        assert_eq!(running.len(), 1, "exactly one feed must run");
+        running.remove(0)
+    }
+}
 
 impl Feed for FakeFeed {
     fn follow(&self, source: Source) -> BoxStream<'static, Raw> {
-        let (events, receiver) = mpsc::unbounded_channel();
-        let feed = FollowedFeed { source, events };
+        let (steps, receiver) = mpsc::unbounded_channel();
+        let feed = FollowedFeed { source, steps };
         self.0.lock().unwrap().push(Arc::new(feed));
         stream::unfold(receiver, |mut receiver| async move {
-            receiver.recv().await.map(|raw| (raw, receiver))
+            match receiver.recv().await {
+                Some(Step::Event(raw)) => Some((raw, receiver)),
+                Some(Step::Panic) => panic!("the secret name is db-password"),
+                Some(Step::End) => None,
+                None => std::future::pending().await,
+            }
         })
-        // The stream of a feed must never end.
-        .chain(stream::pending())
         .boxed()
     }
 }
@@ -67,6 +94,8 @@ struct SupervisorFixture {
     feed: Arc<FakeFeed>,
     publications: mpsc::Sender<Publication>,
     messages: mpsc::Receiver<Message>,
+    /// The messages to the tracker that the test has received, but not read.
+    unread: Vec<Message>,
     feedback: mpsc::Receiver<Feedback>,
     metrics: Arc<Metrics>,
     running: JoinHandle<()>,
@@ -91,6 +120,7 @@ fn supervisor_with_queue(queue: usize) -> SupervisorFixture {
         feed,
         publications,
         messages,
+        unread: Vec::new(),
         feedback,
         metrics,
         running: tokio::spawn(supervisor.run(published)),
@@ -101,7 +131,7 @@ fn supervisor() -> SupervisorFixture {
     supervisor_with_queue(4096)
 }
 
-async fn wait_until_idle() {
+pub(super) async fn wait_until_idle() {
     tokio::time::sleep(IDLE_TIME).await;
 }
 
@@ -126,13 +156,7 @@ impl SupervisorFixture {
 
     /// Returns the only running feed.
     fn running_feed(&self) -> Arc<FollowedFeed> {
-        let mut running: Vec<_> = self
-            .feeds()
-            .into_iter()
-            .filter(|own| own.is_running())
-            .collect();
-        assert_eq!(running.len(), 1, "exactly one feed must run");
-        running.remove(0)
+        self.feed.running()
     }
 
     /// Returns the sorted names of the running feeds: `resource`, or `resource/namespace`.
@@ -144,18 +168,35 @@ impl SupervisorFixture {
         sources
     }
 
+    /// Receives messages as the tracker does, until the supervisor sends no more messages.
+    async fn receive_messages(&mut self) {
+        let mut may_continue = true;
+        while may_continue {
+            wait_until_idle().await;
+            may_continue = false;
+            while let Ok(message) = self.messages.try_recv() {
+                match message {
+                    Message::Flush(done) => {
+                        // The feed waits for this answer, unless it was stopped.
+                        let _ = done.send(());
+                        may_continue = true;
+                    }
+                    message => self.unread.push(message),
+                }
+            }
+        }
+    }
+
     /// Returns the messages to the tracker since the last call, one line each.
     async fn sent_messages(&mut self) -> Vec<String> {
-        wait_until_idle().await;
-        std::iter::from_fn(|| self.messages.try_recv().ok())
-            .map(|message| message_line(&message))
-            .collect()
+        self.receive_messages().await;
+        self.unread.drain(..).map(|it| message_line(&it)).collect()
     }
 
     /// Returns the reports on feeds since the last call. Each report has the name of the feed, the
     /// generation of its rule book, and the failure. The failure is None if the feed works.
     async fn sent_reports(&mut self) -> Vec<(String, u64, Option<String>)> {
-        wait_until_idle().await;
+        self.receive_messages().await;
         std::iter::from_fn(|| self.feedback.try_recv().ok())
             .map(|own| (feed_name(&own.source), own.generation, own.failure))
             .collect()
@@ -230,7 +271,7 @@ fn working(generation: u64, target: &Gvr) -> RuleBook {
     book(generation, target, rule_set(target, &[], "object.works"))
 }
 
-fn thing(name: &str, works: impl Into<Value>) -> Value {
+pub(super) fn thing(name: &str, works: impl Into<Value>) -> Value {
     json!({
         "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
         "works": works.into(),
@@ -532,9 +573,10 @@ async fn a_changed_detection_has_the_time_of_the_objects_last_change() {
     let mut managed = async |object: Value| {
         feed.send(applied(&object));
         wait_until_idle().await;
+        fixture.receive_messages().await;
         let message = fixture
-            .messages
-            .try_recv()
+            .unread
+            .pop()
             .expect("each change of the object sends a message");
         let Message::Feed {
             event: FeedEvent::Evaluated { evaluation, .. },
@@ -583,7 +625,7 @@ fn unknown(rule_set: &RuleSet) -> (usize, bool) {
 
 #[tokio::test(start_paused = true)]
 async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted() {
-    let fixture = supervisor();
+    let mut fixture = supervisor();
     let cars = target("cars");
     let rules = rule_set(&cars, &[], "object.works > 1");
     fixture
@@ -596,24 +638,24 @@ async fn unknown_detections_are_counted_until_the_object_is_evaluated_or_deleted
         thing("c", "text"),
         thing("d", "text"),
     ]);
-    wait_until_idle().await;
+    fixture.receive_messages().await;
     assert_eq!(unknown(&rules), (3, false));
     // The rule fails on object `a` again. The number of objects stays the same.
     feed.send(applied(&thing("a", "other")));
-    wait_until_idle().await;
+    fixture.receive_messages().await;
     assert_eq!(unknown(&rules), (3, false));
     feed.send(applied(&thing("a", 1)));
     feed.send(Raw::Deleted(bytes(&thing("c", "text"))));
-    wait_until_idle().await;
+    fixture.receive_messages().await;
     assert_eq!(unknown(&rules), (1, false));
     // The counts of a new list replace the old counts when the list is complete.
     feed.send(Raw::Lost(GapReason::Unreachable("x".into())));
     feed.send(Raw::Reset);
-    wait_until_idle().await;
+    fixture.receive_messages().await;
     assert_eq!(unknown(&rules), (1, false));
     feed.send(applied(&thing("b", 2)));
     feed.send(Raw::Synced);
-    wait_until_idle().await;
+    fixture.receive_messages().await;
     assert_eq!(unknown(&rules), (0, false));
 }
 
@@ -639,4 +681,74 @@ async fn stopping_a_feed_removes_its_unknown_detections() {
     assert_eq!(unknown(&rules), (1, false));
     fixture.publish(&cars, None).await;
     assert_eq!(unknown(&rules), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_panics_or_ends_is_reported_as_interrupted_and_starts_again() {
+    let mut fixture = supervisor();
+    let cars = target("cars");
+    fixture.publish(&cars, Some(working(3, &cars))).await;
+    fixture.running_feed().list(&[thing("a", true)]);
+    assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 3, None)]);
+    fixture.sent_messages().await;
+    for (number, step) in [Step::Panic, Step::End].into_iter().enumerate() {
+        fixture.running_feed().step(step);
+        let failure = Some(feed_task::ENDED_UNEXPECTEDLY.to_owned());
+        let reported = fixture.sent_reports().await;
+        assert_eq!(reported, [("cars".to_owned(), 3, failure)]);
+        assert_eq!(fixture.sent_messages().await, ["3: lost"]);
+        let metrics = fixture.metrics.render();
+        let restarts = number + 1;
+        for line in [
+            format!("ifo_feed_restarts_total{{target=\"things.example/v1/cars\"}} {restarts}"),
+            "ifo_feed_state{target=\"things.example/v1/cars\",state=\"lost\"} 1".to_owned(),
+        ] {
+            assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+        }
+        // The new feed lists all objects, and the interruption is over.
+        fixture.running_feed().list(&[thing("a", true)]);
+        assert_eq!(
+            fixture.sent_messages().await,
+            ["3: reset", "3: ns/a [Working]", "3: synced"]
+        );
+        assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 3, None)]);
+    }
+    assert_eq!(fixture.feeds().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_always_panics_starts_again_at_growing_intervals() {
+    let mut fixture = supervisor();
+    let (cars, boats) = (target("cars"), target("boats"));
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    fixture.publish(&boats, Some(working(2, &boats))).await;
+    let started = tokio::time::Instant::now();
+    while started.elapsed() < Duration::from_hours(1) {
+        for feed in fixture.feeds() {
+            if feed.is_running() && feed.source.target == cars {
+                feed.step(Step::Panic);
+            }
+        }
+        fixture.receive_messages().await;
+    }
+    // After the first restarts, the delay is between 30 s and 60 s.
+    let restarts = fixture.feeds().len() - 2;
+    assert!((60..150).contains(&restarts), "{restarts} restarts");
+    // The other feed still works, and a new rule book replaces the feed that panics.
+    fixture.sent_messages().await;
+    fixture.publish(&cars, Some(working(3, &cars))).await;
+    assert_eq!(fixture.running_sources(), ["boats", "cars"]);
+    assert_eq!(fixture.sent_messages().await, ["rules 3 of cars"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_is_reported_as_up_to_date_after_its_operations_are_in_the_index() {
+    let mut fixture = supervisor();
+    let cars = target("cars");
+    fixture.publish(&cars, Some(working(1, &cars))).await;
+    fixture.running_feed().list(&[thing("a", true)]);
+    wait_until_idle().await;
+    // The tracker has not processed the messages yet.
+    assert!(fixture.feedback.try_recv().is_err());
+    assert_eq!(fixture.sent_reports().await, [("cars".to_owned(), 1, None)]);
 }

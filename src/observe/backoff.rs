@@ -1,6 +1,7 @@
 //! Computes the delay before the next attempt to reach an API server (exponential backoff). When an
 //! API server restarts, all feeds (watches of resources) lose their connection at the same moment.
-//! The delay has a random part (jitter), so that the feeds do not reconnect at the same moment.
+//! The delay has a random part (jitter), so that the feeds do not reconnect at the same moment. The
+//! delay is also used before the task of a feed starts again that has ended unexpectedly.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -17,14 +18,14 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Counts the attempts that ended since the last reset, with or without an error.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub struct Backoff {
     ended_attempts: u32,
 }
 
 impl Backoff {
     /// Resets the number of ended attempts if the attempt that began at `began` lasted at least
     /// [`STABLE_AFTER`]. The caller must call this function at the end of each attempt.
-    pub(super) fn ended(&mut self, began: Instant) {
+    pub fn ended(&mut self, began: Instant) {
         if began.elapsed() >= STABLE_AFTER {
             self.ended_attempts = 0;
         }
@@ -33,7 +34,7 @@ impl Backoff {
     /// Counts an ended attempt, and returns the delay before the next attempt. The delay is a
     /// random time between half of a step and the whole step. The step begins at [`FIRST_DELAY`]
     /// and doubles with each ended attempt, up to `cap`.
-    pub(super) fn next(&mut self, cap: Duration) -> Duration {
+    pub fn next(&mut self, cap: Duration) -> Duration {
         // The exponent is limited, so that the product cannot overflow. The largest step is
         // 250 ms · 2^16, which is 4.5 h.
         let step = (FIRST_DELAY * 2_u32.pow(self.ended_attempts.min(16))).min(cap);

@@ -28,7 +28,6 @@ use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
 };
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 /// Time between the notification of a change and the scan. Further changes usually follow, and one
@@ -40,8 +39,7 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// one `stat` for each file.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A folder of manifests. A task follows the changes of the folder until all clones of this value
-/// and all its streams are dropped. Clones are cheap.
+/// A folder of manifests. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct Folder {
     inner: Arc<FolderState>,
@@ -52,7 +50,6 @@ struct FolderState {
     dir: PathBuf,
     content: watch::Receiver<Arc<Content>>,
     metrics: Arc<Metrics>,
-    _following: AbortOnDropHandle<()>,
 }
 
 /// The reason why a folder cannot be followed.
@@ -64,14 +61,20 @@ pub enum FolderError {
 }
 
 impl Folder {
-    /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it, and
-    /// follows their changes. If a file cannot be decoded, the scan logs the error and keeps the
-    /// previous objects of the file.
+    /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it. Also
+    /// returns a future that follows their changes and never ends. The caller must run this future
+    /// as a task. If the task ends, the feeds no longer notice changes.
+    ///
+    /// If a file cannot be decoded, the scan logs the error and keeps the previous objects of the
+    /// file.
     ///
     /// # Errors
     ///
     /// The folder cannot be read, has too many files, or its files are too large in total.
-    pub async fn open(dir: &Path, metrics: Arc<Metrics>) -> Result<Self, FolderError> {
+    pub async fn open(
+        dir: &Path,
+        metrics: Arc<Metrics>,
+    ) -> Result<(Self, impl Future<Output = ()> + Send + 'static), FolderError> {
         let dirty = Arc::new(Notify::new());
         // The notifications start before the first scan, so that no change during the scan is
         // missed.
@@ -79,18 +82,18 @@ impl Folder {
         let (scanner, first) = scan(Scanner::new(dir)).await;
         let content = first.map_err(FolderError::Unreadable)?.unwrap_or_default();
         let (publish, content) = watch::channel(Arc::new(content));
-        let following = tokio::spawn(async move {
+        let following = async move {
             let _watcher = watcher;
             follow_changes(scanner, &dirty, &publish).await;
-        });
-        Ok(Self {
+        };
+        let folder = Self {
             inner: Arc::new(FolderState {
                 dir: dir.to_owned(),
                 content,
                 metrics,
-                _following: AbortOnDropHandle::new(following),
             }),
-        })
+        };
+        Ok((folder, following))
     }
 }
 

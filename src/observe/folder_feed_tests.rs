@@ -33,9 +33,10 @@ async fn folder(files: &[(&str, &str)]) -> (TempDir, Folder) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let folder = Folder::open(dir.path(), Arc::new(Metrics::new()))
+    let (folder, following) = Folder::open(dir.path(), Arc::new(Metrics::new()))
         .await
         .unwrap();
+    tokio::spawn(following);
     (dir, folder)
 }
 
@@ -200,9 +201,10 @@ async fn a_kind_is_served_from_the_moment_it_appears() {
 
 #[tokio::test]
 async fn a_missing_folder_is_an_error_that_names_it() {
-    let error = Folder::open(Path::new("/no/such/folder"), Arc::new(Metrics::new()))
-        .await
-        .unwrap_err();
+    let opened = Folder::open(Path::new("/no/such/folder"), Arc::new(Metrics::new())).await;
+    let Err(error) = opened else {
+        panic!("a missing folder must be an error");
+    };
     assert!(
         error.to_string().starts_with("/no/such/folder: "),
         "{error}"

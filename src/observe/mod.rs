@@ -32,6 +32,7 @@ mod time_limits;
 mod watch_event;
 mod watch_lines;
 
+pub(crate) use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
 pub use connection::{ConnectError, ConnectOptions, Connection, connect};
 pub use discovery::Discovery;

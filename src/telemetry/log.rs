@@ -1,6 +1,8 @@
 //! Sets up the log, which is written to standard error.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
 
 /// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,4 +58,83 @@ pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Resu
         LogFormat::Json => log.json().flatten_event(true).try_init(),
     };
     result.map_err(|error| error.to_string())
+}
+
+/// Logs every panic of the process at the level ERROR, with its place in the source code. Without
+/// this call, Rust writes the text of a panic to standard error, but not in the format of the log.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let text = panic.payload_as_str().unwrap_or("the panic has no text");
+    let location = panic.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    // A backtrace is captured only if the environment variable `RUST_BACKTRACE` asks for it.
+    let backtrace = Backtrace::capture();
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(location, thread = thread.name(), backtrace, "panic: {text}");
+}
+
+/// Captures the log of a test.
+#[cfg(test)]
+pub mod testing {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    /// The captured log. Clones share the log.
+    #[derive(Clone, Debug, Default)]
+    pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+    impl CapturedLog {
+        /// Captures the log lines of this thread until the returned value is dropped.
+        pub fn begin(&self) -> tracing::subscriber::DefaultGuard {
+            let writer = self.clone();
+            let log = tracing_subscriber::fmt().json().flatten_event(true);
+            let log = log.with_writer(move || writer.clone()).finish();
+            tracing::subscriber::set_default(log)
+        }
+
+        /// Returns the captured lines.
+        pub fn lines(&self) -> Vec<serde_json::Value> {
+            let written = self.0.lock().unwrap();
+            let lines = serde_json::Deserializer::from_slice(&written).into_iter();
+            lines.map(|line| line.unwrap()).collect()
+        }
+    }
+
+    impl io::Write for CapturedLog {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_logged_as_one_line_with_its_text_and_its_place() {
+        let captured = testing::CapturedLog::default();
+        let log = captured.begin();
+        let before = std::panic::take_hook();
+        log_panics();
+        let panicked = std::panic::catch_unwind(|| panic!("the budget is {}", 7));
+        std::panic::set_hook(before);
+        drop(log);
+        assert!(panicked.is_err());
+        let lines = captured.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0]["level"], "ERROR");
+        assert_eq!(lines[0]["message"], "panic: the budget is 7");
+        let location = lines[0]["location"].as_str().unwrap();
+        assert!(location.contains("log.rs:"), "{location}");
+    }
 }

@@ -37,6 +37,7 @@ fn metric_names_equal_the_documented_ones() {
     metrics.request_terminated(&request, 429);
     metrics.request_aborted(&request);
     metrics.feed_relist("v1/pods");
+    metrics.feed_restart("v1/pods");
     metrics.evaluation_failed("rules", "Migrating");
     metrics.ca_bundle_is_current(true);
     metrics.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
@@ -61,6 +62,7 @@ fn metric_names_equal_the_documented_ones() {
         r#"apiserver_delegated_authz_request_total{code="<error>"} 1"#,
         r#"ifo_feed_events_total{target="v1/pods"} 1"#,
         r#"ifo_feed_state{target="v1/pods",state="watching"} 1"#,
+        r#"ifo_feed_restarts_total{target="v1/pods"} 1"#,
         r#"apiserver_request_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="200"} 1"#,
         r#"apiserver_request_terminations_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster",code="429"} 1"#,
         r#"apiserver_request_aborts_total{verb="LIST",group="g",version="v1",resource="r",scope="cluster"} 1"#,

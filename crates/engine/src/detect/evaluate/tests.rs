@@ -35,6 +35,45 @@ fn evaluate_object(book: &RuleBook, object: &Value) -> Evaluation {
     evaluate(book, &doc, now, &()).expect("the object has a name")
 }
 
+/// The clock of the host can be wrong. For example, it can show 1970 after an empty battery.
+#[test]
+fn an_evaluation_at_any_time_of_day_does_not_panic() {
+    let rules = "rules:
+- operation: A
+  expression: now > timestamp('2000-01-01T00:00:00Z') || now <= timestamp(object.since)
+  continueWhile: now.getFullYear() < 5
+  outcome: \"now.getDayOfYear('Europe/Berlin') == 1 ? 'Succeeded' : ''\"
+  message: string(now) + string(now - timestamp(object.since)) + string(now + duration('1h'))
+  reason: \"now.getMilliseconds('-09:30') + now.getDayOfWeek() > 3 ? 'Late' : 'Early'\"
+  state: \"now - duration('8760h') < now ? 'Blocked' : 'Failing'\"
+  progress: int(now) % 100
+  startedAt: now
+  instance: string(now.getSeconds())
+- operation: B
+  expression: object.broken > now
+- operation: C
+  forEach: object.items
+  itemKey: item
+  expression: now - timestamp(item) > duration('1h')
+  startedAt: timestamp(item)";
+    let book = book(&[("set", rules)]);
+    let object = json!({
+        "metadata": {"name": "a", "namespace": "ns"}, "broken": 1,
+        "since": "9999-12-31T23:59:59Z",
+        "items": ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "2026-01-01T00:00:00Z"],
+    });
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).expect("the object is valid JSON");
+    let seconds = [-62_135_596_801, -62_135_596_800, -1, 0, 1, 253_402_207_199];
+    let seconds = seconds.map(|it| Timestamp::from_second(it).expect("the time is in range"));
+    let times = [Timestamp::MIN, Timestamp::MAX, Timestamp::UNIX_EPOCH];
+    let mut budgets = RuleSetBudgets::default();
+    for now in times.into_iter().chain(seconds) {
+        let evaluation = evaluate_within(&book, &doc, now, &(), &mut budgets);
+        assert!(evaluation.is_ok(), "{now}");
+    }
+}
+
 fn evaluate_rule(rules: &str, object: &Value) -> Evaluation {
     evaluate_object(&book(&[("set", &format!("rules:\n- {rules}"))]), object)
 }

@@ -202,10 +202,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let is_name = |text: &str| !text.is_empty() && text.len() <= MAX_NAME && !text.contains('\0');
     let may_be_name = |text: &Option<String>| text.as_deref().is_none_or(is_name);
     let is_namespace = |text: &str| labels::is_subdomain(text) && !text.contains('.');
-    let is_past = |time: &Option<Time>| {
-        time.as_ref()
-            .is_some_and(|time| time.0 <= now + MAX_CLOCK_SKEW)
-    };
+    let latest = now.checked_add(MAX_CLOCK_SKEW).unwrap_or(Timestamp::MAX);
+    let is_past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= latest);
     let is_over = status.phase == Phase::Completed;
     let is_end = matches!(
         status.state,

@@ -239,7 +239,8 @@ impl OperationTiming {
             !is_complete && exceeds(limit, self.counted.saturating_sub(self.counted_at_rise))
         });
         let is_waiting = wait != Duration::MAX;
-        self.deadline = is_waiting.then(|| input.now.steady + wait);
+        // The limit of a rule can be so long that the clock cannot represent its end.
+        self.deadline = input.now.steady.checked_add(wait).filter(|_| is_waiting);
         (overdue, stalled)
     }
 
