@@ -69,6 +69,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         api_timeout: common.api_timeout,
     };
     let connection = connect(&options).await?;
+    let peer_credentials = peer_credentials(&serve, &connection)?;
     let client = connection.client.clone();
     let mut app = App::start(&common, true)?;
     let (listener, address) = bind(serve.bind_address, serve.secure_port)?;
@@ -100,7 +101,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
             &common,
             &serve,
             election,
-            &connection,
+            (&connection, peer_credentials),
             address.port(),
             begin_term,
         ),
@@ -112,6 +113,24 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     })
 }
 
+/// Returns the credentials with which this replica authenticates to other replicas. None for a
+/// server without an election. Without such credentials, a replica with an election does not start,
+/// because it could not copy the operations of the leader.
+fn peer_credentials(
+    serve: &Serve,
+    connection: &Connection,
+) -> anyhow::Result<Option<PeerCredentials>> {
+    let (Some(election), Some(config)) = (&serve.election, &connection.config) else {
+        return Ok(None);
+    };
+    let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
+    Ok(Some(credentials.context(
+        "--leader-elect needs --peer-token-file, because this replica copies the operations of \
+         the leader: set the flag to a file with a token for the audience ifo-apiserver, or use a \
+         kubeconfig with a client certificate",
+    )?))
+}
+
 impl App {
     /// Makes this replica a candidate in the leader election.
     fn elect(
@@ -119,7 +138,7 @@ impl App {
         common: &Common,
         serve: &Serve,
         election: &ElectionConfig,
-        connection: &Connection,
+        (connection, peer_credentials): (&Connection, Option<PeerCredentials>),
         port: u16,
         begin_term: BeginTerm,
     ) {
@@ -155,8 +174,8 @@ impl App {
             replicate::Election::new(leases, election.timing, inputs, self.metrics.clone());
         self.start_task("election", candidate.run(role, released));
         let (succession, succession_reader) = watch::channel(Succession::default());
-        let mirror = connection.config.as_ref().map(|config| {
-            let credentials = PeerCredentials::new(election.peer_token_file.clone(), config);
+        let copying = connection.config.as_ref().zip(peer_credentials);
+        let mirror = copying.map(|(config, credentials)| {
             let name = format!("{}.{}.svc", serve.service_name, serve.namespace);
             let links =
                 HttpLinkFactory::new(connection.client.clone(), API_SERVICE, name, credentials);
@@ -362,6 +381,60 @@ async fn report_deleted_namespaces(
             if tracker.send(message).await.is_err() {
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Cli, Config, Mode};
+    use clap::Parser as _;
+    use ifo_client::error_text::chain;
+
+    /// Starts a server with `flags` and with a kubeconfig whose user has these credentials. Returns
+    /// the error of the start. Port 1 of the kube-apiserver is closed, so each start fails.
+    async fn error_of_start(user: &str, flags: &[&str]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let kubeconfig = dir.path().join("kubeconfig");
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: a, \
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'}}}}], \
+             users: [{{name: a, user: {user}}}], \
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
+        );
+        std::fs::write(&kubeconfig, text).unwrap();
+        let kubeconfig = kubeconfig.display().to_string();
+        let own = [
+            "ifo-apiserver",
+            "--secure-port=0",
+            "--kubeconfig",
+            &kubeconfig,
+        ];
+        let cli = Cli::try_parse_from(own.iter().chain(flags)).unwrap();
+        let config = Config::from(cli, |_| None).unwrap();
+        let Mode::Serve(serve) = config.mode else {
+            panic!("the flags start a server");
+        };
+        match tokio::time::timeout(Duration::from_secs(5), start(config.common, serve)).await {
+            Ok(Err(error)) => chain(&*error),
+            Ok(Ok(_)) => "started".to_owned(),
+            Err(_) => "waiting for the kube-apiserver".to_owned(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_without_credentials_for_the_leader_does_not_start() {
+        let elect = ["--leader-elect", "--advertise-address=127.0.0.1:8443"];
+        let with_token = [&elect[..], &["--peer-token-file=token"]].concat();
+        let message = "--leader-elect needs --peer-token-file";
+        for (user, flags, is_refused) in [
+            ("{token: a}", &elect[..], true),
+            ("{token: a}", &with_token, false),
+            ("{token: a}", &[], false),
+        ] {
+            let error = error_of_start(user, flags).await;
+            assert_eq!(error.starts_with(message), is_refused, "{flags:?}: {error}");
         }
     }
 }

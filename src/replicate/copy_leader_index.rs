@@ -101,10 +101,19 @@ impl Mirror {
             // If several consecutive attempts fail for the same reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {
-                tracing::info!(leader = leader.address, term = %leader.term, reason,
-                    "the mirror of the leader is interrupted");
-                logged_reason = reason;
+                let (address, term) = (&leader.address, &leader.term);
+                // Other interruptions usually end without a person, for example when the leader
+                // has restarted. Wrong credentials stay wrong.
+                if let MirrorError::Link(LinkError::NotAuthorized(_)) = interruption {
+                    tracing::warn!(leader = address, %term, reason,
+                        "this replica may not copy the operations of the leader");
+                } else {
+                    tracing::info!(leader = address, %term, reason,
+                        "the mirror of the leader is interrupted");
+                }
+                logged_reason.clone_from(&reason);
             }
+            self.leader_queries.set_interruption(Some(reason));
             self.leader_queries
                 .without_queries(tokio::time::sleep(RETRY_DELAY))
                 .await;

@@ -80,19 +80,23 @@ pub enum PeerCredentials {
 
 impl PeerCredentials {
     /// Uses the token in `token_file`. Without such a file, uses the client certificate in
-    /// `config`.
-    pub fn new(token_file: Option<PathBuf>, config: &Config) -> Self {
+    /// `config`. Returns None if `config` has no client certificate either. The leader would refuse
+    /// the requests of a replica without credentials.
+    pub fn new(token_file: Option<PathBuf>, config: &Config) -> Option<Self> {
         if let Some(file) = token_file {
-            return Self::TokenFile(file);
+            return Some(Self::TokenFile(file));
         }
         let known = &config.auth_info;
-        Self::ClientCertificate(Box::new(AuthInfo {
+        if known.client_certificate.is_none() && known.client_certificate_data.is_none() {
+            return None;
+        }
+        Some(Self::ClientCertificate(Box::new(AuthInfo {
             client_certificate: known.client_certificate.clone(),
             client_certificate_data: known.client_certificate_data.clone(),
             client_key: known.client_key.clone(),
             client_key_data: known.client_key_data.clone(),
             ..AuthInfo::default()
-        }))
+        })))
     }
 
     fn auth_info(&self) -> AuthInfo {
@@ -342,6 +346,9 @@ fn refused(status: StatusCode) -> LinkError {
     match status {
         StatusCode::GONE => LinkError::Gone,
         StatusCode::MISDIRECTED_REQUEST => LinkError::AnotherTerm,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            LinkError::NotAuthorized(status.to_string())
+        }
         status => LinkError::Refused(status.to_string()),
     }
 }
@@ -469,6 +476,13 @@ mod tests {
         assert_eq!(event(&error(410)), Err(LinkError::Gone));
         assert_eq!(event(&error(421)), Err(LinkError::AnotherTerm));
         assert!(matches!(event(&error(500)), Err(LinkError::Refused(_))));
+        for code in [401, 403] {
+            let refused = event(&error(code));
+            assert!(
+                matches!(refused, Err(LinkError::NotAuthorized(_))),
+                "{refused:?}"
+            );
+        }
         for broken in [
             "",
             "{}",

@@ -85,6 +85,14 @@ pub enum LinkError {
     /// The other replica does not serve the requested leadership term.
     #[error("the replica does not serve this leadership term")]
     AnotherTerm,
+    /// The other replica does not accept the credentials of this replica, or the user of these
+    /// credentials lacks a right. The value is the status of the answer.
+    #[error(
+        "the leader answers {0}: the file of --peer-token-file must contain a token for the \
+         audience ifo-apiserver, and the user of the token must have the right to get the path \
+         /peer, and to list and watch inflightoperations.live.ifo.kubevirt.io"
+    )]
+    NotAuthorized(String),
     /// The other replica answered with another error.
     #[error("the leader refuses the request: {0}")]
     Refused(String),

@@ -105,6 +105,9 @@ struct SharedReplicaStatus {
     /// True if our `APIService` is not registered. This replica takes the CA certificate of the
     /// leader from the `APIService`, so without it, this replica cannot connect to the leader.
     unregistered: AtomicBool,
+    /// The reason why this replica does not copy the operations of the leader. None while it copies
+    /// them, or while it does not follow a leader.
+    interruption: watch::Sender<Option<String>>,
     /// The times at which the kube-apiserver answered this replica.
     cluster_contact: watch::Sender<ClusterContact>,
     /// The last time at which the kube-apiserver answered the leader, as the leader reported it.
@@ -145,6 +148,7 @@ pub fn replica_status(
         up_to_date_at: watch::Sender::new(Instant::now()),
         leader_reached_at: watch::Sender::new(Instant::now()),
         unregistered: AtomicBool::new(false),
+        interruption: watch::Sender::new(None),
         cluster_contact: watch::Sender::default(),
         cluster_answered_leader_at: watch::Sender::new(None),
         last_peer_query: watch::Sender::new(None),
@@ -233,6 +237,20 @@ impl ReplicaStatus {
         let leaders = (*self.0.cluster_answered_leader_at.borrow())?;
         let is_lost = leaders > since + UNREADY_WITHOUT_ANSWER;
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
+    }
+
+    /// Returns the reason why this replica is not ready or has no operations yet. None if no reason
+    /// is known.
+    pub fn unready_reason(&self) -> Option<String> {
+        let interruption = match &*self.0.role.borrow() {
+            ReplicaRole::Following(_) => self.0.interruption.borrow().clone(),
+            _ => None,
+        };
+        match (self.impairment(), interruption) {
+            (Some(impairment), Some(cause)) => Some(format!("{impairment}: {cause}")),
+            (None, Some(cause)) => Some(cause),
+            (impairment, None) => impairment.map(str::to_owned),
+        }
     }
 
     /// Returns true if this replica follows a leader, but cannot connect to it because our
@@ -371,8 +389,15 @@ impl LeaderQueries {
         }
     }
 
+    /// Records why the copy of the leader's index is interrupted, or None while the copy works.
+    pub fn set_interruption(&self, reason: Option<String>) {
+        let interruption = &self.replica_status.0.interruption;
+        interruption.send_replace(reason);
+    }
+
     /// Records that this replica now follows a leader.
     pub(super) fn begin(&self) {
+        self.set_interruption(None);
         self.replica_status
             .0
             .leader_reached_at
@@ -413,6 +438,7 @@ impl LeaderQueries {
             return Err(LinkError::AnotherTerm);
         }
         self.replica_status.record_answer(&answer, at);
+        self.set_interruption(None);
         Ok(answer)
     }
 
@@ -477,7 +503,9 @@ impl LeaderQueries {
                     continue;
                 }
                 // The other replica is reachable, but its answer is not usable.
-                Ok(Ok(_) | Err(LinkError::Refused(_))) => unanswered = 0,
+                Ok(Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_))) => {
+                    unanswered = 0;
+                }
                 Ok(Err(LinkError::AnotherTerm)) => return LinkError::AnotherTerm,
                 Ok(Err(_)) | Err(_) => unanswered += 1,
             }

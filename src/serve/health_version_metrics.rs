@@ -1,14 +1,20 @@
 //! Serves the paths of health probes (`/healthz`, `/livez`, `/readyz`), `/version` and `/metrics`.
+//!
+//! Everybody may send health probes. The reason of a failed check can contain names and addresses.
+//! So an answer contains the reason only if the user may get the path of the check, such as
+//! `/readyz/replica`. The `ClusterRole` `system:monitoring` has this right.
 
 use super::content_negotiation::Syntax;
 use super::create_responses::{plain, whole as whole_json};
+use super::middleware::Admitted;
 use super::quoted_client_text::clip;
 use super::{Readiness, ServerState, VersionInfo};
-use axum::Router;
+use crate::auth::{ANONYMOUS_USER, AccessDecision, Attributes, User};
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
+use axum::{Extension, Router};
 use http::{HeaderValue, StatusCode, Uri, header};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,6 +26,10 @@ type HealthCheck = (&'static str, fn(&Readiness) -> bool);
 /// off. The query option `exclude` names the checks to skip. If a name in this option matches no
 /// check, the answer repeats the name.
 const MAX_NAMES_BYTES: usize = 512;
+
+/// The text in place of the reason of a failed check, as in the kube-apiserver. The user may not
+/// see the reason, or the reason is not known.
+const WITHHELD: &str = "reason withheld";
 
 /// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.
 /// If the server does not answer, the kubelet restarts it. A restart would not help after other
@@ -56,8 +66,18 @@ fn combined_probe(
     checks: &'static [HealthCheck],
 ) -> MethodRouter<Arc<ServerState>> {
     get(
-        move |State(shared): State<Arc<ServerState>>, uri: Uri| async move {
-            run_checks(name, checks, &shared.server.readiness, &uri)
+        move |State(shared): State<Arc<ServerState>>,
+              Extension(admitted): Extension<Admitted>,
+              uri: Uri| async move {
+            let readiness = &shared.server.readiness;
+            let has_failed = checks.iter().any(|check| !(check.1)(readiness));
+            let reason = match (&admitted.user, failure_reason(&shared)) {
+                (Some(user), Some(reason)) if has_failed && may_get_checks(&shared, user).await => {
+                    Some(reason)
+                }
+                _ => None,
+            };
+            run_checks(name, checks, readiness, reason.as_deref(), &uri)
         },
     )
 }
@@ -67,16 +87,51 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
         if (check.1)(&shared.server.readiness) {
             ok("ok".to_owned())
         } else {
+            // The user was authorized for the path of this check.
+            let reason = failure_reason(&shared).filter(|_| is_about_replica(check.0));
+            let reason = reason.as_deref().unwrap_or(WITHHELD);
             plain(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "internal server error: reason withheld",
+                format!("internal server error: {reason}"),
             )
         }
     })
 }
 
-/// Runs all checks that the option `exclude` does not name. Returns a 500 if a check fails.
-fn run_checks(name: &str, checks: &[HealthCheck], readiness: &Readiness, uri: &Uri) -> Response {
+/// Returns the reason why the checks of [`is_about_replica`] can fail. None if it is not known.
+fn failure_reason(shared: &ServerState) -> Option<String> {
+    shared.server.replica_status.unready_reason()
+}
+
+/// Returns true if the check depends on the role of this replica, and on the copy of the leader's
+/// operations.
+fn is_about_replica(check: &str) -> bool {
+    matches!(check, "informer-sync" | "replica")
+}
+
+/// Returns true if the user may see why a readiness check fails. The kubelet sends probes as the
+/// anonymous user, who may not. So these probes need no request to the kube-apiserver.
+async fn may_get_checks(shared: &ServerState, user: &User) -> bool {
+    if user.name == ANONYMOUS_USER {
+        return false;
+    }
+    let attributes = Attributes::NonResource {
+        path: "/readyz/replica".to_owned(),
+        verb: "get".to_owned(),
+    };
+    let decision = shared.server.authorize.authorize(user, &attributes).await;
+    matches!(decision, Ok(AccessDecision::Allow))
+}
+
+/// Runs all checks that the option `exclude` does not name. Returns a 500 if a check fails. `reason`
+/// is the reason of [`failure_reason`], or None if the user may not see it.
+fn run_checks(
+    name: &str,
+    checks: &[HealthCheck],
+    readiness: &Readiness,
+    reason: Option<&str>,
+    uri: &Uri,
+) -> Response {
     let mut excluded: Vec<String> = Vec::new();
     let mut verbose = false;
     for (key, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -91,15 +146,16 @@ fn run_checks(name: &str, checks: &[HealthCheck], readiness: &Readiness, uri: &U
     for (check, passes) in checks {
         let before = excluded.len();
         excluded.retain(|excluded| excluded != check);
-        let (sign, result) = if excluded.len() < before {
-            ('+', "excluded: ok")
+        let line = if excluded.len() < before {
+            format!("[+]{check} excluded: ok")
         } else if passes(readiness) {
-            ('+', "ok")
+            format!("[+]{check} ok")
         } else {
             failed = true;
-            ('-', "failed: reason withheld")
+            let reason = reason.filter(|_| is_about_replica(check));
+            format!("[-]{check} failed: {}", reason.unwrap_or(WITHHELD))
         };
-        writeln!(report, "[{sign}]{check} {result}").expect("writing to a String cannot fail");
+        writeln!(report, "{line}").expect("writing to a String cannot fail");
     }
     if !excluded.is_empty() {
         // The debug format escapes control characters. So a client cannot add lines to the report.

@@ -43,8 +43,7 @@ pub struct Admitted {
     pub query: Arc<Query>,
     /// The slot in the limit of watches. None if the request is not a watch.
     pub watch_slot: Option<WatchSlot>,
-    /// The authenticated user. None for public paths (paths without authentication) and for health
-    /// probes.
+    /// The authenticated user. None for public paths (paths without authentication).
     pub user: Option<User>,
 }
 

@@ -531,3 +531,50 @@ async fn without_a_registration_a_follower_is_not_impaired() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(replica_status.impairment().is_some());
 }
+
+/// A leader that refuses all requests of the follower.
+struct RefusingLeader;
+
+impl LinkFactory for RefusingLeader {
+    fn connect<'a>(&'a self, _: &'a Leader) -> BoxFuture<'a, Result<Box<dyn Link>, LinkError>> {
+        let refused = LinkError::NotAuthorized("403 Forbidden".to_owned());
+        std::future::ready(Err(refused)).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_whose_credentials_are_refused_names_the_flag_and_warns_once() {
+    let written = crate::telemetry::testing::CapturedLog::default();
+    let _log = written.begin();
+    let (mut follower, reader) = index_from(BOUNDS, Rv(0));
+    let leader = Leader {
+        term: Term::new("pod_1"),
+        address: "leader:1".to_owned(),
+    };
+    let role = watch::Sender::new(ReplicaRole::Following(leader.clone()));
+    let (replica_status, leader_queries) = replica_status(reader, role.subscribe());
+    assert_eq!(replica_status.unready_reason(), None);
+    let (synced, _in_sync) = watch::channel(None);
+    let links = Arc::new(RefusingLeader);
+    let mut mirror = Mirror::new(links, synced, Arc::new(Notify::new()), leader_queries);
+    let following = mirror.follow(&mut follower, &leader);
+    let ended = tokio::time::timeout(Duration::from_secs(5), following).await;
+    assert!(ended.is_err(), "the follower tries again");
+    let reason = replica_status.unready_reason().unwrap();
+    assert!(
+        reason.contains("403 Forbidden") && reason.contains("--peer-token-file"),
+        "{reason}"
+    );
+    let lines = written.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["level"], "WARN");
+    assert!(
+        lines[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("--peer-token-file")
+    );
+    // A replica that no longer follows a leader needs no credentials for it.
+    role.send_replace(ReplicaRole::Unknown);
+    assert_eq!(replica_status.unready_reason(), None);
+}

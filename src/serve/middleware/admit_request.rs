@@ -36,7 +36,7 @@ pub(super) struct Admission {
     /// True if the request is for a public path or a health probe. Such a request has neither of
     /// the slots above.
     pub(super) is_public: bool,
-    /// The authenticated user. None for public paths and health probes.
+    /// The authenticated user. None for public paths.
     pub(super) user: Option<User>,
 }
 
@@ -119,7 +119,10 @@ pub(super) async fn admit(
         connection_limits::admit(parts, class).map_err(|ConnectionRefused| overload())?;
     }
     if is_public || is_probe {
-        return Ok(Admission::public());
+        return Ok(Admission {
+            user: Some(user).filter(|_| is_probe),
+            ..Admission::public()
+        });
     }
     let is_watch =
         matches!(requested, RequestTarget::Resource(resource) if resource.verb == "watch");
