@@ -25,8 +25,8 @@ use crate::replicate::{
 };
 use crate::rules::{Report, Reporter};
 use crate::serve::{
-    AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters, VersionInfo,
-    served_resources,
+    AdvertisedResource, Connections, Limits, Readiness, Resource, ServerParameters,
+    SharedShortNames, VersionInfo, served_resources,
 };
 use crate::telemetry::{IndexSample, Metrics, OperationSample};
 use anyhow::bail;
@@ -113,6 +113,8 @@ struct App {
     /// The durations of earlier runs of operations. Empty while this replica does not lead.
     baselines: SharedBaselines,
     cluster_namespace: Arc<str>,
+    /// The short names of kinds, for tables.
+    short_names_of_kinds: SharedShortNames,
 }
 
 impl App {
@@ -154,6 +156,7 @@ impl App {
             report,
             baselines,
             cluster_namespace: common.cluster_operations_namespace.as_str().into(),
+            short_names_of_kinds: SharedShortNames::default(),
         })
     }
 
@@ -232,7 +235,10 @@ impl App {
             ReplicatedReporter::new(reporter, self.replica_status.clone());
         let reporter_clone = reporter_with_replica_status.clone();
         let mut resources = vec![
-            served_resources::inflight_operations(self.operations.clone()),
+            Resource {
+                short_names_of_kinds: self.short_names_of_kinds.clone(),
+                ..served_resources::inflight_operations(self.operations.clone())
+            },
             served_resources::operation_records(self.operations.clone()),
         ];
         resources.extend(more);

@@ -25,13 +25,14 @@ use crate::persist::AtStop;
 use crate::replicate::{
     self, ClusterLeases, HttpLinkFactory, Mirror, PeerCredentials, PredecessorSearch, Succession,
 };
-use crate::serve;
+use crate::serve::{self, SharedShortNames};
 use crate::takeover::{self, KnownNamespaces};
 use crate::telemetry::Metrics;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
+use ifo_client::short_names::ShortNames;
 use ifo_engine::track::Message;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
@@ -76,6 +77,8 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
 
     let access = access(&mut app, &client).await?;
     let tls = listener_tls::server_config(&mut app, &client, &serve).await?;
+    let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
+    app.start_task("short names", short_names);
     let router = serve::router(app.server(access, None, None));
     let listening = serve::listen::serve(
         listener,
@@ -129,6 +132,22 @@ fn peer_credentials(
          the leader: set the flag to a file with a token for the audience ifo-apiserver, or use a \
          kubeconfig with a client certificate",
     )?))
+}
+
+/// Interval at which the short names of kinds are read from discovery. Until then, tables show a new
+/// kind in full.
+const SHORT_NAMES_INTERVAL: Duration = Duration::from_mins(1);
+
+/// Keeps the short names of kinds up to date. Never ends. While discovery cannot be read, the last
+/// short names stay.
+async fn keep_short_names(client: Client, short_names: SharedShortNames) {
+    loop {
+        match ShortNames::discover(&client).await {
+            Ok(discovered) => short_names.store(Arc::new(discovered)),
+            Err(error) => tracing::debug!(%error, "the short names of kinds cannot be read"),
+        }
+        tokio::time::sleep(SHORT_NAMES_INTERVAL).await;
+    }
 }
 
 impl App {

@@ -96,6 +96,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, DemoAcc
     let stored = RuleSetStore::new(writer);
     let more = Some(served_resources::operation_rule_sets(rule_sets));
     let source = DemoObjects::open(&mut app, &common, &config).await?;
+    let short_names = kinds::short_names(source.advertised_resources());
+    app.short_names_of_kinds.store(Arc::new(short_names));
     let mut router = serve::router(app.server(access, more, Some(source.advertised_resources())));
     if let DemoObjects::Scenes(scenes) = &source {
         let objects = ObjectServer {

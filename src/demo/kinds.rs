@@ -2,6 +2,7 @@
 
 use crate::serve::AdvertisedResource;
 use ifo_api::Gvr;
+use ifo_client::short_names::{NamedResource, ShortNames};
 
 const fn kind(
     group: &'static str,
@@ -64,4 +65,15 @@ pub fn of_object(api_version: &str, name: &str) -> Option<&'static AdvertisedRes
     let named =
         |kind: &&AdvertisedResource| kind.kind == name && gvr(kind).api_version() == api_version;
     KINDS.iter().find(named)
+}
+
+/// Returns the short names of the kinds.
+pub fn short_names(kinds: &[AdvertisedResource]) -> ShortNames {
+    let named = kinds.iter().map(|kind| NamedResource {
+        group: kind.group,
+        kind: kind.kind,
+        plural: kind.plural,
+        short_names: kind.short_names.to_vec(),
+    });
+    ShortNames::new(&named.collect::<Vec<_>>())
 }

@@ -95,14 +95,7 @@ impl Encoder<'_> {
             ObjectForm::Whole => entry.open().append_at(rv, out),
             ObjectForm::Metadata { version } => write_partial(&entry.open(), rv, version, out),
             ObjectForm::Table { version, include } => {
-                table::row(
-                    self.resource.columns,
-                    shown,
-                    version,
-                    include,
-                    self.now,
-                    out,
-                );
+                table::row(self.resource, shown, version, include, self.now, out);
             }
         }
     }

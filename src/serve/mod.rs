@@ -59,7 +59,7 @@ pub use connection_limits::Connections;
 pub use discovery::AdvertisedResource;
 pub use error_status::ErrorStatus;
 pub use readiness::Readiness;
-pub use served_resources::Resource;
+pub use served_resources::{Resource, SharedShortNames};
 
 use crate::auth::{Authenticate, Authorize};
 use crate::replicate::ReplicaStatus;

@@ -10,12 +10,15 @@ mod in_flight_operations_resource;
 mod operation_records_resource;
 
 pub use self::in_flight_operations_resource::inflight_operations;
+pub(super) use self::in_flight_operations_resource::kind_and_subject;
 pub use self::operation_records_resource::operation_records;
 
 use super::encoded_event_cache::LineCache;
 use super::error_status::ErrorStatus;
 use crate::index::{IndexReader, Key, ObjectTexts, TextField};
+use arc_swap::ArcSwap;
 use ifo_api::{GROUP, VERSION, ruleset};
+use ifo_client::short_names::ShortNames;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -55,7 +58,13 @@ pub struct Resource {
     pub reader: IndexReader,
     /// The cache of encoded watch events.
     pub lines: Arc<LineCache>,
+    /// The short names of kinds, for the cells [`Cell::KindAndSubject`].
+    pub short_names_of_kinds: SharedShortNames,
 }
+
+/// The short names of kinds that discovery serves. A task of the server replaces them when they
+/// change.
+pub type SharedShortNames = Arc<ArcSwap<ShortNames>>;
 
 impl Resource {
     /// Returns `group/version`.
@@ -129,6 +138,8 @@ pub enum Cell {
     Pointer(&'static str),
     /// A function that writes the cell as one JSON value.
     Function(fn(&ObjectTexts<'_>, &mut Vec<u8>)),
+    /// The short name of the subject's kind, and the name of the subject, such as `vm/web`.
+    KindAndSubject,
 }
 
 /// Creates a column of strings.
@@ -277,6 +288,7 @@ pub fn operation_rule_sets(reader: IndexReader) -> Resource {
         schema: || schemars::schema_for!(ruleset::OperationRuleSet),
         reader,
         lines: Arc::new(LineCache::new()),
+        short_names_of_kinds: SharedShortNames::default(),
     }
 }
 
@@ -298,7 +310,9 @@ mod tests {
             let path = match column.cell {
                 Cell::Pointer(pointer) => json!(pointer.replace('/', ".")),
                 // The source of these cells is not a path, so the test does not compare it.
-                Cell::Text(_) | Cell::Age | Cell::Function(_) => printed["jsonPath"].clone(),
+                Cell::Text(_) | Cell::Age | Cell::Function(_) | Cell::KindAndSubject => {
+                    printed["jsonPath"].clone()
+                }
             };
             let mut expected = json!({
                 "name": column.name, "type": column.kind, "description": column.description,

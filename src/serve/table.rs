@@ -4,7 +4,7 @@
 
 use super::content_negotiation::Include;
 use super::encode_objects::{VersionedEntry, write_partial};
-use super::served_resources::{Cell, Column, copy_literal, write_text};
+use super::served_resources::{Cell, Column, Resource, copy_literal, kind_and_subject, write_text};
 use crate::index::ObjectTexts;
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -35,9 +35,9 @@ pub fn definitions(columns: &[Column], out: &mut Vec<u8>) {
     serde_json::to_writer(out, &definitions).expect("writing to a Vec cannot fail");
 }
 
-/// Writes the row of an object. `version` is the requested version of the API group `meta.k8s.io`.
+/// Writes the row of an object of `resource`. `version` is the requested version of the API group `meta.k8s.io`.
 pub fn row(
-    columns: &[Column],
+    resource: &Resource,
     shown: VersionedEntry<'_>,
     version: &str,
     include: Include,
@@ -47,11 +47,11 @@ pub fn row(
     out.extend_from_slice(b"{\"cells\":[");
     let open = shown.entry.open();
     let texts = open.texts();
-    for (number, column) in columns.iter().enumerate() {
+    for (number, column) in resource.columns.iter().enumerate() {
         if number > 0 {
             out.push(b',');
         }
-        write_cell(column.cell, &texts, now, out);
+        write_cell(column.cell, &texts, resource, now, out);
     }
     out.extend_from_slice(b"],\"object\":");
     match include {
@@ -74,7 +74,13 @@ pub fn bookmark_row(columns: &[Column], object: &[u8], out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec<u8>) {
+fn write_cell(
+    cell: Cell,
+    texts: &ObjectTexts<'_>,
+    resource: &Resource,
+    now: Timestamp,
+    out: &mut Vec<u8>,
+) {
     match cell {
         Cell::Text(field) => copy_literal(texts.literal(field), out),
         Cell::Age => {
@@ -88,5 +94,9 @@ fn write_cell(cell: Cell, texts: &ObjectTexts<'_>, now: Timestamp, out: &mut Vec
             serde_json::to_writer(out, value).expect("writing to a Vec cannot fail");
         }
         Cell::Function(write) => write(texts, out),
+        Cell::KindAndSubject => {
+            let short_names = resource.short_names_of_kinds.load();
+            write_text(kind_and_subject(texts, &short_names).as_deref(), out);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Code that the server and the kubectl plugin share. It chooses the proxy for a kube-apiserver,
-//! reads lists page by page, resolves kinds to resources, reads manifests and recorded watches, and
-//! formats errors.
+//! reads lists page by page, resolves kinds to resources, finds their short names, reads manifests and
+//! recorded watches, and formats errors.
 
 pub mod error_text;
 pub mod kind_lookup_without_cluster;
@@ -8,3 +8,4 @@ pub mod list;
 pub mod manifest;
 pub mod proxy;
 pub mod read_recorded_watch;
+pub mod short_names;

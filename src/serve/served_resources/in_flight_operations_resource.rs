@@ -1,10 +1,14 @@
 //! Describes the resource `inflightoperations`: its columns and selectable fields.
 
 use super::SelectableField::{Nodes, Overdue, Stalled, Text};
-use super::{Cell, Column, Resource, age_column, copy_literal, name_column, text, write_text};
+use super::{
+    Cell, Column, Resource, SharedShortNames, age_column, copy_literal, name_column, text,
+    write_text,
+};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::encoded_event_cache::LineCache;
 use ifo_api::{LIVE_GROUP, VERSION, live};
+use ifo_client::short_names::ShortNames;
 use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -34,9 +38,10 @@ static LIVE_COLUMNS: &[Column] = &[
     text(
         "Subject",
         0,
-        Cell::Function(kind_and_subject),
+        Cell::KindAndSubject,
         "Kind and name of the subject. If the operation is about one item of the subject, such as \
-         a disk, the item follows. A kind of several words is shortened to the initials.",
+         a disk, the item follows. A kind of several words is replaced by its short name, if \
+         kubectl finds only this kind with the short name.",
     ),
     text(
         "Operation",
@@ -121,30 +126,20 @@ pub(super) fn subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the cell Subject, such as `VM/web` or `VM/web/item`. A kind of several words is shortened
-/// to its initials: `VirtualMachine` gives `VM`. A kind of one word, such as `Pod`, is written in
-/// full, because a single letter is not understandable.
-fn kind_and_subject(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
-    let start = out.len();
-    if let Some([b'"', kind @ .., b'"']) = texts.literal(TextField::SubjectKind) {
-        out.push(b'"');
-        let initials = kind.iter().filter(|it| it.is_ascii_uppercase());
-        // A kind with a JSON escape sequence is not shortened, because the uppercase letters of the
-        // sequence are not letters of the kind.
-        if initials.clone().count() > 1 && !kind.contains(&b'\\') {
-            out.extend(initials);
-        } else {
-            out.extend_from_slice(kind);
-        }
-        out.push(b'/');
-    }
-    let name = out.len();
-    subject(texts, out);
-    if out.get(name) != Some(&b'"') {
-        out.drain(start..name); // There is no name, so the cell is null.
-    } else if name > start {
-        out.remove(name); // Removes the opening quote of the name.
-    }
+/// Returns the text of the cell [`Cell::KindAndSubject`], such as `vm/web` or `vm/web/item`. Returns
+/// None if the subject has no name.
+pub(in crate::serve) fn kind_and_subject(
+    texts: &ObjectTexts<'_>,
+    short_names: &ShortNames,
+) -> Option<String> {
+    let text = |field| texts.text(field).unwrap_or_default();
+    let name = texts.text(TextField::SubjectName)?;
+    let kind = text(TextField::SubjectKind);
+    let kind = short_names.name(&text(TextField::SubjectApiVersion), &kind);
+    Some(match texts.text(TextField::Item) {
+        Some(item) => format!("{kind}/{name}/{item}"),
+        None => format!("{kind}/{name}"),
+    })
 }
 
 fn progress(texts: &ObjectTexts<'_>, out: &mut Vec<u8>) {
@@ -195,7 +190,8 @@ fn shortened(message: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`.
+/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`. While
+/// the caller sets no short names, tables show whole kinds.
 pub fn inflight_operations(reader: IndexReader) -> Resource {
     Resource {
         group: LIVE_GROUP,
@@ -232,6 +228,7 @@ pub fn inflight_operations(reader: IndexReader) -> Resource {
         schema: || schemars::schema_for!(live::InFlightOperation),
         reader,
         lines: Arc::new(LineCache::new()),
+        short_names_of_kinds: SharedShortNames::default(),
     }
 }
 

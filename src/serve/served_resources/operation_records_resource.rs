@@ -3,7 +3,7 @@
 
 use super::SelectableField::{Nodes, Text};
 use super::in_flight_operations_resource::subject;
-use super::{Cell, Column, Resource, name_column, text, write_text};
+use super::{Cell, Column, Resource, SharedShortNames, name_column, text, write_text};
 use crate::index::{IndexReader, ObjectTexts, TextField};
 use crate::serve::encoded_event_cache::LineCache;
 use ifo_api::live::{Expected, ExpectedSource};
@@ -162,6 +162,7 @@ pub fn operation_records(reader: IndexReader) -> Resource {
         schema: || schemars::schema_for!(record::OperationRecord),
         reader,
         lines: Arc::new(LineCache::new()),
+        short_names_of_kinds: SharedShortNames::default(),
     }
 }
 
