@@ -9,7 +9,7 @@ use super::super::support_bundle::{BundleIndex, INDEX_FILE, PartResult};
 use super::read_files::{self, FoundFile, base_name, is_events_file};
 use crate::clock;
 use ifo_api::completeness::{Incomplete, Named, NotWorking};
-use ifo_api::ruleset::{self, GROUP_NOT_SERVED};
+use ifo_api::ruleset::{self, GROUP_NOT_SERVED, NOT_INSTALLED};
 use ifo_api::{GROUP, LIVE_GROUP, live, record};
 use ifo_client::manifest::{self, Object};
 use jiff::Timestamp;
@@ -375,8 +375,9 @@ fn not_working(rule_set: &Value) -> Option<Named> {
         let mut conditions = conditions.into_iter().flatten();
         conditions.find(|it| it["type"] == kind)
     };
-    let is_group_missing =
-        condition("InvalidTarget").is_some_and(|it| it["reason"] == GROUP_NOT_SERVED);
+    let unusable = [NOT_INSTALLED, "InvalidTarget"].map(condition);
+    let mut unusable = unusable.into_iter().flatten();
+    let is_group_missing = unusable.any(|it| it["reason"] == GROUP_NOT_SERVED);
     let ready = condition("Ready");
     if is_group_missing || ready.is_some_and(|it| it["status"] == "True") {
         return None;
