@@ -111,7 +111,7 @@ pub struct Serve {
     pub service_name: String,
     /// The `APIService` that the server creates and repairs. `None` means that another client
     /// creates it.
-    pub registration: Option<RegistrationConfig>,
+    pub registration: Option<Box<RegistrationConfig>>,
     /// File to which the server writes its port. `None` means that it writes no file.
     pub port_file: Option<PathBuf>,
     /// IP address of the Pod from the environment variable `POD_IP`. It is part of the default of

@@ -218,7 +218,7 @@ impl LeaderSetup {
         let registration = Registration::new(
             client.clone(),
             API_SERVICE,
-            serve.registration.as_ref(),
+            serve.registration.as_deref(),
             self.ca_bundle.clone(),
         );
         term.start_task("registration", registration.keep(self.readiness.clone()));

@@ -107,7 +107,9 @@ pub(super) fn election(
 }
 
 /// Reads the settings of the registration. Returns `None` without the flag `--register`.
-pub(super) fn registration(flags: &ServeFlags) -> Result<Option<RegistrationConfig>, ConfigError> {
+pub(super) fn registration(
+    flags: &ServeFlags,
+) -> Result<Option<Box<RegistrationConfig>>, ConfigError> {
     let mut annotations = BTreeMap::new();
     for annotation in &flags.register_annotation {
         let parts = annotation.split_once('=');
@@ -117,12 +119,13 @@ pub(super) fn registration(flags: &ServeFlags) -> Result<Option<RegistrationConf
         })?;
         annotations.insert(key.to_owned(), value.to_owned());
     }
-    Ok(flags.register.then(|| RegistrationConfig {
+    let config = || RegistrationConfig {
         namespace: flags.namespace.clone(),
         service_name: flags.service_name.clone(),
         service_port: flags.service_port,
         annotations,
-    }))
+    };
+    Ok(flags.register.then(config).map(Box::new))
 }
 
 /// Reads the persistence mode.

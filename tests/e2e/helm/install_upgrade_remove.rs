@@ -27,8 +27,9 @@ const VALUES: [&str; 3] = [
 ];
 
 /// The values after the upgrade.
-const OTHER_VALUES: [&str; 3] = [
+const OTHER_VALUES: [&str; 4] = [
     "--set=persistence.enabled=false",
+    "--set=podAntiAffinity=hard",
     "--set=replicas=2",
     "--set=extraArgs={--max-watches=400}",
 ];
@@ -358,6 +359,12 @@ async fn upgrade_and_rollback(it: &Installation<'_>, chart: &str) {
     let upgrade = ["upgrade", "ifo", chart];
     it.helm(&[&upgrade[..], &OTHER_VALUES].concat()).await;
     assert_eq!(it.replicas_and_persistence().await, (json!(2), false));
+    // The kube-apiserver has accepted all fields of the rule about different nodes.
+    let deployment = it.deployment().await;
+    let rules = "/spec/template/spec/affinity/podAntiAffinity/\
+                 requiredDuringSchedulingIgnoredDuringExecution";
+    let rules = deployment.pointer(rules).expect("the value is `hard`");
+    assert_eq!(rules[0]["matchLabelKeys"], json!(["pod-template-hash"]));
     assert_eq!(it.written_by_the_server().await, written);
     // The new values turn persistence mode off, but the CRD of the custom resources must still
     // exist.

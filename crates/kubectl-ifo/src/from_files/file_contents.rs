@@ -437,6 +437,28 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_set_without_its_api_group_misses_no_operations() {
+        let rule_set = |condition: &str, reason: &str| {
+            serde_json::json!({
+                "metadata": {"name": "a"},
+                "status": {"conditions": [
+                    {"type": "Ready", "status": "False", "reason": condition},
+                    {"type": condition, "status": "True", "reason": reason},
+                ]},
+            })
+        };
+        for (condition, reason, misses) in [
+            ("NotInstalled", "GroupNotServed", false),
+            ("InvalidTarget", "GroupNotServed", false),
+            ("InvalidTarget", "NotServed", true),
+            ("InvalidRule", "InvalidRule", true),
+        ] {
+            let found = not_working(&rule_set(condition, reason));
+            assert_eq!(found.is_some(), misses, "{condition} {reason}");
+        }
+    }
+
+    #[test]
     fn the_time_of_a_must_gather_is_its_end() {
         let text =
             b"2026-03-01 12:00:00.402374637 +0000 UTC m=+0.1\n2026-03-01 14:05:00 +0200 CEST\n";
