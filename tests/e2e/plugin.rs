@@ -445,8 +445,8 @@ fn wait_ignores_a_rule_set_whose_target_is_not_installed() {
             json!({"group": "nobody.example.com", "version": "v1", "resource": "cows"});
         cluster.create(&RULE_SET, None, &missing).await;
         cluster
-            .rule_set_until(&format!("{namespace}-missing"), "GroupNotServed", |it| {
-                condition(it, "InvalidTarget")["reason"] == "GroupNotServed"
+            .rule_set_until(&format!("{namespace}-missing"), "NotInstalled", |it| {
+                condition(it, "NotInstalled")["reason"] == "GroupNotServed"
             })
             .await;
         let waited = run(cluster, &["wait", "-c", namespace, "--timeout", "3m"]).await;

@@ -27,8 +27,12 @@ pub const KIND: &str = "OperationRuleSet";
 /// Reason of the condition `InvalidTarget` if the cluster serves the API group of the target, but
 /// not the version or the resource. The target is the resource that the rule set watches.
 pub const NOT_SERVED: &str = "NotServed";
-/// Reason of the condition `InvalidTarget` if the cluster does not serve the target's API group.
+/// Reason of the condition [`NOT_INSTALLED`]. The condition `InvalidTarget` has the same reason if
+/// the cluster does not serve the target's API group, but a group with a similar name.
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
+/// Type of the condition of a rule set whose product is not installed: the cluster does not serve
+/// the target's API group. `Ready` then has this reason, and the column READY this value.
+pub const NOT_INSTALLED: &str = "NotInstalled";
 /// Reason of the condition `Ready=False` if an expression failed on an object. The server then does
 /// not know whether an operation is in flight on this object.
 pub const EVALUATION_FAILED: &str = "EvaluationFailed";
@@ -89,8 +93,8 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
     printcolumn(
         name = "Ready",
         type_ = "string",
-        description = "Whether operations are detected on every object of the target.",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+        description = "True if operations are detected on every object of the target. NotInstalled if the cluster does not serve the API group of the target.",
+        json_path = ".status.ready"
     ),
     printcolumn(
         name = "Reason",
@@ -443,8 +447,12 @@ pub struct LabelExpression {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRuleSetStatus {
+    /// The value of the column READY: `NotInstalled` if the cluster does not serve the API group of
+    /// the target, otherwise the status of the condition `Ready`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ready: String,
     /// `Ready` and `Validated` are always present. All other conditions, such as `InvalidRule`,
-    /// `InvalidTarget` and `WatchFailed`, are present only while they are true.
+    /// `NotInstalled` and `WatchFailed`, are present only while they are true.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

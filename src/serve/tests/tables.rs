@@ -231,7 +231,7 @@ async fn a_cluster_scoped_resource_has_its_own_columns() {
         "kind": "OperationRuleSet",
         "metadata": { "name": "rules", "creationTimestamp": "2020-01-01T00:00:00Z" },
         "spec": { "component": "kubevirt", "target": { "group": "kubevirt.io", "version": "v1", "resource": "virtualmachines" } },
-        "status": { "watchActive": true, "conditions": [{ "type": "Validated", "status": "False" }, { "type": "Ready", "status": "True", "reason": "Watching" }] },
+        "status": { "ready": "True", "watchActive": true, "conditions": [{ "type": "Validated", "status": "False" }, { "type": "Ready", "status": "True", "reason": "Watching" }] },
     });
     let put = Write::Put {
         key: Key::new("", "rules"),
