@@ -5,6 +5,7 @@
 //! - Rust paths in backticks, such as `ifo_engine::detect::Detector`.
 //! - Modules and types in the drawings at the top of the crates.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// The folders whose files are checked if a text names them.
@@ -40,6 +41,10 @@ struct Source {
     /// Path relative to the root of the repository, such as `src/index/mod.rs`.
     path: String,
     text: String,
+    /// All words of the text.
+    words: HashSet<String>,
+    /// The names of the items that the file defines or exports.
+    defined: HashSet<String>,
 }
 
 impl Source {
@@ -50,17 +55,7 @@ impl Source {
 
     /// Returns true if the file defines an item with this name, or exports it.
     fn defines(&self, name: &str) -> bool {
-        let keywords = [
-            "struct", "enum", "trait", "type", "fn", "mod", "const", "static",
-        ];
-        self.text.lines().any(|line| {
-            let line = line.trim_start();
-            let words: Vec<&str> = words(line).filter(|word| !word.is_empty()).collect();
-            let is_definition = |pair: &[&str]| keywords.contains(&pair[0]) && pair[1] == name;
-            let is_export = line.starts_with("pub use") || line.starts_with("pub(crate) use");
-            let defined = !line.starts_with("//") && words.windows(2).any(is_definition);
-            defined || (is_export && words.contains(&name))
-        })
+        self.defined.contains(name)
     }
 
     /// Returns the comments, without the slashes.
@@ -96,10 +91,35 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
 
 fn read(path: &Path) -> Source {
     let relative = path.strip_prefix(root()).expect("the file is in the root");
+    let text = std::fs::read_to_string(path).expect("the file must be readable");
     Source {
         path: relative.to_string_lossy().into_owned(),
-        text: std::fs::read_to_string(path).expect("the file must be readable"),
+        words: words(&text).map(str::to_owned).collect(),
+        defined: text
+            .lines()
+            .flat_map(defined_in)
+            .map(str::to_owned)
+            .collect(),
+        text,
     }
+}
+
+/// Returns the names of the items that a line of Rust defines or exports.
+fn defined_in(line: &str) -> Vec<&str> {
+    let keywords = [
+        "struct", "enum", "trait", "type", "fn", "mod", "const", "static",
+    ];
+    let line = line.trim_start();
+    let words: Vec<&str> = words(line).filter(|word| !word.is_empty()).collect();
+    if line.starts_with("//") {
+        return Vec::new();
+    }
+    if line.starts_with("pub use") || line.starts_with("pub(crate) use") {
+        return words;
+    }
+    let pairs = words.windows(2);
+    let definitions = pairs.filter(|pair| keywords.contains(&pair[0]));
+    definitions.map(|pair| pair[1]).collect()
 }
 
 fn sources() -> Vec<Source> {
@@ -152,7 +172,7 @@ fn exists(path: &str, sources: &[Source]) -> bool {
     };
     let has_module = |file: &&Source| file.is_module(module) || file.defines(module);
     let mut files = sources.iter().filter(has_module);
-    files.any(|file| file.is_module(item) || words(&file.text).any(|word| word == item))
+    files.any(|file| file.is_module(item) || file.words.contains(item))
 }
 
 /// Returns a message about each name in backticks that does not exist.
