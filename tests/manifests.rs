@@ -6,7 +6,7 @@
 use ifo_api::ruleset::{AGGREGATE_LABEL, OperationRuleSet};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -138,6 +138,34 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
+/// OLM reads the annotations of the bundle from the labels of its image.
+#[test]
+fn the_image_of_the_olm_bundle_has_its_annotations_as_labels_and_all_its_folders() {
+    let folder = repository().join("deploy/olm");
+    let annotations = &documents(&folder.join("metadata/annotations.yaml"))[0]["annotations"];
+    let dockerfile = fs::read_to_string(folder.join("bundle.Dockerfile")).unwrap();
+    let labels = dockerfile.lines().filter_map(|line| {
+        let label = line
+            .trim_start_matches("LABEL")
+            .trim_end_matches('\\')
+            .trim();
+        label
+            .starts_with("operators.")
+            .then(|| label.split_once('='))?
+    });
+    let labels: BTreeMap<_, _> = labels.collect();
+    let annotations = annotations.as_object().unwrap().iter();
+    let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str().unwrap()));
+    let annotations: BTreeMap<_, _> = annotations.collect();
+    assert_eq!(labels, annotations);
+    let folders = annotations.values().filter(|value| value.ends_with('/'));
+    for path in folders.map(|path| path.trim_end_matches('/')) {
+        assert!(folder.join(path).is_dir(), "{path}");
+        let copied = format!("COPY {path} /{path}/\n");
+        assert!(dockerfile.contains(&copied), "{copied}");
+    }
+}
+
 /// `make manifests` generates templates of the Helm chart, but does not delete them. If a
 /// contributor removes the source of a template, the contributor must also delete the template.
 /// Otherwise, this test fails.
@@ -162,6 +190,7 @@ fn the_chart_contains_only_generated_and_listed_files() {
         .chain(written)
         .chain(values)
         .chain(rules)
+        .chain(["deploy/helm/artifacthub-repo.yml".to_owned()])
         .collect();
     assert_eq!(
         files("deploy/helm").into_iter().collect::<BTreeSet<_>>(),

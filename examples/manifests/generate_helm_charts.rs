@@ -164,6 +164,11 @@ fn chart(folder: &str, description: &str) -> anyhow::Result<(String, String)> {
         // The suffix `-0` also allows versions of cloud providers, such as 1.30.4-gke.100.
         "kubeVersion": ">=1.30.0-0",
         "home": "https://github.com/kubevirt/ifo",
+        "icon": "https://raw.githubusercontent.com/kubevirt/ifo/main/docs/images/icon.svg",
+        "annotations": {
+            "artifacthub.io/category": "monitoring-logging",
+            "artifacthub.io/license": "Apache-2.0",
+        },
         "sources": ["https://github.com/kubevirt/ifo"],
         "keywords": ["operations", "migration", "upgrade", "maintenance", "kubevirt"],
         "annotations": {

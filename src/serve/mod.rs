@@ -51,7 +51,7 @@ mod slow_client_timeout;
 mod static_document;
 mod table;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod watch;
 mod yield_while_comparing_selectors;
 

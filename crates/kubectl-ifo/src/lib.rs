@@ -8,7 +8,7 @@
 //! order:
 //!
 //! ```text
-//! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
+//! connect ─▶ api_client ─▶ operation_source ─▶ listed_operation ─▶ filter ─▶ sort
 //!         ─▶ columns · list · summary
 //! ```
 
