@@ -87,10 +87,10 @@ impl WaitState {
 
     /// Returns true if the operation is active and not ignored.
     pub(crate) fn is_relevant_and_active(&self, operation: &ListedOperation) -> bool {
-        operation.active
-            && !operation.is_held()
-            && !(self.settings.ignore_failing && operation.is_failing_or_failed())
-            && !(self.settings.ignore_blocked && operation.is_blocked())
+        let is_ignored = operation.is_held()
+            || self.settings.ignore_failing && operation.is_failing_or_failed()
+            || self.settings.ignore_blocked && operation.is_blocked();
+        operation.active && !is_ignored
     }
 
     /// Processes a new or changed operation.
