@@ -402,7 +402,10 @@ impl Metrics {
         for operation in sample.operations {
             self.count_overdue_and_stalled(&operation);
             let mut labels = self.operation_labels(&operation.component, &operation.operation);
-            if let Some(age) = operation.age {
+            // A held operation is not work in flight. For example, a node can be cordoned for months.
+            if let Some(age) = operation.age
+                && operation.state != State::Held
+            {
                 let oldest = self.server.oldest.get_or_create(&labels);
                 oldest.set(oldest.get().max(age));
                 // `oldest` holds a lock on all series of its gauge, so `oldest` must be dropped

@@ -101,8 +101,10 @@ impl Phase {
 pub enum State {
     /// Active, without a problem.
     Progressing,
-    /// Active. The operation waits, or is held on purpose.
+    /// Active. The operation waits for another component or for a person.
     Blocked,
+    /// Active. A person has deliberately put the subject on hold, so no work is in flight.
+    Held,
     /// Active, with a problem.
     Failing,
     /// Active. No rule detects the operation any more. If no rule detects it again, the operation
@@ -124,6 +126,7 @@ impl State {
         match self {
             Self::Progressing => "Progressing",
             Self::Blocked => "Blocked",
+            Self::Held => "Held",
             Self::Failing => "Failing",
             Self::Settling => "Settling",
             Self::Succeeded => "Succeeded",
@@ -152,7 +155,7 @@ pub enum StartTimeSource {
 
 /// The usual duration of an operation. If fewer than five earlier runs are known, the server uses
 /// the `expectedDuration` of the rule, which is a limit. The time for which an operation is
-/// `Blocked`, `Failing` or `Settling` does not count.
+/// `Blocked`, `Held`, `Failing` or `Settling` does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
@@ -192,8 +195,8 @@ pub enum ExpectedSource {
 pub struct Status {
     /// `Active` while the operation is in flight, `Completed` after its end.
     pub phase: Phase,
-    /// While Active: `Progressing`, `Blocked`, `Failing` or `Settling` (no longer detected, within
-    /// the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
+    /// While Active: `Progressing`, `Blocked`, `Held` (put on hold by a person), `Failing` or
+    /// `Settling` (no longer detected, within the debounce period). Once Completed: `Succeeded`, `Failed`, `Superseded` or `Ended` (the
     /// result is unknown).
     pub state: State,
     /// CamelCase reason. While Active: the reason that the rule yields, or else the name of the

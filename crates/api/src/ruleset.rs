@@ -276,8 +276,9 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
-    /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits, or
-    /// is held on purpose) or `Failing`.
+    /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits for
+    /// another component or for a person), `Held` (a person has deliberately put the subject on
+    /// hold) or `Failing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
@@ -325,7 +326,7 @@ pub struct Rule {
     pub supersedes: Vec<String>,
     /// Debounce period: if the operation is not detected for this time, it ends. The value is a
     /// duration such as `30s` or `1h30m`, of at most 24 hours. The default is a setting of the
-    /// server.
+    /// server, or 0 if the last state of the operation was `Held`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub debounce: Option<String>,
@@ -338,21 +339,19 @@ pub struct Rule {
     /// Time for which `state` must yield `Blocked` or `Failing` without interruption before the
     /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then, the
     /// operation shows its previous state. A new operation shows `Progressing`. If `state` yields
-    /// `Progressing`, the operation shows it at once.
+    /// `Progressing` or `Held`, the operation shows it at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
     /// Time after which the operation counts as overdue: a duration such as `30m`, or a CEL
     /// expression that yields a duration. Without this time, the server compares the operation with
-    /// earlier runs. Time in the states `Blocked`, `Failing` and `Settling` (no longer detected,
-    /// within the debounce period) does not count.
+    /// earlier runs. Only time in the state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// If `progress` has not risen for this time, the operation counts as stalled. The value is a
-    /// duration of at most 24 hours, or a CEL expression that yields a duration. Time in the states
-    /// `Blocked`, `Failing` and `Settling` (no longer detected, within the debounce period) does
-    /// not count.
+    /// duration of at most 24 hours, or a CEL expression that yields a duration. Only time in the
+    /// state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,

@@ -332,13 +332,14 @@ fn rank(operation: &ListedOperation) -> u8 {
     match operation.state.as_str() {
         "Failing" => 0,
         "Blocked" => 1,
-        "Settling" => 3,
+        "Held" => 3,
+        "Settling" => 4,
         _ if operation.active => 2,
-        "Failed" => 4,
-        "Succeeded" => 5,
-        "Ended" => 6,
-        "Superseded" => 7,
-        _ => 8,
+        "Failed" => 5,
+        "Succeeded" => 6,
+        "Ended" => 7,
+        "Superseded" => 8,
+        _ => 9,
     }
 }
 

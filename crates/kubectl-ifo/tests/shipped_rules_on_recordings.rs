@@ -33,8 +33,8 @@ struct Expected {
     /// The last state of the operation in the stream.
     state: String,
     // The following fields are compared only if the truth table has them.
-    /// The states of the operation while it was detected (`Progressing`, `Blocked` and `Failing`),
-    /// without consecutive repetitions.
+    /// The states of the operation while it was detected (`Progressing`, `Blocked`, `Held` and
+    /// `Failing`), without consecutive repetitions.
     states: Option<Vec<String>>,
     /// The values of the progress in percent, without consecutive repetitions.
     progress: Option<Vec<u64>>,
@@ -144,7 +144,7 @@ fn parse_operation(json: &Value) -> Replayed {
     let timeline = json["timeline"].as_array();
     let timeline = timeline.expect("an operation has a timeline");
     let mut states: Vec<String> = timeline.iter().map(|it| text(&it["state"])).collect();
-    states.retain(|state| ["Progressing", "Blocked", "Failing"].contains(&state.as_str()));
+    states.retain(|state| ["Progressing", "Blocked", "Held", "Failing"].contains(&state.as_str()));
     states.dedup();
     let progress = timeline.iter().filter_map(|it| it["progress"].as_u64());
     let mut progress: Vec<u64> = progress.collect();

@@ -296,7 +296,7 @@ impl Compiler {
             };
         check("state", &details.state, &|text| {
             let is_valid = super::parse_state(text).is_some();
-            (!is_valid).then_some("one of Progressing, Blocked, Failing")
+            (!is_valid).then_some("one of Progressing, Blocked, Held, Failing")
         });
         check("reason", &details.reason, &|text| {
             (!super::is_reason(text)).then_some("a reason of letters and digits in CamelCase")
@@ -482,6 +482,7 @@ mod tests {
     #[test]
     fn state_accepts_only_states_of_detected_operations() {
         assert_eq!(super::super::parse_state("Blocked"), Some(State::Blocked));
+        assert_eq!(super::super::parse_state("Held"), Some(State::Held));
         assert_eq!(super::super::parse_state("Settling"), None);
     }
 }

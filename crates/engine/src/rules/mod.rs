@@ -94,7 +94,7 @@ pub struct CompiledRule {
     /// Other operations on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
-    /// means the default debounce period of the server.
+    /// means the default debounce period of the server, or zero after the state `Held`.
     pub debounce: Option<Duration>,
     /// Time for which the operation must be detected before it is shown.
     pub appear_after: Duration,
@@ -157,7 +157,7 @@ pub struct RuleDetails {
     pub message: Option<Program>,
     /// Expression that yields the reason for scripts, in CamelCase.
     pub reason: Option<Program>,
-    /// Expression that yields `Progressing`, `Blocked` or `Failing`.
+    /// Expression that yields `Progressing`, `Blocked`, `Held` or `Failing`.
     pub state: Option<Program>,
     /// Expression that yields the progress in percent.
     pub progress: Option<Program>,
@@ -236,6 +236,7 @@ pub fn parse_state(text: &str) -> Option<State> {
     match text {
         "Progressing" => Some(State::Progressing),
         "Blocked" => Some(State::Blocked),
+        "Held" => Some(State::Held),
         "Failing" => Some(State::Failing),
         _ => None,
     }

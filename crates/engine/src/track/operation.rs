@@ -279,9 +279,17 @@ impl Operation {
     /// Starts the debounce period. It counts from `since`, the time since which no rule has
     /// detected the operation. `debounce` is the default length, for a rule without a `debounce` of
     /// its own.
+    ///
+    /// If the last state was `Held`, the default length is zero: a person has removed the hold, and
+    /// nothing flaps.
     pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
         let own = self.primary.rule().and_then(|rule| rule.debounce);
-        let debounce = own.unwrap_or(debounce);
+        let default = if self.state == State::Held {
+            Duration::ZERO
+        } else {
+            debounce
+        };
+        let debounce = own.unwrap_or(default);
         self.debounce_end = Some(now.steady + debounce.saturating_sub(now.since(since)));
     }
 

@@ -208,14 +208,15 @@ pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
 }
 
 /// Returns a warning for each `expectedDuration` and `stalledAfter` that can never apply, because
-/// clients always see the state `Blocked` or `Failing`. These limits count only time in the state
+/// clients always see the state `Blocked`, `Held` or `Failing`. These limits count only time in the state
 /// `Progressing`.
 pub(super) fn limits_that_never_apply(loaded: &[CompiledRuleSet]) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule_set in loaded {
         for rule in &rule_set.compiled.rules {
             let state = rule.details.state.as_ref();
-            let Some(state @ ("Blocked" | "Failing")) = state.and_then(Program::literal) else {
+            let Some(state @ ("Blocked" | "Held" | "Failing")) = state.and_then(Program::literal)
+            else {
                 continue;
             };
             // With `stateAfter`, clients first see the state `Progressing`.

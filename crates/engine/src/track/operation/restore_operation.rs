@@ -413,7 +413,7 @@ fn primary(object: &InFlightOperation) -> Detection {
             only_continues: false,
             labels: Arc::new(labels),
             state: match status.state {
-                State::Blocked | State::Failing => Some(status.state),
+                State::Blocked | State::Held | State::Failing => Some(status.state),
                 _ => None,
             },
             reason: reason
