@@ -157,7 +157,7 @@ fn a_start_is_superseded_by_a_stop_that_succeeds() {
         // A superseded operation ends at once, without the state `Settling`.
         for event in ["MODIFIED", "DELETED"] {
             starting.push(format!(
-                "{event} Completed Superseded Superseded -: db: {by}"
+                "{event} Completed Superseded Superseded -: db: {by}. Before: db: {waits}"
             ));
         }
         events
