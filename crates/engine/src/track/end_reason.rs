@@ -69,11 +69,6 @@ impl End {
     /// why the last message contains `before`.
     pub fn message(&self, before: &str) -> String {
         let about_end = self.about_end();
-        let says_nothing_new =
-            matches!(self, Self::Outcome(State::Succeeded, text) if text.is_empty());
-        if says_nothing_new && !before.is_empty() {
-            return before.to_owned();
-        }
         if before.is_empty() || about_end.contains(before) {
             return about_end;
         }
@@ -97,7 +92,7 @@ impl End {
             Self::Outcome(State::Superseded, ..) => {
                 "The subject reports that the operation was superseded."
             }
-            Self::Outcome(..) => "The subject reports that the operation succeeded.",
+            Self::Outcome(..) => "Succeeded.",
             Self::Recovered(_) => "The subject no longer reports this problem.",
             Self::Superseded(by) => return format!("Superseded by {by}."),
             Self::Replaced => "Another run of the operation took over.",
@@ -120,7 +115,11 @@ mod tests {
     #[test]
     fn the_last_message_keeps_what_the_operation_said_in_flight() {
         for (end, before, expected) in [
-            (outcome(State::Succeeded, ""), "From 1 to 2", "From 1 to 2"),
+            (
+                outcome(State::Succeeded, ""),
+                "From 1 to 2",
+                "Succeeded. Before: From 1 to 2",
+            ),
             (
                 outcome(State::Succeeded, "Runs 2"),
                 "From 1 to 2",
@@ -152,10 +151,7 @@ mod tests {
         for before in ["", "No space left", "No space left: retried 3 times"] {
             assert_eq!(failed.message(before), "No space left: retried 3 times");
         }
-        assert_eq!(
-            outcome(State::Succeeded, "").message(""),
-            "The subject reports that the operation succeeded."
-        );
+        assert_eq!(outcome(State::Succeeded, "").message(""), "Succeeded.");
     }
 
     #[test]

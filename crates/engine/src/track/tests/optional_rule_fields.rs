@@ -200,7 +200,7 @@ fn a_completed_operation_keeps_its_message_although_the_object_has_changed() {
         &[upgrade("1.65", ""), upgrade("1.66", "Succeeded")],
     );
     assert_eq!(state, State::Succeeded);
-    assert_eq!(message, "From 1.65 to 1.66");
+    assert_eq!(message, "Succeeded. Before: From 1.65 to 1.66");
     assert_eq!(record, message);
 }
 
