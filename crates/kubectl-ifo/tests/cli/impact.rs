@@ -1,10 +1,9 @@
 //! Tests of `kubectl ifo impact` with a fake API server. `impact` shows the operations on a node,
 //! and the objects that a drain of the node affects.
 
+use super::CommandOutput;
 use super::pieces_of_work::{answer, migration};
-use super::tests_with_fake_apiserver::{
-    CommandOutput, execute, json_response, plugin, serve, status_response,
-};
+use super::tests_with_fake_apiserver::{execute, json_response, plugin, serve, status_response};
 use axum::extract::Request;
 use axum::response::Response;
 use serde_json::{Value, json};
