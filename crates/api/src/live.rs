@@ -11,6 +11,23 @@ pub const KIND: &str = "InFlightOperation";
 /// Plural of the resource that the server serves.
 pub const PLURAL: &str = "inflightoperations";
 
+/// Maximum length of an operation's message, in characters. Every watch event contains the message,
+/// and a table shows only one line of it.
+pub const MAX_MESSAGE: usize = 1024;
+
+/// The last message of an operation that failed, if its rule yields no text about the failure.
+pub const FAILED_WITHOUT_CAUSE: &str = "The subject reports that the operation failed.";
+
+/// Returns the first [`MAX_MESSAGE`] characters of a message.
+pub fn cut_message(text: &str) -> &str {
+    // A message has at most as many characters as bytes. So the characters of a short message need
+    // not be counted.
+    let end = (text.len() > MAX_MESSAGE)
+        .then(|| text.char_indices().nth(MAX_MESSAGE))
+        .flatten();
+    end.map_or(text, |(end, _)| &text[..end])
+}
+
 /// An operation that is in flight on one subject: the object that the operation is about. A rule of
 /// an OperationRuleSet has detected the operation. The server keeps the operation in memory, and
 /// never stores it in etcd.

@@ -14,7 +14,8 @@ use crate::duration;
 use constraints::{
     DNS_1035_LABEL, DNS_LABEL, DURATION, GROUP, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED,
     KEY_NEEDS_LIST, KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED,
-    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS, VALUE,
+    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS,
+    TEXT_NEEDS_OUTCOME, VALUE,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -242,7 +243,8 @@ impl Target {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": KEY_NEEDS_LIST, "message": "itemKey needs forEach, which is missing", "fieldPath": ".itemKey"},
-    {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"}
+    {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"},
+    {"rule": TEXT_NEEDS_OUTCOME, "message": "outcomeMessage needs outcome, which is missing", "fieldPath": ".outcomeMessage"}
 ]))]
 pub struct Rule {
     /// Name of the operation, such as `Migrating`. The server sets the label
@@ -311,6 +313,18 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
+    /// CEL expression that yields a text about the end of the operation, such as the cause of a
+    /// failure. The server evaluates it when `outcome` ends the operation. The last message of the
+    /// operation is this text, followed by the last `message` while the operation was in flight.
+    /// If the outcome is `Failed` or `Superseded`, the default is the expression in `message`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
+    pub outcome_message: Option<String>,
+    /// True if the purpose of the operation is that the object is deleted. When the object is
+    /// deleted, the operation then completes as `Succeeded`. All other operations on the object
+    /// complete as `Ended`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletes_subject: bool,
     /// Names of other operations on the same object; `*` means all others. When this operation
     /// starts, the other operations end. While this operation is in flight, the other operations
     /// cannot start.
@@ -388,6 +402,7 @@ impl Rule {
             ("startedAt", &self.started_at),
             ("instance", &self.instance),
             ("outcome", &self.outcome),
+            ("outcomeMessage", &self.outcome_message),
             ("size", &self.size),
             ("work", &self.work),
         ];

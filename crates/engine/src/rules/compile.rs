@@ -204,6 +204,12 @@ impl Compiler {
                 inner,
             ),
             outcome: optional("outcome", rule.outcome.as_ref(), ResultKind::String, inner),
+            outcome_message: optional(
+                "outcomeMessage",
+                rule.outcome_message.as_ref(),
+                ResultKind::String,
+                inner,
+            ),
             size: optional("size", rule.size.as_ref(), ResultKind::Amount, inner),
             work: optional("work", rule.work.as_ref(), ResultKind::String, inner),
         };
@@ -249,6 +255,7 @@ impl Compiler {
             continue_while,
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             details,
+            deletes_subject: rule.deletes_subject,
             supersedes: Supersedes::new(&rule.supersedes),
             // `validate` has already reported invalid durations.
             debounce: rule.debounce.as_deref().and_then(duration::parse),
@@ -352,6 +359,7 @@ mod tests {
             "startedAt",
             "instance",
             "outcome",
+            "outcome: \"''\", outcomeMessage",
             "forEach",
         ] {
             let spec = rule(&format!(
@@ -359,6 +367,7 @@ mod tests {
             ));
             let problems = problems(&spec);
             assert_eq!(problems.len(), 1, "{problems:?}");
+            let field = field.rsplit(' ').next().unwrap_or(field);
             let start = format!("rules[Moving].{field}: 1:");
             assert!(problems[0].starts_with(&start), "{problems:?}");
         }

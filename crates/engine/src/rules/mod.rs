@@ -91,6 +91,8 @@ pub struct CompiledRule {
     pub for_each: Option<ForEach>,
     /// Expressions for the descriptive values of the operation, such as its message.
     pub details: RuleDetails,
+    /// True if the purpose of the operation is that the object is deleted.
+    pub deletes_subject: bool,
     /// Other operations on the same object that end when this operation starts.
     pub supersedes: Supersedes,
     /// Debounce period: the operation completes when it has not been detected for this time. None
@@ -122,6 +124,14 @@ impl CompiledRule {
     /// Returns the expressions that decide whether the operation is in flight.
     pub fn predicates(&self) -> impl Iterator<Item = &Program> + Clone {
         std::iter::once(&self.expression).chain(&self.continue_while)
+    }
+
+    /// Returns true if the rule detects a trouble of the object, and no work on it. The `state` of
+    /// such a rule is always `Failing`. So if its `outcome` is `Succeeded`, the trouble is over, but
+    /// no work has succeeded.
+    pub fn detects_trouble(&self) -> bool {
+        let state = self.details.state.as_ref();
+        state.and_then(Program::literal) == Some(State::Failing.name())
     }
 
     /// Returns true if an expression that decides about the detection reads `now`, the time of the
@@ -170,6 +180,8 @@ pub struct RuleDetails {
     /// `Succeeded`, `Failed` or `Superseded`, the operation ends at once. With an empty string, the
     /// operation ends after its debounce period.
     pub outcome: Option<Program>,
+    /// Expression for a text about the end of an operation that `outcome` has ended.
+    pub outcome_message: Option<Program>,
     /// Expression that yields the amount of work, such as the size of a disk. Before the server
     /// compares the durations of runs, it divides each duration by the amount of its run.
     pub size: Option<Program>,
@@ -188,6 +200,7 @@ impl RuleDetails {
             &self.started_at,
             &self.instance,
             &self.outcome,
+            &self.outcome_message,
             &self.size,
             &self.work,
         ]

@@ -178,6 +178,11 @@ impl RuleSetCheck {
                 "rules[{name}].stalledAfter needs progress, which is missing"
             ));
         }
+        if rule.outcome_message.is_some() && rule.outcome.is_none() {
+            self.refuse(format!(
+                "rules[{name}].outcomeMessage needs outcome, which is missing"
+            ));
+        }
         let stalled_after = rule.stalled_after.as_deref().and_then(duration::parse);
         for (field, fixed) in [
             (

@@ -302,6 +302,22 @@ impl Operation {
         }
     }
 
+    /// Returns what an end means for this operation. The rule decides in two cases: whether the
+    /// deletion of the object is the success of the operation, and whether the end of a trouble is
+    /// a success.
+    pub fn own_end(&self, end: End) -> End {
+        let Some(rule) = self.primary.rule() else {
+            return end;
+        };
+        match end {
+            End::SubjectDeleted { .. } => End::SubjectDeleted {
+                is_success: rule.deletes_subject,
+            },
+            End::Outcome(State::Succeeded, text) if rule.detects_trouble() => End::Recovered(text),
+            end => end,
+        }
+    }
+
     /// Uses the current `detections` to update the values that clients see. Returns true if the
     /// caller must write the operation, because one of these values has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {

@@ -213,7 +213,12 @@ fn the_outcome_is_evaluated_when_the_rule_does_not_match() {
     };
     assert_eq!(
         outcome(json!({"phase": "Done", "text": "all moved"})),
-        (Some((State::Succeeded, "all moved".to_owned())), 0)
+        (Some((State::Succeeded, String::new())), 0),
+        "without outcomeMessage, a success has no text about the end"
+    );
+    assert_eq!(
+        outcome(json!({"phase": "Idle", "end": "Failed", "text": "no space"})),
+        (Some((State::Failed, "no space".to_owned())), 0)
     );
     assert_eq!(
         outcome(json!({"phase": "Idle"})),

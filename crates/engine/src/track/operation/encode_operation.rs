@@ -49,7 +49,8 @@ impl Operation {
             State::Succeeded => last.map(|_| 100),
             _ => last,
         };
-        let texts = (end.reason().into(), end.message().into());
+        let message = end.message(&self.primary.values.message);
+        let texts = (end.reason().into(), message.into());
         self.encode(view, state, texts, progress, Some(now))
     }
 
