@@ -49,9 +49,12 @@ pub(super) fn findings(spec: &OperationRuleSetSpec, root: &SchemaRoot<'_>) -> Ve
             checker.add_missing_key(&rule.operation, list);
         }
         for (name, source) in rule.expressions() {
-            let (origin, _) = checker.check(&field(name), source, result_kind(name), &inner);
-            if name == "progress" {
-                checker.check_progress(&field(name), source, &origin);
+            let (origin, program) = checker.check(&field(name), source, result_kind(name), &inner);
+            if name == "progress"
+                && let Some(program) = program
+            {
+                let results = program.possible_results(&inner.environment);
+                checker.check_progress(&field(name), source, &origin, results.len() == 1);
             }
         }
     }
@@ -181,8 +184,15 @@ impl Checker<'_> {
     }
 
     /// Adds a finding if the schema says that `progress` is a text without a number. `origin` has
-    /// the fields from which the progress can come.
-    fn check_progress(&mut self, field: &str, source: &str, origin: &ValueOrigins) {
+    /// the fields from which the progress can come. `is_only_result` is false if the progress can
+    /// also come from other parts of the expression. Then the finding is only a warning.
+    fn check_progress(
+        &mut self,
+        field: &str,
+        source: &str,
+        origin: &ValueOrigins,
+        is_only_result: bool,
+    ) {
         let texts = origin
             .paths()
             .filter_map(|path| match self.root.type_at(path) {
@@ -193,6 +203,7 @@ impl Checker<'_> {
             .filter_map(|(path, values)| progress_text(path, &values))
             .collect();
         for (kind, text) in found {
+            let kind = if is_only_result { kind } else { "warning" };
             self.add(kind, field, source, (1, 1), &text);
         }
     }
