@@ -361,7 +361,7 @@ mod tests {
     fn variables_that_multiply_their_results_are_read_a_limited_number_of_times() {
         let mut environment = Environment::default();
         let mut source = "dyn(object.a ? 'x' : 'y')".to_owned();
-        for n in 0..32 {
+        for n in 0..12 {
             let program = compile(&source, ResultKind::Any, &environment).expect(&source);
             environment
                 .declare(&format!("v{n}"), program)

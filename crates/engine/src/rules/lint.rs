@@ -178,7 +178,7 @@ pub(super) fn missing_item_key(rule: &ruleset::Rule) -> Option<RuleSetError> {
             field: format!("rules[{}].{name}", rule.operation),
             source_text: source.to_owned(),
             error: CompileError {
-                message: "itemKey is missing, because an element with fields is not a key"
+                message: "the rule needs itemKey, because an element with fields cannot be a key"
                     .to_owned(),
                 line: used.line,
                 column: used.column,
@@ -194,7 +194,7 @@ pub fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
     finding(
         format!("rules[{operation}].forEach"),
         list,
-        "itemKey is missing, because the elements are neither strings nor ints".to_owned(),
+        "the rule needs itemKey, because the elements are neither strings nor ints".to_owned(),
         Some(ITEM_KEY_HINT.to_owned()),
     )
 }
@@ -336,11 +336,11 @@ mod tests {
             ),
             (
                 "expression: has(item.started)\n  forEach: object.status.vms",
-                "rules[Moving].expression: 1:10: itemKey is missing, because an element with fields is not a key (hint: for example, add itemKey: item.name)",
+                "rules[Moving].expression: 1:10: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)",
             ),
             (
                 "expression: object.a\n  forEach: \"object.parts.map(p, {'p': p})\"",
-                "rules[Moving].forEach: 1:1: itemKey is missing, because the elements are neither strings nor ints (hint: for example, add itemKey: item.name)",
+                "rules[Moving].forEach: 1:1: the rule needs itemKey, because the elements are neither strings nor ints (hint: for example, add itemKey: item.name)",
             ),
             (
                 "expression: object.a\n  debounce: 5 minutes",

@@ -42,7 +42,7 @@ fn a_rule_set_with_an_unknown_field_is_not_ok() {
         "spec": {
             "component": "tests",
             "target": {"group": "", "version": "v1", "resource": "pods"},
-            "rules": [{"operation": "A", "expression": "true", "mesage": "'a'"}]
+            "rules": [{"operation": "A", "expression": "object.a", "mesage": "'a'"}]
         }
     }"#;
     let output = run_rules_with_input(&["check", "-"], text);

@@ -31,11 +31,11 @@ fn mistakes_that_can_never_work_are_errors() {
         ),
         (
             "expression: item.moving\n    forEach: object.parts",
-            "expression: 1:6: itemKey is missing, because an element with fields is not a key (hint: for example, add itemKey: item.name)\n    item.moving\n         ^\n",
+            "expression: 1:6: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)\n    item.moving\n         ^\n",
         ),
         (
             "expression: object.a\n    progress: string(object.done) + ' of ' + string(object.total)",
-            "progress: 1:21: a text that contains \" of \" is not a number or a percentage (hint: compute the percentage, as in 100 * object.status.done / object.status.total)\n    string(object.done) + ' of ' + string(object.total)\n                        ^\n",
+            "progress: 1:30: a text that contains \" of \" is not a number or a percentage (hint: compute the percentage, as in 100 * object.status.done / object.status.total)\n    string(object.done) + ' of ' + string(object.total)\n                                 ^\n",
         ),
         (
             "expression: object.a\n    debounce: 10",
@@ -167,7 +167,7 @@ spec:
         (
             "expression: object.status.phase == 'Running'\n    forEach: object.status.parts",
             1,
-            "error: -: x: rules[Moving].forEach: 1:1: itemKey is missing, because the elements are neither strings nor ints (hint: for example, add itemKey: item.name)\n    object.status.parts\n    ^\n",
+            "error: -: x: rules[Moving].forEach: 1:1: the rule needs itemKey, because the elements are neither strings nor ints (hint: for example, add itemKey: item.name)\n    object.status.parts\n    ^\n",
         ),
         (
             "expression: object.status.phase == 'Running'\n    progress: object.status.phase",
@@ -237,8 +237,8 @@ fn all_errors_of_all_documents_are_reported_at_once() {
     let expected = [
         "error: -: line 27, column 31: mapping values are not allowed in this context",
         "error: -: line 47, column 22: mapping values are not allowed in this context",
-        "error: -: first: rules[B].expression is a boolean, not a string",
         "error: -: first: rules[B].debounce is a number, not a string (hint: write the duration with its unit, such as 10s)",
+        "error: -: first: rules[B].expression is a boolean, not a string",
         "error: -: first: rules[B].state: 1:1: undeclared reference to 'Blocked'",
         "error: -: first: rules[C].outcome: 1:12: \"Suceeded\" is not one of",
         "error: -: first: rules[C].outcome: 1:25: \"Faild\" is not one of",
