@@ -246,6 +246,7 @@ fn all_errors_of_all_documents_are_reported_at_once() {
         "error: -: first: rules[C].expression: 1:20: undeclared reference to 'objct'",
         "error: -: third: rules[A].expression: 1:10: Syntax error",
         "error: -: first: rules[A].expression: 1:15: object.status has no field 'phas'",
+        "error: -: first: rules[C].outcome: 1:8: object has no field 'a'",
     ];
     for (found, expected) in errors.iter().zip(expected) {
         assert!(found.starts_with(expected), "{expected}: {errors:#?}");
