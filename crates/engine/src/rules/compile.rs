@@ -71,14 +71,13 @@ pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<R
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
         let field = format!("labelExpressions[{}].expression", label.key);
         if let Some(program) =
-            compiler.compile_program(field, &label.expression, ResultKind::String, &environment)
+            compiler.compile_program(&field, &label.expression, ResultKind::String, &environment)
         {
             label_expressions.push((label.key.as_str().into(), program));
         }
     }
     let nodes = spec.nodes.as_ref().and_then(|source| {
-        let field = "nodes".to_owned();
-        compiler.compile_program(field, source, ResultKind::Strings, &environment)
+        compiler.compile_program("nodes", source, ResultKind::Strings, &environment)
     });
     let selector = compiler.convert_selector(spec);
     if !compiler.invalid.is_empty() {
@@ -115,7 +114,7 @@ impl Compiler {
 
     fn compile_program(
         &mut self,
-        field: String,
+        field: &str,
         source: &str,
         kind: ResultKind,
         environment: &Environment,
@@ -124,7 +123,7 @@ impl Compiler {
             Ok(program) => Some(program),
             Err(errors) => {
                 let errors = errors.into_iter().map(|error| RuleSetError::Expression {
-                    field: field.clone(),
+                    field: field.to_owned(),
                     source_text: source.to_owned(),
                     error,
                 });
@@ -154,7 +153,7 @@ impl Compiler {
         for variable in variables.iter().take(MAX_VARIABLES) {
             let field = format!("variables[{}].expression", variable.name);
             let Some(program) =
-                self.compile_program(field, &variable.expression, ResultKind::Any, &environment)
+                self.compile_program(&field, &variable.expression, ResultKind::Any, &environment)
             else {
                 continue;
             };
@@ -173,7 +172,7 @@ impl Compiler {
     ) -> Option<CompiledRule> {
         let field_of = |name: &str| format!("rules[{}].{name}", rule.operation);
         let list = rule.for_each.as_ref().and_then(|source| {
-            self.compile_program(field_of("forEach"), source, ResultKind::List, environment)
+            self.compile_program(&field_of("forEach"), source, ResultKind::List, environment)
         });
         let of_item = match (&rule.for_each, &list) {
             (None, _) => None,
@@ -197,10 +196,10 @@ impl Compiler {
         let stalled_after =
             self.compile_duration(rule, "stalledAfter", rule.stalled_after.as_ref(), inner);
         let continue_while = rule.continue_while.as_ref().and_then(|source| {
-            self.compile_program(field_of("continueWhile"), source, ResultKind::Bool, inner)
+            self.compile_program(&field_of("continueWhile"), source, ResultKind::Bool, inner)
         });
         let expression = self.compile_program(
-            field_of("expression"),
+            &field_of("expression"),
             &rule.expression,
             ResultKind::Bool,
             inner,
@@ -232,7 +231,7 @@ impl Compiler {
     ) -> Option<Program> {
         if let Some(source) = &rule.item_key {
             let field = format!("rules[{}].itemKey", rule.operation);
-            return self.compile_program(field, source, ResultKind::Key, inner);
+            return self.compile_program(&field, source, ResultKind::Key, inner);
         }
         let key = ifo_cel::compile("item", ResultKind::Key, inner);
         let wrong = match &key {
@@ -246,7 +245,7 @@ impl Compiler {
     fn compile_details(&mut self, rule: &ruleset::Rule, inner: &Environment) -> RuleDetails {
         let mut optional = |name: &str, source: &Option<String>, kind: ResultKind| {
             let field = format!("rules[{}].{name}", rule.operation);
-            self.compile_program(field, source.as_ref()?, kind, inner)
+            self.compile_program(&field, source.as_ref()?, kind, inner)
         };
         RuleDetails {
             message: optional("message", &rule.message, ResultKind::String),
@@ -283,7 +282,7 @@ impl Compiler {
             ));
             return None;
         }
-        let program = self.compile_program(field, source, ResultKind::Duration, inner);
+        let program = self.compile_program(&field, source, ResultKind::Duration, inner);
         program.map(RuleDuration::Computed)
     }
 }

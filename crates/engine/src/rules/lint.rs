@@ -2,6 +2,7 @@
 //! work. A warning is a mistake that may be intended, so only `kubectl ifo rules check` reports it.
 
 use super::{OUTCOMES, RuleDetails, RuleSet, RuleSetError, STATES, is_reason};
+use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec};
 use ifo_cel::{
     CompileError, Environment, NameOrigins, PathStep, PossibleResult, Program, ResultText,
@@ -36,8 +37,8 @@ pub(super) fn wrong_results(
     environment: &Environment,
     variables: &[ruleset::Variable],
 ) -> Vec<RuleSetError> {
-    let states = STATES.map(|state| state.name());
-    let outcomes = OUTCOMES.map(|state| state.name());
+    let states = STATES.map(State::name);
+    let outcomes = OUTCOMES.map(State::name);
     let one_of = |allowed: &[&str], text: &str| {
         let nearest = nearest_value(text, allowed.iter().copied());
         let hint = match nearest {
@@ -63,7 +64,6 @@ pub(super) fn wrong_results(
             hint: None,
         })
     };
-    type Check<'c> = &'c dyn Fn(&str) -> Option<Problem>;
     let checked: [(&str, &Option<Program>, Check<'_>); 3] = [
         ("state", &details.state, &check_state),
         ("reason", &details.reason, &check_reason),
@@ -97,6 +97,9 @@ pub(super) fn wrong_results(
     }
     errors
 }
+
+/// Returns the problem if a text is not allowed as the result of an expression.
+type Check<'c> = &'c dyn Fn(&str) -> Option<Problem>;
 
 /// A mistake in a text that can be the result of an expression.
 struct Problem {
