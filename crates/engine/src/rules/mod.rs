@@ -8,6 +8,7 @@
 pub mod cluster_roles;
 mod compile;
 mod evaluation_error;
+mod lint;
 mod rule_book;
 mod rule_set_activity;
 mod timing_hash;
@@ -15,6 +16,7 @@ mod validate;
 
 pub use compile::{RuleSetError, compile};
 pub use evaluation_error::EvaluationError;
+pub use lint::{elements_without_key, warnings};
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
 pub use rule_set_activity::{Activity, EvaluationFailure, ObjectScope, UnknownDetections};
 
@@ -244,25 +246,25 @@ impl Supersedes {
     }
 }
 
+/// The states that a `state` expression can yield.
+pub const STATES: [State; 4] = [
+    State::Progressing,
+    State::Blocked,
+    State::Held,
+    State::Failing,
+];
+
+/// The states that an `outcome` expression can yield.
+pub const OUTCOMES: [State; 3] = [State::Succeeded, State::Failed, State::Superseded];
+
 /// Parses the result of a `state` expression. Returns None for an invalid state.
 pub fn parse_state(text: &str) -> Option<State> {
-    match text {
-        "Progressing" => Some(State::Progressing),
-        "Blocked" => Some(State::Blocked),
-        "Held" => Some(State::Held),
-        "Failing" => Some(State::Failing),
-        _ => None,
-    }
+    STATES.into_iter().find(|state| state.name() == text)
 }
 
 /// Parses the result of an `outcome` expression. Returns None for an invalid or empty outcome.
 pub fn parse_outcome(text: &str) -> Option<State> {
-    match text {
-        "Succeeded" => Some(State::Succeeded),
-        "Failed" => Some(State::Failed),
-        "Superseded" => Some(State::Superseded),
-        _ => None,
-    }
+    OUTCOMES.into_iter().find(|state| state.name() == text)
 }
 
 /// Returns true if `text` is a valid reason: at most 128 letters and digits in CamelCase, as

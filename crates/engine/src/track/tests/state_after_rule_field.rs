@@ -474,7 +474,7 @@ fn state_after_counts_from_the_last_change_of_an_object_in_the_first_list() {
 fn the_last_change_does_not_count_for_a_rule_that_reads_now() {
     for timed in [
         "expression: object.moving && now > timestamp('2026-01-01T00:00:00Z'), state: object.how",
-        "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : ''\"",
+        "expression: object.moving, state: \"now > timestamp('2026-01-01T00:00:00Z') ? object.how : 'Failing'\"",
     ] {
         let mut fixture = world_before_first_list("stateAfter: 10s");
         fixture.set_rule_set(&format!(
