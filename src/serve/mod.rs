@@ -53,6 +53,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod websocket;
 mod yield_while_comparing_selectors;
 
 pub use connection_limits::Connections;
@@ -327,7 +328,14 @@ async fn resource(
                 None => (shared.server.shutdown.clone(), false),
             },
             admitted.watch_slot.clone(),
-        ),
+        )
+        .and_then(|watch| {
+            if admitted.is_websocket {
+                websocket::accept(headers, watch)
+            } else {
+                Ok(watch)
+            }
+        }),
         "" => Err(ErrorStatus::method_not_allowed()),
         verb => Err(ErrorStatus::not_supported(
             verb,
