@@ -134,7 +134,7 @@ pub(super) async fn admit(
     // for watches is limited: the watch is refused if the total limit is reached. The limit per
     // user does not apply to administrators.
     let is_administrator = user.is_administrator();
-    let limited_user = (!is_administrator).then_some(&user.name);
+    let limited_user = (!is_administrator).then_some(user.name.as_str());
     let websocket_slot = if is_watch && websocket::is_requested(parts) {
         let slot = shared.websockets.acquire(limited_user);
         Some(slot.ok_or_else(overload)?)

@@ -199,12 +199,8 @@ async fn a_subprotocol_can_contain_the_token() {
     for (token, is_valid) in [("good", true), ("bad", false)] {
         let token = URL_SAFE_NO_PAD.encode(token);
         let offered = format!("base64url.bearer.authorization.k8s.io.{token}, x.k8s.io");
-        let answer = open(
-            &listening,
-            "resourceVersion=104",
-            &[("sec-websocket-protocol", &offered)],
-        );
-        match answer.await {
+        let headers = [("sec-websocket-protocol", offered.as_str())];
+        match open(&listening, "resourceVersion=104", &headers).await {
             Ok(client) => {
                 assert!(is_valid);
                 assert_eq!(client.headers["sec-websocket-protocol"], "x.k8s.io");
