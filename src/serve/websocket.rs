@@ -162,10 +162,11 @@ impl EventSocket {
     ) -> Result<(), SocketError> {
         let code = tokio::select! {
             biased;
-            () = going_away => CloseCode::Away,
+            () = going_away => Some(CloseCode::Away),
             sent = self.send_events(events) => match sent {
-                Ok(()) => CloseCode::Normal,
-                Err(error) => self.code_for(error)?,
+                Ok(WatchEnd::Events) => Some(CloseCode::Normal),
+                Ok(WatchEnd::Client) => None,
+                Err(error) => Some(code_for(error)?),
             },
         };
         // A client that does not answer the close frame in time is disconnected.
@@ -176,11 +177,11 @@ impl EventSocket {
 
     /// Sends each event as one message. Returns when the body has ended, or when the client has sent
     /// a close frame.
-    async fn send_events(&mut self, mut events: Body) -> Result<(), SocketError> {
+    async fn send_events(&mut self, mut events: Body) -> Result<WatchEnd, SocketError> {
         loop {
             tokio::select! {
                 received = self.0.next() => match received {
-                    None | Some(Ok(Message::Close(_))) => return Ok(()),
+                    None | Some(Ok(Message::Close(_))) => return Ok(WatchEnd::Client),
                     // The answer to a ping is sent before the next message is read. So a client
                     // that does not read cannot fill the memory with answers.
                     Some(Ok(Message::Ping(_))) => timeout(STALL_TIMEOUT, self.0.flush())
@@ -190,7 +191,7 @@ impl EventSocket {
                 },
                 frame = events.frame() => {
                     let Some(frame) = frame else {
-                        return Ok(());
+                        return Ok(WatchEnd::Events);
                     };
                     let frame = frame.map_err(SocketError::Events)?;
                     // The chunk is dropped when all its events have been sent. Until then, the
@@ -213,28 +214,40 @@ impl EventSocket {
         Ok(())
     }
 
-    /// Returns the code for the close frame after an error. Returns the error if the connection
-    /// cannot send a close frame.
-    fn code_for(&self, error: SocketError) -> Result<CloseCode, SocketError> {
-        use tokio_tungstenite::tungstenite::Error;
-        match error {
-            SocketError::Socket(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
-                Ok(CloseCode::Size)
-            }
-            SocketError::Socket(Error::Protocol(_)) => Ok(CloseCode::Protocol),
-            SocketError::Socket(Error::Utf8(_)) => Ok(CloseCode::Invalid),
-            error => Err(error),
+    /// Sends a close frame with this code. The code is None if the client has sent a close frame:
+    /// then the socket answers by itself with the same code. Waits until both sides have sent a close
+    /// frame, and closes the TLS connection.
+    async fn close(&mut self, code: Option<CloseCode>) -> Result<(), SocketError> {
+        if let Some(code) = code {
+            let reason = "".into();
+            self.0.close(Some(CloseFrame { code, reason })).await?;
         }
-    }
-
-    /// Sends a close frame, unless both sides have already sent one. Then waits until the client
-    /// has answered, and closes the TLS connection.
-    async fn close(&mut self, code: CloseCode) -> Result<(), SocketError> {
-        let reason = "".into();
-        self.0.close(Some(CloseFrame { code, reason })).await?;
+        // Reading also sends the answer to the client's close frame.
         while let Some(Ok(_)) = self.0.next().await {}
         // The client may already have closed its side.
         let _ = self.0.get_mut().shutdown().await;
         Ok(())
     }
+}
+
+/// Returns the code for the close frame after an error. Returns the error if the server cannot send a
+/// close frame.
+fn code_for(error: SocketError) -> Result<CloseCode, SocketError> {
+    use tokio_tungstenite::tungstenite::Error;
+    match error {
+        SocketError::Socket(Error::Capacity(CapacityError::MessageTooLong { .. })) => {
+            Ok(CloseCode::Size)
+        }
+        SocketError::Socket(Error::Protocol(_)) => Ok(CloseCode::Protocol),
+        SocketError::Socket(Error::Utf8(_)) => Ok(CloseCode::Invalid),
+        error => Err(error),
+    }
+}
+
+/// The reason for the end of a watch that had no error.
+enum WatchEnd {
+    /// The body has no further events.
+    Events,
+    /// The client has closed the connection.
+    Client,
 }
