@@ -359,7 +359,8 @@ async fn serve_connection(
             }
         };
         let socket = EventSocket::open(upgrade).await?;
-        Ok(socket.serve(events, going_away).await?)
+        // The future is boxed, so that the tasks of other connections need no memory for it.
+        Ok(Box::pin(socket.serve(events, going_away)).await?)
     };
     if http2 {
         connection.await
