@@ -270,11 +270,25 @@ impl RequestHandler {
         Ok(RequestInFlight::of(&self.client).until_sent(answer))
     }
 
-    fn take_upgrade(&self) -> Option<(OnUpgrade, Body)> {
-        self.upgrade
+    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if there
+    /// is none.
+    async fn serve_upgrade(&self, shutdown: &CancellationToken) -> Result<(), Closed> {
+        let accepted = self
+            .upgrade
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .take()
+            .take();
+        let Some((upgrade, events)) = accepted else {
+            return Ok(());
+        };
+        let going_away = async {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = self.client.wait_until_refused() => {}
+            }
+        };
+        let socket = EventSocket::open(upgrade).await?;
+        Ok(socket.serve(events, going_away).await?)
     }
 }
 
@@ -347,31 +361,18 @@ async fn serve_connection(
             .unwrap_or(Ok(()))
             .map_err(Closed::Http)
     };
-    let connection = async {
-        requests.await?;
-        let Some((upgrade, events)) = handler.take_upgrade() else {
-            return Ok(());
-        };
-        let going_away = async {
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = client.wait_until_refused() => {}
-            }
-        };
-        let socket = EventSocket::open(upgrade).await?;
-        // The future is boxed, so that the tasks of other connections need no memory for it.
-        Ok(Box::pin(socket.serve(events, going_away)).await?)
-    };
     if http2 {
-        connection.await
+        requests.await
     } else {
         // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
         // closes the connection.
         let exchange = Arc::new(AbortableExchange::default());
-        exchange
-            .run(connection)
-            .await
-            .unwrap_or(Err(Closed::Stalled))
+        let ended = Arc::clone(&exchange).run(requests).await;
+        ended.unwrap_or(Err(Closed::Stalled))?;
+        // The future is boxed, so that other connections need no memory for it.
+        let watch = Box::pin(handler.serve_upgrade(&shutdown));
+        let ended = exchange.run(watch).await;
+        ended.unwrap_or(Err(Closed::Stalled))
     }
 }
 
