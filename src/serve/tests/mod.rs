@@ -14,6 +14,7 @@ mod replicas;
 mod tables;
 mod tls_listener;
 mod watches;
+mod websockets;
 
 use super::served_resources::{inflight_operations, operation_rule_sets};
 use super::{Limits, Readiness, ServerParameters, VersionInfo, router};
