@@ -77,7 +77,9 @@ fn result_kind(field: &str) -> ResultKind {
         "size" => ResultKind::Amount,
         "expectedDuration" | "stalledAfter" => ResultKind::Duration,
         "itemKey" => ResultKind::Key,
-        "message" | "reason" | "state" | "instance" | "outcome" | "outcomeMessage" | "work" => ResultKind::String,
+        "message" | "reason" | "state" | "instance" | "outcome" | "outcomeMessage" | "work" => {
+            ResultKind::String
+        }
         _ => ResultKind::Any,
     }
 }
